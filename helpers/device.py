@@ -1,0 +1,215 @@
+"""Which devices are here, and how to drive them. No other file names a vendor.
+
+On a machine without accelerators a CPU process with a fixed number of threads plays the
+device, so that "two devices" means the same there as elsewhere: twice the hardware of one.
+"""
+
+import os
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+KINDS = ("cuda", "npu", "xla", "mps", "cpu")
+BACKENDS = {"cuda": "nccl", "npu": "hccl", "xla": "xla", "mps": "gloo", "cpu": "gloo"}
+MOST_CPU_DEVICES = 8
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices that a run on this machine uses.
+
+    Attributes:
+        kind: one of KINDS.
+        count: how many devices of that kind; on a CPU how many ranks play one each.
+        name: the device's own name.
+        backend: the process-group backend that goes with it.
+        cores: CPU cores this process may use (cgroup limits and affinity respected).
+        threads: CPU threads of each rank, the same in every run of a comparison.
+    """
+
+    kind: str
+    count: int
+    name: str
+    backend: str
+    cores: int
+    threads: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.kind == "cpu":
+            return (
+                f"no accelerator: {self.count} CPU process(es) of {self.threads} thread(s) play the devices "
+                f"({self.name}, {self.cores} cores)"
+            )
+        return f"{self.count} × {self.name} ({self.kind}, {self.backend}), {self.cores} CPU cores"
+
+    def as_dict(self) -> dict:
+        """The same as a dict, for a record."""
+        return asdict(self)
+
+
+def machine(kind=None) -> Machine:
+    """The machine as seen by a run on `kind` (default: the best there is).
+
+    Raises:
+        ValueError: there is no such device here.
+    """
+    kind = kind or _wanted_kind(os.environ)
+    here = accelerator_kind()
+    if kind is None:
+        kind = here or "cpu"
+    if kind not in KINDS:
+        raise ValueError(f"no device called {kind!r}; known are {', '.join(KINDS)}")
+    if kind not in ("cpu", here):
+        raise ValueError(f"this machine has no {kind} device; it has {here or 'only its CPU (cpu)'}")
+    cores = usable_cores()
+    count = max(2, min(cores, MOST_CPU_DEVICES)) if kind == "cpu" else _count(kind)
+    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, max(1, cores // count))
+
+
+def choose(at_least=2) -> Machine:
+    """The machine for lessons that need several devices; sets HELPERS_DEVICE and returns it.
+
+    With fewer than `at_least` accelerators the CPU's processes play the devices, because two ranks
+    cannot share an accelerator; a choice made in HELPERS_DEVICE before is kept.
+    """
+    here = machine()
+    if here.kind != "cpu" and here.count < at_least and not _wanted_kind(os.environ):
+        here = machine("cpu")
+    os.environ["HELPERS_DEVICE"] = here.kind
+    return here
+
+
+def accelerator_kind():
+    """The kind of accelerator present ("cuda", …), or None; does not initialise it."""
+    if not _may_have_accelerator():
+        return None
+    import torch
+
+    if not torch.accelerator.is_available():
+        return None
+    kind = torch.accelerator.current_accelerator().type
+    return kind if kind in KINDS else None
+
+
+def accelerator_count(environment=None) -> int:
+    """Accelerators that ranks started with `environment` will see; 0 where they run on the CPU."""
+    environment = os.environ if environment is None else environment
+    if _wanted_kind(environment) == "cpu":
+        return 0
+    kind = accelerator_kind()
+    if kind is None:
+        return 0
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if kind == "cuda" and visible is not None:
+        return min(_count(kind), len([d for d in visible.split(",") if d.strip() not in ("", "-1")]))
+    return _count(kind)
+
+
+def usable_cores() -> int:
+    """CPU cores this process may use: affinity and the container's quota count, not the host's size."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass
+    return cores
+
+
+def of_rank(local_rank=0, kind=None):
+    """The torch.device of a local rank, made current. Raises ValueError if there is none."""
+    import torch
+
+    here = machine(kind)
+    if here.kind in ("cpu", "mps"):
+        return torch.device(here.kind)
+    if local_rank >= here.count:
+        raise ValueError(f"local rank {local_rank} has no device of its own: there are {here.count} here")
+    device = torch.device(here.kind, local_rank)
+    torch.accelerator.set_device_index(local_rank)
+    return device
+
+
+def synchronize(device) -> None:
+    """Wait until the device has done all it was given; without this a clock measures the queueing."""
+    if device.type != "cpu":
+        import torch
+
+        torch.accelerator.synchronize(device)
+
+
+def reset_peak_memory(device) -> None:
+    """Start a new measurement of `peak_memory`."""
+    if device.type == "cpu":
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak resident set size
+        except OSError:
+            pass
+    else:
+        import torch
+
+        torch.accelerator.reset_peak_memory_stats(device)
+
+
+def peak_memory(device) -> int:
+    """Peak bytes: the allocator's on an accelerator, this process's resident set on a CPU."""
+    if device.type != "cpu":
+        import torch
+
+        return torch.accelerator.max_memory_allocated(device)
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _wanted_kind(environment):
+    return environment.get("HELPERS_DEVICE") or None
+
+
+@lru_cache
+def _may_have_accelerator():
+    """A cheap look that spares an import of torch on machines that surely have none."""
+    import sys
+
+    if "torch" in sys.modules or sys.platform != "linux":
+        return True
+    signs = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/davinci_manager", "/dev/accel", "/dev/dri")
+    return any(os.path.exists(sign) for sign in signs)
+
+
+def _count(kind):
+    import torch
+
+    return torch.accelerator.device_count() if kind != "mps" else 1
+
+
+def _name(kind):
+    if kind == "cpu":
+        return _cpu_name()
+    import torch
+
+    module = torch.get_device_module(kind)
+    return module.get_device_name(0) if hasattr(module, "get_device_name") else kind
+
+
+@lru_cache
+def _cpu_name():
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    import platform
+
+    return platform.processor() or platform.machine()

@@ -1,0 +1,124 @@
+"""Errors of a launched run, and the words in which they are told."""
+
+import signal
+from dataclasses import dataclass, field
+
+
+class RankError(RuntimeError):
+    """A rank failed; the other ranks were stopped.
+
+    Attributes:
+        rank: the rank that failed first.
+        exception: the rank's own exception if it could be sent back, else None
+            (also None for a rank that was killed or left without an answer).
+        traceback: the rank's traceback as text ("" for a rank that was killed).
+        exitcode: the exit code of a rank that ended without an answer, negative for a signal.
+    """
+
+    def __init__(self, message, rank=None, exception=None, traceback="", exitcode=None):
+        super().__init__(message)
+        self.rank, self.exception, self.traceback, self.exitcode = rank, exception, traceback, exitcode
+
+
+class RankTimeout(RankError, TimeoutError):
+    """The run did not end in time; `stacks` maps each rank to where it stood."""
+
+    def __init__(self, message, stacks):
+        super().__init__(message)
+        self.stacks = stacks
+
+
+class LauncherError(RuntimeError):
+    """The fork server could not be started or was lost: no rank is to blame."""
+
+
+@dataclass
+class Failure:
+    """One rank's unhappy end, as the supervisor saw it."""
+
+    rank: int
+    when: float  # time.monotonic(), one clock for all processes of a machine
+    text: str = ""  # traceback; empty when the rank could not report
+    exception: BaseException | None = None
+    exitcode: int | None = None
+    notes: list = field(default_factory=list)
+
+    @property
+    def secondary(self) -> bool:
+        """Whether this rank only noticed that a peer was gone."""
+        return any(sign in self.text for sign in LOST_PEER)
+
+
+# What gloo, NCCL and the store say on a rank that waited for one which has died.
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connection refused",
+    "Broken pipe",
+    "Socket closed",
+    "Socket is not open",
+    "remote process exited or there was a network error",
+    "recvValue failed",
+    "sendBytes failed",
+    "recvBytes failed",
+    "Failed to recv",
+)
+
+
+def first_failure(failures):
+    """The failure that caused the others: the earliest that is not a lost connection."""
+    return min(failures, key=lambda failure: (failure.secondary, failure.when))
+
+
+def rank_error(failures, finished, world_size):
+    """The RankError for a run with `failures`; `finished` ranks had already returned."""
+    failure = first_failure(failures)
+    others = "; the other ranks were stopped" if world_size > 1 else ""
+    if failure.text:
+        message = f"rank {failure.rank} failed{others}. Its traceback:\n\n{failure.text.rstrip()}"
+    else:
+        message = f"rank {failure.rank} {_ending(failure.exitcode)}{others}."
+    if failure.secondary and finished:
+        message += (
+            f"\n\nRank {failure.rank} was waiting for a peer that had gone: rank "
+            f"{', '.join(map(str, sorted(finished)))} had already returned. Every rank has to call "
+            "the same collectives, the same number of times."
+        )
+    also = sorted(f.rank for f in failures if f is not failure and not f.secondary)
+    if also:
+        message += f"\n\nRank {', '.join(map(str, also))} failed too, a moment later."
+    return RankError(message, failure.rank, failure.exception, failure.text, failure.exitcode)
+
+
+def _ending(exitcode):
+    if exitcode is not None and exitcode < 0:
+        name = _signal_name(-exitcode)
+        why = {
+            "SIGKILL": " Nothing in the program does that by itself: very often the system ran out of "
+            "memory. Try a smaller batch or fewer ranks",
+            "SIGSEGV": " Its last stack is in the output above, if it could be written",
+        }.get(name, "")
+        return f"was killed by signal {name}.{why}" if why else f"was killed by signal {name}"
+    return f"left with exit code {exitcode} before its function returned"
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def timeout_error(seconds, stacks, waiting, world_size):
+    """The error for a run of `world_size` ranks of which `waiting` were not done in time."""
+    lines = [
+        f"no result after {seconds:g} s: rank {', '.join(map(str, waiting))} of {world_size} had not returned; "
+        "all ranks were stopped. Where they stood:"
+    ]
+    return RankTimeout("\n".join(lines) + "\n\n" + stacks_text(stacks, waiting), stacks)
+
+
+def stacks_text(stacks, ranks):
+    """Where each of `ranks` stood, as text."""
+    unknown = "    (gave no answer: stopped by the system, or busy outside Python)"
+    return "\n".join(f"rank {r}:\n{stacks.get(r) or unknown}" for r in ranks)

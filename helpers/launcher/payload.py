@@ -1,0 +1,112 @@
+"""The reader's function on its way to the ranks.
+
+A payload is written once to an anonymous file that every rank reads: first the surroundings
+(environment, import path, folder, source of cells), then the function itself. They are pickled
+separately because the function can only be loaded once the import path is in place.
+"""
+
+import inspect
+import linecache
+import os
+import pickle
+import sys
+import tempfile
+
+import cloudpickle
+
+
+def pack(fn, args, kwargs, environment, threads):
+    """Return the payload as bytes.
+
+    Raises:
+        TypeError: something the function uses cannot be sent; the message names it.
+    """
+    try:
+        call = cloudpickle.dumps((fn, args, kwargs))
+    except Exception as error:  # pickling runs the reader's own __reduce__: anything can come
+        raise TypeError(_blame(fn, args, kwargs, error)) from None
+    surroundings = {
+        "environment": environment,
+        "path": list(sys.path),
+        "folder": os.getcwd(),
+        "sources": _cell_sources(),
+        "threads": threads,
+    }
+    return pickle.dumps((surroundings, call))
+
+
+def as_file(data):
+    """An open, unnamed file that holds `data`, to be handed to the ranks."""
+    if hasattr(os, "memfd_create"):
+        file = os.fdopen(os.memfd_create("helpers-payload"), "w+b")
+    else:
+        file = tempfile.TemporaryFile()
+    file.write(data)
+    file.flush()
+    return file
+
+
+def unpack(fd):
+    """Read the payload from `fd`: (surroundings, the still pickled call)."""
+    size = os.fstat(fd).st_size
+    data = bytearray()
+    while len(data) < size:  # pread: all ranks share one file offset
+        data += os.pread(fd, size - len(data), len(data))
+    return pickle.loads(bytes(data))
+
+
+def _cell_sources():
+    """The lines of code that exist in no file, so that a rank's traceback can show them.
+
+    IPython registers cells without a modification time, which keeps linecache from dropping
+    them; its entries can carry an extra name that is of no use elsewhere.
+    """
+    cells = {}
+    for name, entry in list(linecache.cache.items()):
+        if len(entry) >= 4 and entry[1] is None:
+            cells[name] = (entry[0], None, list(entry[2]), entry[3])
+    return cells
+
+
+def _blame(fn, args, kwargs, error):
+    """Say which variable or argument could not be sent."""
+    name = getattr(fn, "__name__", repr(fn))
+    culprits = [f"argument {i + 1} ({type(a).__name__})" for i, a in enumerate(args) if not _can_travel(a)]
+    culprits += [f"argument {k}= ({type(v).__name__})" for k, v in kwargs.items() if not _can_travel(v)]
+    culprits += [
+        f"variable {k!r} ({type(v).__name__})" for k, v in _used_variables(fn).items() if not _can_travel(v)
+    ]
+    what = ", ".join(culprits) or "something it refers to"
+    return (
+        f"{name}() cannot be sent to the ranks: {what} cannot be pickled ({error}). "
+        f"Create it inside {name}(), or pass what is needed to create it."
+    )
+
+
+def _can_travel(value):
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _used_variables(fn):
+    """Variables that `fn`, and the functions it calls, take from around them."""
+    found, seen, todo = {}, set(), [fn]
+    while todo:
+        function = inspect.unwrap(todo.pop()) if todo else None
+        if function in seen or not inspect.isfunction(function):
+            continue
+        seen.add(function)
+        try:
+            around = inspect.getclosurevars(function)
+        except ValueError:  # a closure cell that is still empty
+            continue
+        for variables in (around.globals, around.nonlocals):
+            for name, value in variables.items():
+                if inspect.isfunction(value):
+                    todo.append(value)
+                else:
+                    found[name] = value
+    return found

@@ -1,0 +1,190 @@
+"""What one rank does, from its first line to its last.
+
+A rank is a fresh process with its own session. It reports over one channel (a socket):
+("result", bytes), ("failure", text, exception, time) or ("event", dict). Everything else it
+says goes to its own stdout and stderr pipes, also what C code prints.
+"""
+
+import ctypes
+import faulthandler
+import io
+import itertools
+import linecache
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+
+from . import payload
+
+_channel = None  # this process's line to the launcher; None when it was not launched by the kit
+
+
+def emit(event, **values):
+    """Send an event from a rank to the `on_event` callback of the launch that started it.
+
+    Does nothing in a process that `launch` did not start, so that the same function runs under
+    torchrun. The values must be picklable and should be small.
+    """
+    if _channel is not None:
+        _channel.send(("event", {"event": event, "rank": int(os.environ["RANK"]), **values}))
+
+
+def main(plan, rank, fds):
+    """Run the payload as `rank` and leave the process; never returns.
+
+    `plan` has nprocs, port, parent (process id of the starter) and device_plugins (whether torch
+    has plugins still to be loaded); `fds` are the file descriptors out, err, channel, stacks,
+    payload and store (a listening socket).
+    """
+    global _channel
+    fds = SimpleNamespace(**fds)
+    _tie_to(plan["parent"])
+    _redirect(fds.out, fds.err)
+    surroundings, call = payload.unpack(fds.payload)
+    _move_in(surroundings, plan, rank)
+    stacks = os.fdopen(fds.stacks, "w")
+    faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)  # the signal may hit any thread
+    faulthandler.enable(file=sys.stderr)
+    _channel = Connection(fds.channel)
+    store = None
+    code = 0
+    try:
+        _settle_torch(surroundings["threads"], plan["device_plugins"])
+        if rank == 0:
+            store = _host_store(fds.store, plan["port"])
+        _let_groups_follow_each_other()
+        answer = ("result", _run(call))
+    except KeyboardInterrupt:
+        answer, code = None, 130  # the launcher asked for it and knows
+    except BaseException as error:
+        answer, code = _failure(error), 1
+    _flush()
+    _report(answer, wait=store is not None)
+    os._exit(code)  # no interpreter shutdown: a rank blocked in a destructor would never end
+
+
+def _tie_to(parent):
+    """Die when the starter dies, even inside a collective (Linux; elsewhere the starter kills us)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)
+    if os.getsid(0) != os.getpid():
+        os.setsid()  # own process group: stopping this rank stops its DataLoader workers too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _redirect(out, err):
+    for fd, target, name in ((out, 1, "stdout"), (err, 2, "stderr")):
+        os.dup2(fd, target)
+        os.close(fd)
+        raw = open(target, "wb", buffering=0, closefd=False)
+        setattr(sys, name, io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True, write_through=True))
+
+
+def _move_in(surroundings, plan, rank):
+    """Take on the notebook's environment, import path, folder and cell sources."""
+    world = str(plan["nprocs"])
+    os.environ.clear()
+    os.environ.update(surroundings["environment"])
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=world, LOCAL_WORLD_SIZE=world,
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(plan["port"]),
+        # The store is already served when the function starts, so nobody binds a port of its own.
+        TORCHELASTIC_USE_AGENT_STORE="True",
+    )  # fmt: skip
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    sys.path[:] = surroundings["path"]
+    os.chdir(surroundings["folder"])
+    linecache.cache.update(surroundings["sources"])
+
+
+def _settle_torch(threads, device_plugins):
+    import torch
+
+    # OMP_NUM_THREADS is read when the runtime is loaded, which happened before the fork.
+    torch.set_num_threads(threads)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # else every rank forks with one and the same state
+    if device_plugins and os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
+        torch._import_device_backends()  # the fork server put it off: it must not touch a device
+
+
+def _host_store(fd, port):
+    from torch.distributed import TCPStore
+
+    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
+
+
+def _let_groups_follow_each_other():
+    """Give each process group of a run its own keys in the store, which outlives them all.
+
+    Else a group made after another was destroyed reads the addresses of the old one and hangs.
+    """
+    from torch.distributed import PrefixStore, rendezvous
+
+    handlers = sys.modules[rendezvous.__module__]._rendezvous_handlers  # no public way to replace one
+    by_environment, numbers = handlers["env"], itertools.count()
+
+    def numbered(*args, **kwargs):
+        for store, rank, world_size in by_environment(*args, **kwargs):
+            yield PrefixStore(f"group{next(numbers)}", store), rank, world_size
+
+    handlers["env"] = numbered
+
+
+def _run(call):
+    import cloudpickle
+
+    fn, args, kwargs = cloudpickle.loads(call)
+    value = fn(*args, **kwargs)
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
+            "Return numbers, tensors, lists or dictionaries of them."
+        ) from None
+
+
+def _failure(error):
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list(f for f in told.stack if f.filename != __file__)
+    if isinstance(error, SystemExit):
+        text = f"SystemExit: {error.code} (the function called sys.exit)\n" + "".join(told.format())
+    else:
+        text = "".join(told.format())
+    try:
+        carried = pickle.dumps(error)
+        pickle.loads(carried)
+    except Exception:  # an exception that cannot travel is still told in words
+        carried = None
+    return ("failure", text, carried, time.monotonic())
+
+
+def _flush():
+    """Everything printed so far must be in the pipes before the answer is."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    ctypes.CDLL(None).fflush(None)
+
+
+def _report(answer, wait):
+    try:
+        if answer is not None:
+            _channel.send(answer)
+        if wait and answer is not None and answer[0] == "result":
+            _channel.recv()  # the store must outlive the other ranks' last words
+    except (EOFError, OSError, KeyboardInterrupt):
+        pass  # the launcher is gone or has stopped us; there is nobody left to tell

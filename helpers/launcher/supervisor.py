@@ -1,0 +1,264 @@
+"""Watches one run from the notebook's side.
+
+It streams what the ranks print, collects their answers, finds out which rank failed first,
+and never leaves before every rank has ended.
+"""
+
+import os
+import pickle
+import re
+import selectors
+import signal
+import socket
+import sys
+import time
+from linecache import getline
+from multiprocessing.connection import Connection
+
+from . import errors, forkserver
+
+SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
+GRACE = 0.2  # s between asking a rank to stop and killing it
+STACKS = 0.25  # s for the ranks to write their stacks, at most
+QUIET = 0.02  # s without a new word after which a stack is taken to be complete
+PARTIAL = 0.5  # s after which an unfinished line is shown
+
+
+class Supervisor:
+    """One run of `nprocs` ranks; use it as a context manager, which stops whatever still runs."""
+
+    def __init__(self, server, nprocs, file, on_event=None):
+        self.nprocs, self.on_event = nprocs, on_event
+        self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
+        self.selector = selectors.DefaultSelector()
+        self.channels, self.tails = {}, {}
+        self.stopping = False
+        self.line = server.open_run()
+        try:
+            self._hand_over(file)
+        except OSError:
+            self.close()
+            raise errors.LauncherError("the fork server was lost while the run was starting") from None
+
+    def _hand_over(self, file):
+        """Give the server the plan and the far ends of all pipes; watch the near ends."""
+        raw = socket.socket(fileno=os.dup(self.line.fileno()))
+        # Listening before anybody connects: no port is ever picked, released and hoped for.
+        with raw, socket.create_server(("127.0.0.1", 0), backlog=max(64, self.nprocs)) as store:
+            self.line.send({"nprocs": self.nprocs, "port": store.getsockname()[1]})
+            socket.send_fds(raw, [b"f"], [file.fileno(), store.fileno()])
+            for rank in range(self.nprocs):
+                theirs = self._pipes(rank)
+                socket.send_fds(raw, [b"f"], [theirs[name] for name in forkserver.FDS_OF_RANK])
+                for fd in theirs.values():
+                    os.close(fd)
+        self.selector.register(self.line, selectors.EVENT_READ, (self._server_says, None))
+
+    def _pipes(self, rank):
+        theirs = {}
+        for name, stream in (("out", "stdout"), ("err", "stderr"), ("stacks", None)):
+            ours, theirs[name] = os.pipe()
+            os.set_blocking(ours, False)
+            self.tails[ours] = Tail(rank, stream)
+            self.selector.register(ours, selectors.EVENT_READ, (self._read_pipe, rank))
+        ours, far = socket.socketpair()
+        theirs["channel"] = far.detach()
+        self.channels[rank] = Connection(ours.detach())
+        self.selector.register(self.channels[rank], selectors.EVENT_READ, (self._rank_says, rank))
+        return theirs
+
+    # -- what can happen ------------------------------------------------------------------
+
+    def pump(self, timeout):
+        """Handle what has happened; wait up to `timeout` seconds for something to happen."""
+        for key, _ in self.selector.select(timeout):
+            if key.fileobj in self.selector.get_map():  # an exit handled just before may have closed it
+                handle, rank = key.data
+                handle(key.fileobj, rank)
+        for tail in self.tails.values():
+            tail.show_unfinished()
+
+    def _read_pipe(self, fd, _):
+        data = os.read(fd, 1 << 16)
+        self.tails[fd].feed(data)
+        if not data:
+            self.selector.unregister(fd)
+
+    def _rank_says(self, channel, rank):
+        try:
+            kind, *rest = channel.recv()
+        except (EOFError, OSError):
+            self.selector.unregister(channel)
+            return
+        if kind == "event":
+            if self.on_event is not None:
+                self.on_event(rest[0])
+        elif kind == "result":
+            self.answers[rank] = rest[0]
+            self._release()
+        elif not self.stopping:
+            text, carried, when = rest
+            self.failures.append(errors.Failure(rank, when, text, pickle.loads(carried) if carried else None))
+
+    def _release(self):
+        """Let rank 0, which serves the store, go once all others have answered."""
+        if len(self.answers) == self.nprocs:
+            try:
+                self.channels[0].send("all done")
+            except OSError:
+                pass
+
+    def _server_says(self, line, _):
+        try:
+            message = line.recv()
+        except (EOFError, OSError):
+            raise errors.LauncherError("the fork server was lost; all ranks of the run were stopped") from None
+        if message[0] == "started":
+            self.pids = message[1]
+            return
+        _, rank, code = message
+        self.exits[rank] = code
+        self._drain(rank)
+        if rank not in self.answers and not self.stopping and all(f.rank != rank for f in self.failures):
+            self.failures.append(errors.Failure(rank, time.monotonic(), exitcode=code))
+
+    def _drain(self, rank):
+        """Read what an ended rank left in its pipes; a child it leaves behind may keep them open."""
+        if self.channels[rank] in self.selector.get_map():
+            while self.channels[rank].poll():
+                self._rank_says(self.channels[rank], rank)
+                if self.channels[rank] not in self.selector.get_map():
+                    break
+        for fd, tail in self.tails.items():
+            while tail.rank == rank and fd in self.selector.get_map():
+                try:
+                    self._read_pipe(fd, rank)
+                except BlockingIOError:
+                    break
+
+    # -- the course of a run --------------------------------------------------------------
+
+    def run(self, timeout=None):
+        """The ranks' pickled return values in rank order. Raises RankError or RankTimeout."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while len(self.exits) < self.nprocs and not self.failures:
+            left = 0.25 if end is None else min(0.25, end - time.monotonic())
+            if left <= 0:
+                waiting = sorted(set(range(self.nprocs)) - set(self.answers))
+                self.ask_for_stacks()
+                self.stop()
+                raise errors.timeout_error(timeout, self.stacks, waiting, self.nprocs)
+            self.pump(left)
+        if self.failures:
+            self._pump_until(lambda: False, SETTLE)
+            finished = set(self.answers)
+            self.stop()
+            raise errors.rank_error(self.failures, finished, self.nprocs)
+        return [self.answers[rank] for rank in range(self.nprocs)]
+
+    def _pump_until(self, done, seconds):
+        end = time.monotonic() + seconds
+        while not done() and (left := end - time.monotonic()) > 0:
+            self.pump(left)
+
+    def stop(self):
+        """End every rank: ask, then kill; returns when all have ended."""
+        self.stopping = True
+        self._signal(signal.SIGINT)
+        self._pump_until(self._ended, GRACE)
+        if not self._ended():
+            self._signal(signal.SIGKILL)
+            self._pump_until(self._ended, 5)
+
+    def _ended(self):
+        return len(self.exits) == self.nprocs
+
+    def _signal(self, signum):
+        alive = set(range(self.nprocs)) - set(self.exits)
+        if alive:
+            try:
+                self.line.send(("signal", int(signum), alive))
+            except OSError:
+                pass  # no server, no ranks
+
+    def ask_for_stacks(self):
+        """Collect where each rank stands, as text, in `self.stacks`."""
+        alive = set(range(self.nprocs)) - set(self.exits)
+        tails = {t.rank: t for t in self.tails.values() if t.stream is None and t.rank in alive}
+        self._signal(signal.SIGUSR1)
+        end, before = time.monotonic() + STACKS, None
+        while time.monotonic() < end:
+            self._pump_until(lambda: False, QUIET)
+            lengths = [len(tail.text) for tail in tails.values()]
+            if all(lengths) and lengths == before:
+                break
+            before = lengths
+        self.stacks = {rank: readable_stack(tail.text) for rank, tail in tails.items()}
+
+    def close(self):
+        """Drop the run: the server kills whatever is left of it."""
+        self.line.close()
+        for channel in self.channels.values():
+            channel.close()
+        for fd, tail in self.tails.items():
+            tail.finish()
+            os.close(fd)
+        self.selector.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Tail:
+    """The end of one pipe of a rank: shows whole lines with the rank's number before them."""
+
+    def __init__(self, rank, stream):
+        self.rank, self.stream = rank, stream  # stream None: keep the text, show nothing
+        self.text, self.since = "", None
+        self.pending = b""
+
+    def feed(self, data):
+        """Take bytes as they come; b"" means the end."""
+        if self.stream is None:
+            self.text += data.decode(errors="replace")
+            return
+        *lines, self.pending = (self.pending + data).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self.since = time.monotonic() if self.pending else None
+        self._show(lines)
+        if not data:
+            self.finish()
+
+    def show_unfinished(self):
+        """A prompt or a row of dots without a line end is shown after a moment too."""
+        if self.since is not None and time.monotonic() - self.since > PARTIAL:
+            self.finish()
+
+    def finish(self):
+        if self.pending:
+            self._show([self.pending])
+        self.pending, self.since = b"", None
+
+    def _show(self, lines):
+        if lines:
+            stream = getattr(sys, self.stream)
+            stream.write("".join(f"[rank {self.rank}] {line.decode(errors='replace')}\n" for line in lines))
+            stream.flush()
+
+
+def readable_stack(dump):
+    """faulthandler's text, innermost call last as in a traceback, with source lines, ours left out.
+
+    Of several threads it shows the main one, which faulthandler writes last.
+    """
+    main_thread = dump.rpartition("(most recent call first)")[2]
+    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', main_thread)
+    shown = []
+    for file, number, function in reversed(frames):
+        if f"{os.sep}launcher{os.sep}" in file or file == "<string>":
+            continue
+        source = getline(file, int(number)).strip()
+        shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
+    return "\n".join(shown)

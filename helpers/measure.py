@@ -1,0 +1,44 @@
+"""Numbers one can trust: samples after a warm-up, told as a median with its spread."""
+
+import statistics
+from contextlib import contextmanager
+from time import perf_counter
+
+AT_LEAST = 5  # fewer samples have no spread worth showing
+
+
+def summary(samples) -> dict:
+    """Median, quartiles, extremes and number of `samples` (any unit; at least AT_LEAST of them).
+
+    Raises:
+        ValueError: there are too few samples to speak of a spread.
+    """
+    values = sorted(float(sample) for sample in samples)
+    if len(values) < AT_LEAST:
+        raise ValueError(f"{len(values)} sample(s): at least {AT_LEAST} are needed for a median and its spread")
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {"median": middle, "q1": low, "q3": high, "min": values[0], "max": values[-1], "n": len(values)}
+
+
+class Parts:
+    """The wall time of a run, by part: where did it go?
+
+    Each second belongs to exactly one part; a part can be entered many times.
+    """
+
+    def __init__(self, clock=perf_counter):
+        self.seconds, self._clock, self._open = {}, clock, []
+
+    @contextmanager
+    def part(self, name):
+        """Book the time inside the block to `name`, less what inner blocks book to theirs."""
+        start = self._clock()
+        self._open.append(0.0)
+        try:
+            yield
+        finally:
+            took = self._clock() - start
+            inner = self._open.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
+            if self._open:
+                self._open[-1] += took

@@ -1,0 +1,98 @@
+"""Bad input to `launch` is refused at once, by name, before any process starts."""
+
+import threading
+
+import pytest
+
+from helpers import device, launch
+from helpers.launcher import client
+
+
+@pytest.fixture(autouse=True)
+def no_process_may_start(monkeypatch):
+    monkeypatch.setattr(client, "server", lambda: pytest.fail("a process was about to start"))
+
+
+def fine():
+    return "fine"
+
+
+@pytest.mark.parametrize("nprocs, error", [
+    (0, ValueError), (-1, ValueError), (2.5, TypeError), ("2", TypeError), (True, TypeError), (None, TypeError),
+    (2.0, TypeError), (10**6, ValueError),
+])  # fmt: skip
+def test_number_of_ranks(nprocs, error):
+    with pytest.raises(error, match="nprocs|ranks"):
+        launch(fine, nprocs)
+
+
+def test_more_ranks_than_accelerators(monkeypatch):
+    monkeypatch.setattr(device, "accelerator_kind", lambda: "cuda")
+    monkeypatch.setattr(device, "_count", lambda kind: 2)
+    with pytest.raises(ValueError, match=r"3 ranks.*2 accelerator.*HELPERS_DEVICE"):
+        launch(fine, 3)
+    with pytest.raises(ValueError, match="1 accelerator"):
+        launch(fine, 2, env={"CUDA_VISIBLE_DEVICES": "1"})
+
+
+@pytest.mark.parametrize("thing", [3, "fine", None, [fine]])
+def test_not_a_function(thing):
+    with pytest.raises(TypeError, match="needs a function"):
+        launch(thing, 2)
+
+
+def test_arguments_that_do_not_fit():
+    with pytest.raises(TypeError, match=r"fine\(\) cannot be called"):
+        launch(fine, 2, "too many")
+
+
+lock = threading.Lock()
+
+
+def test_what_cannot_be_pickled_is_named():
+    numbers = (i for i in range(3))
+    nested = lambda: lock  # noqa: E731
+
+    def uses_both():
+        return next(numbers), nested()
+
+    uses_both.__module__ = nested.__module__ = "__main__"  # as if defined in a cell
+    with pytest.raises(TypeError) as caught:
+        launch(uses_both, 2)
+    assert "uses_both()" in str(caught.value)
+    assert "'numbers' (generator)" in str(caught.value) and "'lock' (lock)" in str(caught.value)
+
+
+def test_argument_that_cannot_be_pickled_is_named():
+    with pytest.raises(TypeError, match=r"argument 1 \(lock\).*argument other= \(lock\)"):
+        launch(lambda *a, **k: None, 2, threading.Lock(), other=threading.Lock())
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "1", True, float("nan"), float("inf")])
+def test_timeout(timeout):
+    with pytest.raises(ValueError, match="timeout"):
+        launch(fine, 2, timeout=timeout)
+
+
+@pytest.mark.parametrize("threads", [0, -2, 1.5, "1", True])
+def test_threads(threads):
+    with pytest.raises(ValueError, match="threads"):
+        launch(fine, 2, threads=threads)
+
+
+@pytest.mark.parametrize("env", [{"A": 1}, {1: "a"}, {"A": None}])
+def test_environment(env):
+    with pytest.raises(TypeError, match="env"):
+        launch(fine, 2, env=env)
+
+
+def test_on_event():
+    with pytest.raises(TypeError, match="on_event"):
+        launch(fine, 2, on_event="print")
+
+
+def test_start_method(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("HELPERS_START_METHOD", "telepathy")
+    with pytest.raises(ValueError, match="'fork' or 'spawn'"):
+        launch(fine, 2)

@@ -1,0 +1,303 @@
+"""The promises of `launch`, each kept from a real kernel with functions defined in cells."""
+
+import ast
+import time
+
+import pytest
+from kernel import descendants, kernel, kill, running, wait_until
+
+SET_UP = """
+import os, sys, time, signal, threading
+import torch, torch.distributed as dist
+import helpers
+from helpers import launch
+helpers.prepare_launcher()
+offset = 10
+def summed(world):
+    t = torch.tensor([float(world.rank + 1)])
+    dist.all_reduce(t)
+    return t.item()
+def healthy():
+    with helpers.distributed() as world:
+        return summed(world) + offset
+"""
+HEALTHY = "launch(healthy, 2)"
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    with kernel() as k:
+        k.value(SET_UP)
+        yield k
+
+
+def still_works(notebook):
+    assert notebook.value(HEALTHY) == "[13.0, 13.0]"
+
+
+def leftovers(notebook):
+    """Descendants of the kernel other than the two generations of the fork server."""
+    return [pid for pid in descendants(notebook.pid) if running(pid)][2:]
+
+
+def test_returns_values_in_rank_order_with_closures(notebook):
+    still_works(notebook)
+    assert notebook.value("launch(lambda a, b=0: (int(os.environ['RANK']), a, b), 3, 'x', b=5)") == (
+        "[(0, 'x', 5), (1, 'x', 5), (2, 'x', 5)]"
+    )
+
+
+def test_class_from_a_cell_comes_back_as_itself(notebook):
+    notebook.value(
+        "from dataclasses import dataclass\n@dataclass\nclass Point:\n    x: int\n"
+        "def make(): return Point(int(os.environ['RANK']))"
+    )
+    assert notebook.value("[isinstance(p, Point) and p.x for p in launch(make, 2)]") == "[0, 1]"
+
+
+def test_output_streams_while_ranks_run(notebook):
+    out = notebook.run(
+        "def talk():\n"
+        "    rank = int(os.environ['RANK'])\n"
+        "    print('early', rank)\n"
+        "    os.system(f'echo from C {rank}')\n"
+        "    time.sleep(1)\n"
+        "    print('late', rank); print('oops', rank, file=sys.stderr)\n"
+        "launch(talk, 2)"
+    )
+    for rank in (0, 1):
+        for text in ("early", "from C", "late"):
+            assert f"[rank {rank}] {text} {rank}\n" in out.stdout
+        assert f"[rank {rank}] oops {rank}\n" in out.stderr
+    early = min(when for when, text in out.arrivals if "early" in text)
+    late = min(when for when, text in out.arrivals if "late" in text)
+    assert late - early > 0.8
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_exception_names_the_failing_rank_while_the_other_waits(notebook, rank):
+    notebook.value(
+        "def broken(bad):\n"
+        "    with helpers.distributed() as world:\n"
+        "        if world.rank == bad:\n"
+        "            print('raised', time.time())\n"
+        "            raise ZeroDivisionError('planted')\n"
+        "        summed(world)\n"
+    )
+    out = notebook.run(f"launch(broken, 2, {rank})\n")
+    assert out.error == "RankError"
+    assert out.message.startswith(f"rank {rank} failed; the other ranks were stopped")
+    assert "ZeroDivisionError: planted" in out.message
+    assert "raise ZeroDivisionError('planted')" in out.message, "the cell's source line is missing"
+    assert out.seconds < 1.0
+    assert leftovers(notebook) == []
+    still_works(notebook)
+
+
+def test_twenty_failures_then_twenty_good_launches(notebook):
+    code = """
+def broken(bad):
+    with helpers.distributed() as world:
+        if world.rank == bad: raise ZeroDivisionError('planted')
+        summed(world)
+wrong = []
+for i in range(20):
+    try:
+        launch(broken, 2, i % 2)
+    except helpers.RankError as e:
+        if e.rank != i % 2 or not isinstance(e.exception, ZeroDivisionError): wrong.append((i, str(e)))
+    if launch(healthy, 2) != [13.0, 13.0]: wrong.append((i, 'unhealthy'))
+"""
+    notebook.value(code)
+    assert notebook.value("wrong") == "[]"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killed_rank_is_named_with_its_signal(notebook, rank):
+    out = notebook.run(
+        "def killed(bad):\n"
+        "    with helpers.distributed() as world:\n"
+        "        if world.rank == bad: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        summed(world)\n"
+        f"launch(killed, 2, {rank})"
+    )
+    assert out.error == "RankError"
+    assert f"rank {rank} was killed by signal SIGKILL" in out.message and "memory" in out.message
+    assert out.seconds < 1.0
+    still_works(notebook)
+
+
+def test_exit_without_an_answer_is_named(notebook):
+    out = notebook.run("launch(lambda: os._exit(7) if os.environ['RANK'] == '1' else time.sleep(30), 2)")
+    assert "rank 1 left with exit code 7" in out.message and out.seconds < 2
+
+
+def test_rank_that_returns_early_is_told_apart(notebook):
+    out = notebook.run(
+        "def early():\n"
+        "    with helpers.distributed() as world:\n"
+        "        if world.rank == 1: return\n"
+        "        summed(world)\n"
+        "launch(early, 2)"
+    )
+    assert out.error == "RankError" and out.message.startswith("rank 0 failed")
+    assert "rank 1 had already returned" in out.message
+    still_works(notebook)
+
+
+def test_timeout_shows_where_each_rank_stood(notebook):
+    out = notebook.run(
+        "def hang():\n"
+        "    with helpers.distributed() as world:\n"
+        "        if world.rank == 0:\n"
+        "            time.sleep(60)  # rank 0 sleeps here\n"
+        "        summed(world)\n"
+        "launch(hang, 2, timeout=1.5)"
+    )
+    assert out.error == "RankTimeout"
+    assert "no result after 1.5 s" in out.message
+    assert "time.sleep(60)  # rank 0 sleeps here" in out.message
+    assert "dist.all_reduce(t)" in out.message.split("rank 1:")[1]
+    assert "launcher" not in out.message
+    assert out.seconds < 2.5
+    assert leftovers(notebook) == []
+    still_works(notebook)
+
+
+def test_interrupt_in_a_collective_with_loader_workers(notebook):
+    notebook.start_cell(
+        "from torch.utils.data import DataLoader\n"
+        "def stuck():\n"
+        "    it = iter(DataLoader(list(range(100)), num_workers=2)); next(it)\n"
+        "    with helpers.distributed() as world:\n"
+        "        print('waiting', flush=True)\n"
+        "        if world.rank == 1: time.sleep(60)\n"
+        "        summed(world)\n"
+        "launch(stuck, 2)"
+    )
+    assert wait_until(lambda: len(descendants(notebook.pid)) >= 8, 20) is not None
+    before = descendants(notebook.pid)
+    assert wait_until(lambda: False, 0.7) is None  # let rank 0 get into the collective
+    notebook.interrupt()
+    asked = time.monotonic()
+    out = notebook.finish_cell()
+    assert time.monotonic() - asked < 1.0
+    assert out.error == "KeyboardInterrupt"
+    assert "rank 0:" in out.stderr and "all_reduce" in out.stderr and "time.sleep(60)" in out.stderr
+    assert wait_until(lambda: leftovers(notebook) == [], 0.5) is not None, before
+    still_works(notebook)
+
+
+def test_ranks_die_with_the_kernel():
+    with kernel() as k:
+        k.value(SET_UP)
+        k.start_cell(
+            "from torch.utils.data import DataLoader\n"
+            "keep = iter(DataLoader(list(range(100)), num_workers=1)); next(keep)\n"  # holds copies of our sockets
+            "def stuck():\n"
+            "    it = iter(DataLoader(list(range(100)), num_workers=1)); next(it)\n"
+            "    with helpers.distributed() as world:\n"
+            "        if world.rank == 1: time.sleep(60)\n"
+            "        summed(world)\n"
+            "launch(stuck, 2)"
+        )
+        assert wait_until(lambda: len(descendants(k.pid)) >= 7, 20) is not None
+        family = descendants(k.pid)
+        kill(k.pid)
+        assert wait_until(lambda: not any(map(running, family)), 10) is not None
+        # The kernel's own DataLoader worker looks for its parent every few seconds; the ranks may not.
+
+
+def test_ranks_do_not_outlive_the_kernel_by_two_seconds():
+    with kernel() as k:
+        k.value(SET_UP)
+        k.start_cell(
+            "def stuck():\n"
+            "    with helpers.distributed() as world:\n"
+            "        if world.rank == 1: time.sleep(60)\n"
+            "        summed(world)\n"
+            "launch(stuck, 2)"
+        )
+        assert wait_until(lambda: len(descendants(k.pid)) >= 4, 20) is not None
+        family = descendants(k.pid)
+        kill(k.pid)
+        assert wait_until(lambda: not any(map(running, family)), 2) is not None
+
+
+def test_works_after_everything_that_makes_forking_unsafe():
+    with kernel() as k:
+        k.value(
+            "import torch, threading, time, os\n"
+            "torch.set_num_threads(2)\n"
+            "from torch.utils.data import DataLoader\n"
+            "net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))\n"
+            "opt = None\n"
+            "for _ in range(3):\n"
+            "    net(torch.randn(32, 3, 32, 32)).sum().backward()\n"
+            "list(DataLoader(torch.arange(64.), num_workers=2))\n"
+            "lock = threading.Lock()\n"
+            "threading.Thread(target=lambda: (lock.acquire(), time.sleep(600)), daemon=True).start()\n"
+        )
+        k.value(SET_UP)
+        k.value(
+            "def train_there():\n"
+            "    import torch\n"
+            "    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))\n"
+            "    list(DataLoader(torch.arange(64.), num_workers=1))\n"
+            "    with helpers.distributed() as world:\n"
+            "        net(torch.randn(32, 3, 32, 32)).sum().backward()\n"
+            "        return summed(world), torch.get_num_threads()\n"
+        )
+        for _ in range(3):
+            assert k.value("launch(train_there, 2, timeout=30, threads=2)") == "[(3.0, 2), (3.0, 2)]"
+
+
+def test_two_kernels_launch_at_once():
+    with kernel() as one, kernel() as two:
+        one.value(SET_UP), two.value(SET_UP)
+        loop = "[launch(healthy, 2, timeout=30) for _ in range(5)]"
+        one.start_cell(loop), two.start_cell(loop)
+        for k in (one, two):
+            out = k.finish_cell()
+            assert ast.literal_eval(out.result) == [[13.0, 13.0]] * 5, out.traceback
+
+
+def test_plain_process_group_twice_in_one_run(notebook):
+    """What readers write by hand works too, and can be done again in the same ranks."""
+    notebook.value(
+        "def by_hand():\n"
+        "    sums = []\n"
+        "    for _ in range(2):\n"
+        "        dist.init_process_group('gloo')\n"
+        "        t = torch.ones(1); dist.all_reduce(t); sums.append(t.item())\n"
+        "        dist.destroy_process_group()\n"
+        "    return sums\n"
+    )
+    assert notebook.value("launch(by_hand, 2, timeout=20)") == "[[2.0, 2.0], [2.0, 2.0]]"
+
+
+def test_events_arrive_while_the_run_goes_on(notebook):
+    notebook.value(
+        "seen = []\n"
+        "def tell():\n"
+        "    for i in range(3): helpers.emit('step', step=i)\n"
+        "launch(tell, 2, on_event=seen.append)"
+    )
+    assert notebook.value("sorted((e['rank'], e['step']) for e in seen if e['event'] == 'step')") == (
+        "[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]"
+    )
+
+
+def test_a_lost_fork_server_is_an_error_and_then_replaced(notebook):
+    notebook.value("from helpers.launcher import client; os.kill(client.server().process.pid, 9); time.sleep(.3)")
+    notebook.value("helpers.prepare_launcher()")
+    still_works(notebook)
+
+
+def test_spawn_speaks_the_same_protocol():
+    with kernel(HELPERS_START_METHOD="spawn") as k:
+        k.value(SET_UP)
+        out = k.run(HEALTHY)
+        assert out.result == "[13.0, 13.0]", out.traceback
+        out = k.run("def fail(): raise ValueError('planted')\nlaunch(fail, 2)")
+        assert out.error == "RankError" and "planted" in out.message
