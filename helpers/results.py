@@ -1,0 +1,141 @@
+"""What a run leaves behind: one JSON file, written whole or not at all."""
+
+import hashlib
+import json
+import os
+import platform
+import secrets
+import subprocess
+import time
+import warnings
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from .paths import project_root, results_root
+
+SCHEMA = 1
+STATUSES = ("completed", "failed", "stopped")
+
+
+def new_record(config, machine, group="") -> dict:
+    """The record of a run that is about to start; `group` names the comparison it belongs to."""
+    now = time.strftime("%Y%m%d-%H%M%S")
+    name = f"{config.strategy}-{config.nproc_per_node}"
+    return {
+        "schema": SCHEMA,
+        "run_id": f"{now}-{name}-{secrets.token_hex(3)}",
+        "group": group,
+        "label": config.label,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "status": "failed",  # until it is known better
+        "error": None,
+        "config": config.as_dict(),
+        "environment": {"machine": machine.as_dict(), **surroundings()},
+    }
+
+
+def write(record, root=None) -> Path:
+    """Save a record as `<root>/runs/<run_id>.json`; nobody ever sees half a file."""
+    folder = Path(root or results_root()) / "runs"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{record['run_id']}.json"
+    write_text(path, json.dumps(record, indent=1))
+    return path
+
+
+def write_text(path, text) -> None:
+    """Replace the file at `path` in one step, so that a crash leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_all(root=None, group=None) -> list:
+    """All records below `root`, oldest first; unreadable files are named in a warning and left out."""
+    records = []
+    for path in sorted((Path(root or results_root()) / "runs").glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if record["schema"] != SCHEMA or record["status"] not in STATUSES:
+                raise ValueError(f"schema {record['schema']}, status {record['status']!r}")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            warnings.warn(f"{path} is not a readable record ({error}); left out", stacklevel=2)
+            continue
+        if group is None or record["group"] == group:
+            records.append(record)
+    return records
+
+
+def frame(records):
+    """Records as a pandas DataFrame, a row a run (times in seconds, memory in bytes)."""
+    import pandas
+
+    return pandas.DataFrame([row(record) for record in records])
+
+
+def row(record) -> dict:
+    """The numbers of one record that tables and plots are made of; None where a run has none."""
+    config, measured = record["config"], record.get("measured", {})
+    step, speed = measured.get("step_time_s") or {}, measured.get("images_per_s") or {}
+    evaluation = measured.get("evaluation") or {}
+    peaks = measured.get("peak_memory_bytes") or [None]
+    return {
+        "run_id": record["run_id"], "label": record["label"], "status": record["status"],
+        "strategy": config["strategy"], "devices": config["nproc_per_node"],
+        "global_batch": config["global_batch"], "local_batch": config["local_batch"],
+        "step_time_s": step.get("median"), "step_time_q1_s": step.get("q1"), "step_time_q3_s": step.get("q3"),
+        "steps_timed": step.get("n"), "images_per_s": speed.get("median"),
+        "final_loss": measured.get("final_loss"), "accuracy": evaluation.get("accuracy"),
+        "test_images": evaluation.get("count"),
+        "peak_memory_bytes": max((p for p in peaks if p is not None), default=None),
+        **{f"{part}_s": seconds for part, seconds in measured.get("parts_s", {}).items()},
+        "total_s": record.get("total_s"),
+    }  # fmt: skip
+
+
+@lru_cache
+def _versions():
+    found = {"python": platform.python_version()}
+    for package in ("torch", "torchvision", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def surroundings() -> dict:
+    """Versions, operating system, and the state of the code that makes the run."""
+    return {"versions": dict(_versions()), "system": platform.platform(), "code": code_state()}
+
+
+@lru_cache
+def code_state() -> dict:
+    """Git commit (None outside a clone), whether files differ from it, and a hash of the package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "commit": commit,
+        "modified": None if changed is None else bool(changed),
+        "helpers_sha256": digest.hexdigest(),
+    }
+
+
+def _git(*arguments):
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(project_root()), *arguments], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,69 @@
+"""BatchNorm over the global batch: PyTorch's own on GPUs, the same arithmetic by hand on CPUs.
+
+`torch.nn.SyncBatchNorm` raises on CPU tensors. Ours adds up sums, squares and counts over the
+ranks with an all-reduce that autograd can differentiate, as in Ioffe and Szegedy,
+"Batch normalization" (arXiv:1502.03167), with the batch of all ranks as the batch.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def convert(model, device):
+    """`model` with every BatchNorm layer replaced by one that sees the global batch."""
+    if device.type != "cpu":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return _replaced(model)
+
+
+def _replaced(module):
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        return CPUSyncBatchNorm.of(module)
+    for name, child in module.named_children():
+        setattr(module, name, _replaced(child))
+    return module
+
+
+class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Normalises [N, C, …] by the statistics of all ranks' N; ranks may have unequal N."""
+
+    @classmethod
+    def of(cls, norm):
+        """A synchronised layer with the parameters and buffers of `norm`."""
+        made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        made.load_state_dict(norm.state_dict())
+        made.train(norm.training)
+        like = next((t for t in (*norm.parameters(), *norm.buffers()) if t.is_floating_point()), None)
+        return made if like is None else made.to(like.device, like.dtype)
+
+    def _check_input_dim(self, batch):
+        if batch.dim() < 2:
+            raise ValueError(f"expected [N, C, …], got {batch.dim()} dimension(s)")
+
+    def forward(self, batch):
+        self._check_input_dim(batch)
+        use_batch = self.training or self.running_mean is None
+        if not use_batch or not dist.is_initialized() or dist.get_world_size() == 1:
+            return super().forward(batch)
+        from torch.distributed.nn.functional import all_reduce
+
+        dims = [0, *range(2, batch.dim())]
+        count = batch.new_tensor([batch.numel() / batch.size(1)])
+        # One message for all three, as few and large messages are cheaper than many small ones.
+        sums = all_reduce(torch.cat([batch.sum(dims), batch.square().sum(dims), count]))
+        total, squares, count = sums.split([self.num_features, self.num_features, 1])
+        mean = total / count
+        variance = (squares / count - mean.square()).clamp_min(0)
+        if self.training and self.track_running_stats:
+            self._keep(mean.detach(), variance.detach(), count.item())
+        shape = [1, -1] + [1] * (batch.dim() - 2)
+        scale = torch.rsqrt(variance + self.eps) * (self.weight if self.affine else 1)
+        shift = (self.bias if self.affine else 0) - mean * scale
+        return batch * scale.view(shape) + shift.view(shape)
+
+    def _keep(self, mean, variance, count):
+        self.num_batches_tracked += 1
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean, share)
+        self.running_var.lerp_(variance * count / max(count - 1, 1), share)  # unbiased, as BatchNorm keeps it

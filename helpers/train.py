@@ -1,0 +1,211 @@
+"""The one training loop. Every rank of every strategy runs it.
+
+Two runs differ in exactly what their RunConfigs differ in.
+"""
+
+import time
+from itertools import count
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from . import checkpoint, data, device, inputs, measure, models, strategies, sync_batch_norm
+from .config import name_of
+from .evaluation import evaluate
+from .launcher.rank import emit
+from .process_group import distributed
+
+EVENT_EVERY = 0.2  # s between progress events
+
+
+def train(config, started=None, tell=emit):
+    """Train as `config` (a RunConfig) says, in the world this process was launched into.
+
+    Args:
+        started: time.time() when the run was asked for (default: when this process began).
+        tell: gets progress events on rank 0, as `tell(name, **values)`.
+
+    Returns:
+        On rank 0 what was measured (the "measured" part of a record), on other ranks None.
+
+    Raises:
+        ValueError: the data cannot be trained on as configured.
+        CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
+            they belong to a different run.
+    """
+    parts = measure.Parts()
+    parts.seconds["start"] = time.time() - (started or _process_began())
+    torch.set_num_threads(config.threads or device.machine(config.device).threads)
+    with parts.part("start"), distributed(config.device) as world:
+        run = Run(config, world, parts, tell if world.is_main else lambda *_, **__: None)
+        return run.complete()
+
+
+class Run:
+    """The state of one rank while it trains."""
+
+    def __init__(self, config, world, parts, tell):
+        self.config, self.world, self.parts, self.tell = config, world, parts, tell
+        device.reset_peak_memory(world.device)
+        with parts.part("data"):
+            train_set, self.test_set = inputs.pair(config.data)
+            self.loader = data.make_loader(
+                train_set, path=config.input_path, device=world.device, global_batch=config.global_batch,
+                rank=world.rank, world_size=world.size, seed=config.seed, augment=config.augment,
+                num_workers=config.num_workers,
+            )  # fmt: skip
+        torch.manual_seed(config.seed)  # the same weights on every rank
+        self.model = models.make(config.model, inputs.classes(train_set)).to(world.device)
+        if config.sync_batch_norm:
+            self.model = sync_batch_norm.convert(self.model, world.device)
+        self.dtype = next(self.model.parameters()).dtype
+        self.wrapped, self.note = strategies.wrap(self.model, config.strategy, world.device, config.nproc_per_node)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
+        self.loss_fn = config.loss or F.cross_entropy
+        self.total_steps = config.steps or config.epochs * len(self.loader)
+        self.step = self.first_step = 0
+        self.losses, self.step_times, self.waits, self.epochs = [], [], [], []
+        self.last_told = 0.0
+
+    def complete(self):
+        """Train from where the run stands to its end, evaluate, and return what was measured."""
+        if self.config.resume:
+            self._resume()
+        self.first_step = self.step
+        self._train()
+        evaluation = None
+        if self.config.evaluate and self.test_set is not None:
+            with self.parts.part("evaluation"):
+                evaluation = evaluate(self.model, self.test_set, self.world, self.loss_fn)
+        return self._measured(evaluation)
+
+    # -- the loop -------------------------------------------------------------------------
+
+    def _train(self):
+        self.wrapped.train()
+        for epoch in count(self.step // len(self.loader)):
+            if self.step >= self.total_steps:
+                return
+            done = self.step % len(self.loader)
+            self.loader.set_epoch(epoch)
+            self.loader.start_batch = done
+            began, first = time.perf_counter(), self.step
+            batches = iter(self.loader)
+            for _ in range(min(len(self.loader) - done, self.total_steps - first)):
+                self._timed_step(batches)
+                self._save_if_due()
+            self.epochs.append({"epoch": epoch, "steps": self.step - first, "s": time.perf_counter() - began})
+
+    def _timed_step(self, batches):
+        """One step from asking for the batch to the end of the update, as the device sees it."""
+        warm = self.step - self.first_step >= self.config.warmup_steps
+        with self.parts.part("steps" if warm else "warm-up"):
+            began = time.perf_counter()
+            inputs, labels = next(batches)
+            loaded = time.perf_counter()
+            loss = self._update(inputs, labels)
+            device.synchronize(self.world.device)
+            ended = time.perf_counter()
+        self.step += 1
+        self.losses.append(loss)
+        if warm:
+            self.step_times.append(ended - began)
+            self.waits.append(loaded - began)
+        if ended - self.last_told > EVENT_EVERY or self.step == self.total_steps:
+            self.last_told = ended
+            self.tell(
+                "step", label=self.config.label, step=self.step, steps=self.total_steps,
+                loss=loss.item(), images_per_s=self.config.global_batch / (ended - began),
+            )  # fmt: skip
+
+    def _update(self, inputs, labels):
+        """Forward, backward and update on this rank's part of a global batch; its mean loss."""
+        if inputs.is_floating_point():
+            inputs = inputs.to(self.dtype)
+        self.optimizer.zero_grad()
+        loss = self.loss_fn(self.wrapped(inputs), labels)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    # -- checkpoints ----------------------------------------------------------------------
+
+    def _save_if_due(self):
+        every = self.config.checkpoint_every
+        if not every or (self.step % every and self.step != self.total_steps):
+            return
+        with self.parts.part("checkpoint"):
+            states = [None] * self.world.size
+            dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout to go on with
+            if self.world.is_main:
+                state = {
+                    "run": self._identity(), "step": self.step, "model": self.model.state_dict(),
+                    "optimizer": self.optimizer.state_dict(), "rng": states,
+                }  # fmt: skip
+                checkpoint.save(self.config.checkpoint_dir, self.step, state)
+            dist.barrier()  # nobody trains on before there is something to come back to
+
+    def _resume(self):
+        state = checkpoint.latest(self.config.checkpoint_dir, self.world.device)
+        if state is None:
+            return
+        mine, theirs = self._identity(), state["run"]
+        other = [f"{k} {theirs.get(k)!r} (this run: {mine[k]!r})" for k in mine if theirs.get(k) != mine[k]]
+        if other:
+            raise checkpoint.CheckpointError(
+                f"the checkpoint in {self.config.checkpoint_dir} is of another run: {', '.join(other)}. "
+                "Choose an empty checkpoint_dir, or the same settings"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step = state["step"]
+        if len(state["rng"]) == self.world.size:
+            torch.set_rng_state(state["rng"][self.world.rank].cpu())
+
+    def _identity(self):
+        """What must be the same for two runs to follow the same losses; the number of ranks need not."""
+        names = ("seed", "global_batch", "lr", "momentum", "weight_decay", "augment", "precision")
+        known = {name: getattr(self.config, name) for name in names}
+        return {**known, "model": name_of(self.config.model), "data": name_of(self.config.data)}
+
+    # -- what is left behind --------------------------------------------------------------
+
+    def _measured(self, evaluation):
+        losses = torch.stack(self.losses).double() if self.losses else torch.zeros(0, dtype=torch.float64)
+        losses = losses.to(self.world.device)
+        dist.all_reduce(losses)  # once for all steps: a reduction a step would slow what is being measured
+        losses = (losses / self.world.size).tolist()
+        peaks = [None] * self.world.size
+        dist.all_gather_object(peaks, device.peak_memory(self.world.device))
+        if not self.world.is_main:
+            return None
+        enough = len(self.step_times) >= measure.AT_LEAST
+        rates = [self.config.global_batch / seconds for seconds in self.step_times]
+        return {
+            "note": self.note, "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
+            "step_time_s": measure.summary(self.step_times) if enough else None,
+            "images_per_s": measure.summary(rates) if enough else None,
+            "input_wait_s": measure.summary(self.waits) if enough else None,
+            "samples": {"step_time_s": self.step_times, "input_wait_s": self.waits, "loss": losses},
+            "final_loss": losses[-1] if losses else None,
+            "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks,
+            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }  # fmt: skip
+
+
+def _process_began():
+    """time.time() at which this process was started, where the system tells; else now."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        up = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError):
+        return time.time()
+    import os
+
+    return time.time() - (up - ticks / os.sysconf("SC_CLK_TCK"))
