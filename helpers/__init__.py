@@ -1,0 +1,46 @@
+"""Hands-on help for training faster on more than one device.
+
+Importing this package is quick: what needs torch is loaded when it is first used. In a notebook
+the import also starts the fork server in the background, so that the first launch need not wait.
+"""
+
+import importlib
+
+from .device import choose as choose_devices
+from .device import machine
+from .launch import LauncherError, RankError, RankTimeout, emit, launch, prepare_launcher
+from .live import in_notebook
+from .process_group import World, distributed
+
+_LATER = {
+    "RunConfig": "config", "compare": "comparison", "run": "comparison", "ladder": "comparison",
+}  # fmt: skip
+__all__ = [
+    "LauncherError", "RankError", "RankTimeout", "World", "choose_devices", "distributed", "emit", "launch",
+    "machine", "prepare_launcher", *_LATER,
+]  # fmt: skip
+
+
+def __getattr__(name):
+    if name not in _LATER:
+        raise AttributeError(f"module 'helpers' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *_LATER})
+
+
+def _start_early():
+    from .launcher import client
+
+    try:
+        client.server()
+    except Exception:  # a launch will say what is wrong; an import must not fail over it
+        pass
+
+
+if in_notebook():
+    _start_early()

@@ -1,0 +1,169 @@
+"""The command line: `python -m helpers train|run|records`.
+
+Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
+scripts of the source articles spell them.
+"""
+
+import argparse
+import os
+import sys
+
+
+def main(arguments=None) -> int:
+    """Run one command; returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args([_hyphens(a) for a in (sys.argv[1:] if arguments is None else arguments)])
+    try:
+        return options.command(options) or 0
+    except KeyboardInterrupt as stop:
+        print(f"\nstopped: {stop}" if str(stop) else "\nstopped", file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, OSError) as error:  # something the caller can put right
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser():
+    from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
+
+    parser = argparse.ArgumentParser(prog="python -m helpers", description="Train on one or more devices and measure it.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name, function, text):
+        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=function)
+        sub.add_argument("--model", help="a model's name (default: resnet8; on accelerators, run takes resnet50)")
+        sub.add_argument("--data", help="a data set's name (default: digits)")
+        sub.add_argument("--epochs", type=int)
+        sub.add_argument("--steps", type=int, help="instead of epochs")
+        sub.add_argument("--lr", type=float)
+        sub.add_argument("--seed", type=int)
+        sub.add_argument("--amp-level", "--precision", dest="precision", choices=sorted(PRECISIONS))
+        sub.add_argument("--compiler-opt", "--compiler", dest="compiler", choices=COMPILERS)
+        sub.add_argument("--device", help="cuda, npu, mps or cpu (default: the best there is)")
+        sub.add_argument("--threads", type=int, help="CPU threads a device")
+        sub.add_argument("--input-path", choices=INPUT_PATHS)
+        sub.add_argument("--num-workers", "--workers", dest="num_workers", type=int)
+        sub.add_argument("--global-batch", type=int, help="samples a step over all devices")
+        return sub
+
+    train = command("train", _train, "One run. Under torchrun or mpirun this process is one rank; else ranks are launched.")
+    train.add_argument("--nproc-per-node", type=int, help="devices (default: 1; under torchrun or mpirun: their number)")
+    train.add_argument("--strategy", choices=STRATEGIES, help="default: ddp for more than one device, else baseline")
+    train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help="samples a step on each device")
+    train.add_argument("--warmup-steps", type=int)
+    train.add_argument("--checkpoint-dir")
+    train.add_argument("--checkpoint-every", type=int, help="steps")
+    train.add_argument("--resume", action="store_true", default=None)
+    ladder = command("run", _run, "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report.")
+    ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
+    ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
+    records = commands.add_parser("records", help="list the records on this machine")
+    records.set_defaults(command=_records)
+    return parser
+
+
+def _settings(options, *leave_out):
+    known = {k: v for k, v in vars(options).items() if v is not None and k not in ("command", *leave_out)}
+    return known
+
+
+def _train(options):
+    from . import process_group, results
+    from .config import RunConfig
+
+    rank, size, local_rank = process_group.place()
+    launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+    settings = _settings(options)
+    devices = settings.setdefault("nproc_per_node", size)
+    if launched and devices != size:
+        raise ValueError(f"--nproc-per-node is {devices}, but {size} processes were launched; leave it out")
+    settings.setdefault("strategy", "ddp" if devices > 1 else "baseline")
+    config = RunConfig(**settings)
+    record = _in_this_rank(config, rank, local_rank) if launched else _launch(config)
+    if record is not None:
+        print(_line(record))
+        print(f"record: {results.results_root() / 'runs' / record['run_id']}.json")
+
+
+def _launch(config):
+    from .comparison import run
+
+    return run(config)
+
+
+def _in_this_rank(config, rank, local_rank):
+    """Train as one rank of somebody else's launch; rank 0 keeps the record."""
+    import time
+
+    from . import datasets, live, results
+    from .train import train
+
+    if isinstance(config.data, str) and local_rank == 0:
+        datasets.ensure(config.data)
+    record = results.new_record(config, config.check_machine())
+    began, progress = time.time(), live.Progress()
+    try:
+        if rank == 0:
+            progress.begin(config.label)
+        tell = lambda name, **values: progress.event({"event": name, **values})  # noqa: E731
+        record.update(measured=train(config, tell=tell), status="completed")
+    except BaseException as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        record["total_s"] = time.time() - began
+        if rank == 0:
+            results.write(record)
+            progress.end(record["status"])
+    return record if rank == 0 else None
+
+
+def _line(record):
+    """The result of one run in a line."""
+    from .results import row
+
+    values = row(record)
+    accuracy = "" if values["accuracy"] is None else f", accuracy {values['accuracy']:.1%} of {values['test_images']} images"
+    speed = "too few steps to time"
+    if values["step_time_s"]:
+        speed = f"{values['step_time_s'] * 1000:.1f} ms a step, {values['images_per_s']:.0f} images/s"
+    return f"{values['label']}: {speed}, loss {values['final_loss']:.4f}{accuracy}"
+
+
+def _run(options):
+    from . import comparison, device, report, results
+
+    settings = _settings(options)
+    here = device.machine(settings.get("device"))
+    print(here.describe(), flush=True)
+    if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
+        settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
+    if "steps" not in settings:
+        settings.setdefault("epochs", 10)
+    made = comparison.compare(name="ladder", **settings)
+    folder = results.results_root() / "report"
+    paths = report.write(made, folder)
+    print()
+    print(report.text(made))
+    print()
+    for name, path in paths.items():
+        print(f"{name}: {path}")
+    return 0 if all(record["status"] == "completed" for record in made.records) else 1
+
+
+def _records(options):
+    from . import results
+
+    records = results.read_all()
+    for record in records:
+        print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
+    print(f"{len(records)} record(s) in {results.results_root() / 'runs'}")
+
+
+def _hyphens(argument):
+    name, sign, value = argument.partition("=")
+    return name.replace("_", "-") + sign + value if argument.startswith("--") else argument

@@ -1,0 +1,185 @@
+"""A ladder of runs: launch each, keep its record, set the numbers side by side."""
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from . import device, live, results
+from .config import RunConfig
+from .launch import RankError, launch, prepare_launcher
+from .train import train
+
+
+def run(config, *, prediction=None, group="", progress=None, timeout=None) -> dict:
+    """Train as `config` says on this machine and return the record, which is also on disk.
+
+    A run that fails or is stopped leaves a record too, and then raises what stopped it:
+    ValueError before anything starts, RankError, RankTimeout or KeyboardInterrupt afterwards.
+    """
+    record = results.new_record(config, config.check_machine(), group)
+    record["prediction"] = prediction
+    _prepare_data(config)
+    progress = progress or live.Progress()
+    prepare_launcher()  # the start of a run is measured too: let it not include importing torch
+    threads = config.threads or record["environment"]["machine"]["threads"]
+    environment = {"HELPERS_DEVICE": config.device} if config.device else None
+    began = time.time()
+    progress.begin(config.label)
+    try:
+        answers = launch(
+            train, config.processes, config, began,
+            timeout=timeout, threads=threads, env=environment, on_event=progress.event,
+        )  # fmt: skip
+        record.update(measured=answers[0], status="completed")
+    except KeyboardInterrupt:
+        record.update(status="stopped", error="stopped by the reader")
+        raise
+    except Exception as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        record["total_s"] = time.time() - began
+        results.write(record)
+        progress.end(record["status"])
+    return record
+
+
+def ladder(devices=None, **settings) -> list:
+    """The rungs from one device to all: baseline, DataParallel, DDP on 2, 4, … devices.
+
+    `settings` are RunConfig's; the global batch is the same on every rung, so all rungs do the
+    same training and only the devices change.
+    """
+    here = device.machine(settings.get("device"))
+    most = devices or here.count
+    settings.setdefault("threads", max(1, here.cores // most) if here.kind == "cpu" else here.threads)
+    base = RunConfig(**settings)
+    if base.global_batch % most:
+        base = base.but(global_batch=most * max(1, round(base.global_batch / most)))
+    counts = sorted({most, *(2**k for k in range(1, most.bit_length()) if 2**k <= most)})
+    ddp = [base.but(strategy="ddp", nproc_per_node=n) for n in counts if not base.global_batch % n]
+    return [base, base.but(strategy="data_parallel", nproc_per_node=most), *ddp]
+
+
+def compare(configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, **settings):
+    """Run the ladder, or the given `configs`, one after the other; return a Comparison.
+
+    The first config is what the others are compared with. Bring your own: `model` is a function
+    that makes your model, `dataset` a pair (train, test) of map-style datasets or a function that
+    returns one; `settings` are those of RunConfig (batch, epochs, lr, …) and `devices`.
+
+    Args:
+        prediction: a dict from labels ("DDP ×2") to the speed-up you expect; it is stored with the
+            records before the runs and drawn beside the measurement.
+        name: what the comparison is about, for its records.
+        timeout: seconds for each run.
+
+    Raises:
+        TypeError, ValueError: before anything runs.
+        RankError: the first run failed, so there is nothing to compare with. A later run that
+            fails is shown as failed, and the rest go on.
+    """
+    if configs is not None and (model is not None or dataset is not None or settings):
+        raise TypeError("give either a list of RunConfigs, or model, dataset and settings for the ladder; not both")
+    if configs is None:
+        settings.update({k: v for k, v in (("model", model), ("data", dataset)) if v is not None})
+        configs = ladder(**settings)
+    configs = list(configs)
+    _check(configs, prediction)
+    group = f"{time.strftime('%Y%m%d-%H%M%S')}-{name or 'comparison'}"
+    records = []
+    progress = live.Progress(runs=len(configs))
+    for config in configs:
+        expected = (prediction or {}).get(config.label)
+        try:
+            records.append(run(config, prediction=expected, group=group, progress=progress, timeout=timeout))
+        except RankError as error:
+            if not records:
+                raise
+            progress.note(f"{config.label}: {error}")
+            records.append(next(r for r in reversed(results.read_all(group=group)) if r["label"] == config.label))
+    return Comparison(records)
+
+
+@dataclass
+class Comparison:
+    """Runs side by side; `records[0]` is what the others are compared with."""
+
+    records: list
+    baseline: dict = field(init=False)
+
+    def __post_init__(self):
+        if not self.records or self.records[0]["status"] != "completed":
+            raise ValueError("a comparison needs a completed first run to compare with")
+        self.baseline = self.records[0]
+
+    def speed_up(self, record) -> dict | None:
+        """How many times the baseline's images/s: median and middle half of the steps, or None."""
+        rate = (record.get("measured") or {}).get("images_per_s")
+        base = self.baseline["measured"]["images_per_s"]
+        if not rate or not base:
+            return None
+        return {key: rate[key] / base["median"] for key in ("median", "q1", "q3")}
+
+    def rows(self) -> list:
+        """One dict a run with its numbers, speed-up, efficiency and prediction."""
+        rows = []
+        for record in self.records:
+            speed = self.speed_up(record) or {}
+            devices = record["config"]["nproc_per_node"]
+            median = speed.get("median")
+            total = record.get("total_s")
+            rows.append({
+                **results.row(record), "speed_up": median,
+                "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
+                "efficiency": median and median / devices, "predicted": record.get("prediction"),
+                "whole_run_speed_up": total and self.baseline["total_s"] / total,
+                "note": (record.get("measured") or {}).get("note") or (record["error"] or ""),
+            })  # fmt: skip
+        return rows
+
+    def frame(self):
+        """The rows as a pandas DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def _repr_html_(self):
+        from . import plots
+
+        return plots.table(self).to_html(index=False)
+
+    def __str__(self):
+        from . import plots
+
+        return plots.table(self).to_string(index=False)
+
+    def show(self):
+        """The speed-up plot beside accuracy, in the notebook."""
+        from . import plots
+
+        plots.show(*plots.speed_up(self))
+
+
+def _check(configs, prediction):
+    if not configs or not all(isinstance(config, RunConfig) for config in configs):
+        raise TypeError("a comparison needs a list of RunConfigs")
+    labels = [config.label for config in configs]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise ValueError(f"two runs are called {', '.join(twice)}: give them labels of their own")
+    for config in configs:
+        config.check_machine()
+    for label, factor in (prediction or {}).items():
+        if label not in labels:
+            raise ValueError(f"there is a prediction for {label!r}, but the runs are {', '.join(labels)}")
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < math.inf:
+            raise ValueError(f"the prediction for {label} is {factor!r}; give a factor such as 1.8")
+
+
+def _prepare_data(config):
+    """Make the data set here, once, rather than on every rank."""
+    if isinstance(config.data, str):
+        from . import datasets
+
+        datasets.ensure(config.data)

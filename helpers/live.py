@@ -1,0 +1,119 @@
+"""Progress of runs: a bar in a terminal, a line that updates in a notebook, plain text elsewhere.
+
+The plain text does not change from run to run, so that executed notebooks can be compared. It
+is chosen by HELPERS_PROGRESS=plain and wherever the output is neither a terminal nor a notebook.
+"""
+
+import os
+import shutil
+import sys
+import time
+
+WORDS = {"completed": "done", "failed": "FAILED", "stopped": "stopped"}
+REDRAW = 0.2  # s
+
+
+class Progress:
+    """Shows the events of one run after the other; `event` fits launch's `on_event`."""
+
+    def __init__(self, runs=1):
+        self.runs, self.number, self.label = runs, 0, ""
+        self.draw = _drawing()
+        self.drawn = 0.0
+
+    def begin(self, label):
+        """A run starts."""
+        self.number, self.label = self.number + 1, label
+        self.draw.start(f"{self._name()}: starting")
+
+    def event(self, event):
+        """An event of a rank; only training steps are shown."""
+        now = time.monotonic()
+        if event.get("event") != "step" or (now - self.drawn < REDRAW and event["step"] < event["steps"]):
+            return
+        self.drawn = now
+        share = event["step"] / event["steps"]
+        numbers = f"step {event['step']}/{event['steps']}  loss {event['loss']:.3f}  {event['images_per_s']:.0f} images/s"
+        self.draw.update(self._name(), share, numbers)
+
+    def end(self, status):
+        """The run has ended as `status` says."""
+        self.draw.finish(f"{self._name()}: {WORDS[status]}")
+
+    def note(self, text):
+        """Something that has to be said between runs."""
+        self.draw.say(text)
+
+    def _name(self):
+        return f"[{self.number}/{self.runs}] {self.label}" if self.runs > 1 else self.label
+
+
+class Plain:
+    """One line when a run starts and one when it ends, without numbers."""
+
+    def start(self, text):
+        pass
+
+    def update(self, name, share, numbers):
+        pass
+
+    def finish(self, text):
+        self.say(text)
+
+    def say(self, text):
+        print(text, flush=True)
+
+
+class Terminal(Plain):
+    """A bar that redraws itself on one line."""
+
+    def start(self, text):
+        self._line(text)
+
+    def update(self, name, share, numbers):
+        width = 24
+        bar = "█" * round(share * width) + "·" * (width - round(share * width))
+        self._line(f"{name:<24} {bar} {share:4.0%}  {numbers}")
+
+    def finish(self, text):
+        self._line("")
+        self.say(text)
+
+    def _line(self, text):
+        columns = shutil.get_terminal_size().columns - 1
+        sys.stdout.write(f"\r\x1b[2K{text[:columns]}")
+        sys.stdout.flush()
+
+
+class Notebook(Plain):
+    """A line of text below the cell that is replaced in place."""
+
+    def start(self, text):
+        from IPython.display import display
+
+        self.line = display(self._text(text), raw=True, display_id=True)
+
+    def update(self, name, share, numbers):
+        filled = round(share * 24)
+        self.line.update(self._text(f"{name}  {'█' * filled}{'·' * (24 - filled)} {share:4.0%}  {numbers}"), raw=True)
+
+    def finish(self, text):
+        self.line.update(self._text(text), raw=True)
+
+    @staticmethod
+    def _text(text):
+        return {"text/plain": text}
+
+
+def _drawing():
+    if os.environ.get("HELPERS_PROGRESS") == "plain":
+        return Plain()
+    if in_notebook():
+        return Notebook()
+    return Terminal() if sys.stdout.isatty() else Plain()
+
+
+def in_notebook() -> bool:
+    """Whether this process is a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
