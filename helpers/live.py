@@ -71,9 +71,7 @@ class Terminal(Plain):
         self._line(text)
 
     def update(self, name, share, numbers):
-        width = 24
-        bar = "█" * round(share * width) + "·" * (width - round(share * width))
-        self._line(f"{name:<24} {bar} {share:4.0%}  {numbers}")
+        self._line(f"{name:<21} {bar(share, 12)} {share:4.0%}  {numbers}")  # fits 80 columns
 
     def finish(self, text):
         self._line("")
@@ -94,8 +92,7 @@ class Notebook(Plain):
         self.line = display(self._text(text), raw=True, display_id=True)
 
     def update(self, name, share, numbers):
-        filled = round(share * 24)
-        self.line.update(self._text(f"{name}  {'█' * filled}{'·' * (24 - filled)} {share:4.0%}  {numbers}"), raw=True)
+        self.line.update(self._text(f"{name}  {bar(share, 24)} {share:4.0%}  {numbers}"), raw=True)
 
     def finish(self, text):
         self.line.update(self._text(text), raw=True)
@@ -103,6 +100,12 @@ class Notebook(Plain):
     @staticmethod
     def _text(text):
         return {"text/plain": text}
+
+
+def bar(share, width) -> str:
+    """`share` (0 to 1) of `width` characters filled."""
+    filled = round(share * width)
+    return "█" * filled + "·" * (width - filled)
 
 
 def _drawing():

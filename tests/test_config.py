@@ -1,0 +1,108 @@
+"""RunConfig refuses what cannot work, says what is allowed, and works out the rest."""
+
+import pytest
+import torch
+from torch import nn
+
+from helpers import RunConfig, comparison, device
+
+
+@pytest.mark.parametrize("settings, error, words", [
+    (dict(strategy="dpp"), ValueError, "allowed: 'baseline', 'data_parallel', 'ddp'. Did you mean 'ddp'"),
+    (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O0'"),
+    (dict(compiler="gcc"), ValueError, "compiler is 'gcc'"),
+    (dict(device="gpu"), ValueError, "device is 'gpu'; allowed: None, 'cuda'"),
+    (dict(model="resnet81"), ValueError, "Did you mean 'resnet8'"),
+    (dict(model=nn.Linear(1, 1), data="digit"), ValueError, "Did you mean 'digits'"),
+    (dict(model=3), TypeError, "pass a function that makes it"),
+    (dict(data=[1, 2, 3]), TypeError, r"a pair \(train, test\)"),
+    (dict(data=(range(3), 5)), TypeError, r"a pair \(train, test\)"),
+    (dict(nproc_per_node=0), ValueError, "nproc_per_node is 0"),
+    (dict(nproc_per_node=2.0), TypeError, "whole number"),
+    (dict(epochs=True), TypeError, "whole number"),
+    (dict(epochs=-1), ValueError, "1 or more"),
+    (dict(warmup_steps=None), TypeError, "warmup_steps is None"),
+    (dict(steps=5, epochs=1), ValueError, "give one of the two"),
+    (dict(lr=0), ValueError, "above 0"),
+    (dict(lr=float("nan")), ValueError, "finite"),
+    (dict(lr="0.1"), TypeError, "must be a number"),
+    (dict(momentum=-0.1), ValueError, "0 or more"),
+    (dict(loss="mse"), TypeError, "pass a function"),
+    (dict(nproc_per_node=2), ValueError, "choose 'ddp'"),
+    (dict(strategy="ddp", nproc_per_node=3, global_batch=64), ValueError, "the nearest that can: 63 or 66"),
+    (dict(strategy="ddp", nproc_per_node=2, global_batch=64, local_batch=64), ValueError, "give only one"),
+    (dict(resume=True), ValueError, "checkpoint_dir"),
+    (dict(sync_batch_norm=True), ValueError, "needs strategy 'ddp'"),
+])  # fmt: skip
+def test_refused(settings, error, words):
+    with pytest.raises(error, match=words):
+        RunConfig(**settings)
+
+
+def test_batches_follow_from_each_other():
+    assert RunConfig().global_batch == RunConfig().local_batch == 64
+    by_global = RunConfig(strategy="ddp", nproc_per_node=4, global_batch=128)
+    by_local = RunConfig(strategy="ddp", nproc_per_node=4, local_batch=32)
+    assert (by_global.local_batch, by_local.global_batch) == (32, 128)
+    assert by_local.label == "DDP ×4" and by_local.processes == 4
+    assert RunConfig(strategy="data_parallel", nproc_per_node=2).processes == 1
+
+
+def test_a_changed_copy_keeps_the_global_batch():
+    base = RunConfig(global_batch=96, steps=7, label="mine")
+    other = base.but(strategy="ddp", nproc_per_node=3)
+    assert (other.global_batch, other.local_batch, other.steps, other.label) == (96, 32, 7, "DDP ×3")
+    assert base.but(epochs=2).steps is None and base.but(local_batch=8).global_batch == 8
+
+
+def test_a_record_names_the_readers_own_objects():
+    def my_net():
+        return nn.Linear(1, 1)
+
+    data = torch.utils.data.TensorDataset(torch.zeros(4, 1), torch.zeros(4))
+    values = RunConfig(model=my_net, data=(data, data)).as_dict()
+    assert values["model"].endswith("my_net") and values["data"] == "TensorDataset"
+
+
+@pytest.mark.parametrize("devices, labels", [
+    (1, ["baseline", "DataParallel ×1", "DDP ×1"]), (2, ["baseline", "DataParallel ×2", "DDP ×2"]),
+    (3, ["baseline", "DataParallel ×3", "DDP ×2", "DDP ×3"]), (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
+])  # fmt: skip
+def test_the_ladder_changes_only_the_devices(devices, labels):
+    rungs = comparison.ladder(devices, device="cpu", global_batch=66 if devices == 3 else 64)
+    assert [r.label for r in rungs] == labels
+    assert len({(r.global_batch, r.threads, r.lr, r.seed, r.model) for r in rungs}) == 1
+
+
+def test_the_ladder_rounds_the_global_batch_to_what_can_be_split():
+    assert {r.global_batch for r in comparison.ladder(3, device="cpu", global_batch=64)} == {63}
+
+
+def test_compare_refuses_what_does_not_go_together():
+    config = RunConfig()
+    for configs, more in (([config], dict(lr=1)), ([config, config], {}), ([], {}), (["ddp"], {})):
+        with pytest.raises((TypeError, ValueError)):
+            comparison.compare(configs, **more)
+
+
+def test_more_devices_than_the_machine_has(monkeypatch):
+    monkeypatch.setattr(device, "machine", lambda kind=None: device.Machine("cuda", 2, "planted", "nccl", 8, 4))
+    with pytest.raises(ValueError, match="DDP ×4 needs 4 devices, this machine has 2"):
+        RunConfig(strategy="ddp", nproc_per_node=4).check_machine()
+
+
+def test_lessons_for_several_devices_fall_back_to_the_cpu(monkeypatch):
+    monkeypatch.delenv("HELPERS_DEVICE", raising=False)
+    monkeypatch.setattr(device, "accelerator_kind", lambda: "cuda")
+    monkeypatch.setattr(device, "_count", lambda kind: 1)
+    monkeypatch.setattr(device, "_name", lambda kind: kind)
+    monkeypatch.setattr(device, "os", _os_with_own_environment())
+    assert device.machine().kind == "cuda" and device.accelerator_count() == 1
+    assert device.choose(2).kind == "cpu" and device.accelerator_count() == 0
+
+
+def _os_with_own_environment():
+    import os
+    from types import SimpleNamespace
+
+    return SimpleNamespace(**{**vars(os), "environ": {}})
