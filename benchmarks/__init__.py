@@ -1,0 +1,1 @@
+"""Paired measurements that report ratios; run by `make bench`, never as tests."""

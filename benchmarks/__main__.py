@@ -1,0 +1,36 @@
+"""Run all benchmarks: a table in the terminal, a JSON record in results/bench/."""
+
+import json
+import time
+
+from helpers import device, results
+from helpers.paths import results_root
+
+from . import input_paths, launch_latency
+
+
+def main():
+    record = {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "environment": {"machine": device.machine().as_dict(), **results.surroundings()},
+        "measured": {},
+    }
+    for benchmark in (launch_latency, input_paths):
+        name = benchmark.__name__.rpartition(".")[2]
+        print(f"\n{name}: {benchmark.__doc__.splitlines()[0]}", flush=True)
+        rows, ratios = benchmark.run()
+        for what, summary in rows.items():
+            print(f"  {what:<44} {summary['median']:>10.4g} {benchmark.UNIT}"
+                  f"  ({summary['min']:.4g} to {summary['max']:.4g}, n={summary['n']})")  # fmt: skip
+        for what, ratio in ratios.items():
+            print(f"  {what:<44} {ratio:>10.3g} ×")
+        record["measured"][name] = {"unit": benchmark.UNIT, "rows": rows, "ratios": ratios}
+    folder = results_root() / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    results.write_text(path, json.dumps(record, indent=1))
+    print(f"\nrecord: {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""A prepared set on disk: written whole or not at all, and checked against its manifest.
+
+    <root>/<set>/...            the files
+    <root>/<set>/MANIFEST.json  recipe, facts about the set, size and SHA-256 of every file
+    <root>/.<set>.<...>.part    a set being made, or what a killed run left
+    <root>/.<set>.lock          held while a set is made
+
+The manifest is the last file written before the folder gets its final name, so a folder
+with a manifest was complete when it got it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: there, the user must not start two runs at once
+    fcntl = None
+
+MANIFEST = "MANIFEST.json"
+
+
+class PrepareError(RuntimeError):
+    """A set cannot be prepared; the text says why and what to do."""
+
+
+class Store:
+    """Takes the files of one set into the temporary folder `folder` (created here)."""
+
+    def __init__(self, folder: Path, progress):
+        self.folder = folder
+        self.progress = progress  # progress(done, total), total 0 when it is not known
+        self.files = {}
+        folder.mkdir()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write one file and make sure that it is on the disk, not only on its way there."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(target, content)
+        self.files[path] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+    def finish(self, final: Path, recipe: dict, about: dict) -> None:
+        """Add the manifest and give the folder its final name, replacing what was there."""
+        manifest = {"recipe": recipe, "about": about, "files": self.files}
+        write_synced(self.folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+        for folder, _, _ in os.walk(self.folder):
+            sync_folder(folder)
+        if final.is_symlink() or final.exists():
+            # A folder cannot be renamed onto a full one. If the run is killed between the two
+            # steps the next one finds no set and makes it again.
+            final.rename(self.folder.with_name(f".{final.name}.old.part"))
+        self.folder.rename(final)
+        sync_folder(final.parent)
+        remove_leftovers(final)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a new file and wait until the disk has it."""
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder) -> None:
+    """Wait until the disk has the folder's entries (POSIX only; elsewhere nothing to do)."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def leftovers(final: Path) -> list[Path]:
+    """What killed runs left of the set `final`; while one is running, its temporary folder."""
+    return list(final.parent.glob(f".{final.name}.*.part"))
+
+
+def remove_leftovers(final: Path) -> None:
+    """Remove what earlier runs left of the set `final`. Only for the holder of its lock."""
+    for path in leftovers(final):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def locked(path: Path, waiting):
+    """Hold the lock file `path`; calls `waiting()` first if another process holds it."""
+    with open(path, "a") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def read_manifest(folder: Path) -> dict:
+    """The manifest of a set; FileNotFoundError when there is none, ValueError when damaged."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from error
+    if not (isinstance(manifest, dict)
+            and all(isinstance(manifest.get(key), dict) for key in ("recipe", "about", "files"))):
+        raise ValueError(f"{folder / MANIFEST} has no recipe, about or files")
+    return manifest
+
+
+def read_checked(folder: Path, path: str, manifest: dict) -> bytes:
+    """The content of one file of a set; ValueError unless its size and SHA-256 are right."""
+    expected = manifest["files"][path]
+    content = (folder / path).read_bytes()
+    if len(content) != expected["bytes"]:
+        raise ValueError(f"{path} has {len(content):,} bytes instead of {expected['bytes']:,}")
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected["sha256"]:
+        raise ValueError(f"{path} has SHA-256 {found} instead of {expected['sha256']}")
+    return content
+
+
+def problem(folder: Path, recipe: dict, checksums: bool = True) -> str | None:
+    """What is wrong with the set in `folder`, in words; None when it is whole.
+
+    `recipe` holds what the set must have been made with. Without `checksums` only the files'
+    sizes are compared, which takes no time and finds truncated files.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except FileNotFoundError:
+        return "is not there"
+    except ValueError:
+        return f"has a damaged {MANIFEST}"
+    for key, wanted in recipe.items():
+        if manifest["recipe"].get(key) != wanted:
+            return f"was made with {key} {manifest['recipe'].get(key)}, not {wanted}"
+    for path, expected in manifest["files"].items():
+        try:
+            if checksums:
+                read_checked(folder, path, manifest)
+            elif (folder / path).stat().st_size != expected["bytes"]:
+                return f"is damaged: {path} has not its full size"
+        except FileNotFoundError:
+            return f"is damaged: {path} is missing"
+        except ValueError as error:
+            return f"is damaged: {error}"
+    return None
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether somebody's own files are in the set's place: content, but no manifest."""
+    if not folder.is_dir():
+        return folder.exists()
+    return not (folder / MANIFEST).exists() and any(folder.iterdir())
+
+
+class Progress:
+    """One line that updates, in a terminal only."""
+
+    def __init__(self, name: str):
+        self.name, self.shown = name, 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if sys.stdout.isatty() and time.monotonic() - self.shown > 0.1:
+            amount = f"{100 * done // total} %" if total else f"{done / 1e6:.1f} MB"
+            print(f"\r{self.name}: {amount}\033[K", end="", flush=True)
+            self.shown = time.monotonic()
+
+    def clear(self) -> None:
+        """Remove the line, if one was shown."""
+        if self.shown:
+            print("\r\033[K", end="", flush=True)
+
+
+def description(folder: Path) -> str:
+    """Numbers of images, files and megabytes of a set, and where it is."""
+    manifest = read_manifest(folder)
+    about, files = manifest["about"], manifest["files"]
+    megabytes = sum(file["bytes"] for file in files.values()) / 1e6
+    return (f"{about['train']:,} train + {about['test']:,} test images, {len(files)} files, "
+            f"{megabytes:.1f} MB in {folder}")
