@@ -36,9 +36,11 @@ class Supervisor:
         self.line = server.open_run()
         try:
             self._hand_over(file)
-        except OSError:
+        except BaseException as error:  # the stop button too: `with` cannot clean up after __init__
             self.close()
-            raise errors.LauncherError("the fork server was lost while the run was starting") from None
+            if isinstance(error, OSError):
+                raise errors.LauncherError(f"the run could not be started: {error}") from None
+            raise
 
     def _hand_over(self, file):
         """Give the server the plan and the far ends of all pipes; watch the near ends."""
@@ -49,9 +51,11 @@ class Supervisor:
             socket.send_fds(raw, [b"f"], [file.fileno(), store.fileno()])
             for rank in range(self.nprocs):
                 theirs = self._pipes(rank)
-                socket.send_fds(raw, [b"f"], [theirs[name] for name in forkserver.FDS_OF_RANK])
-                for fd in theirs.values():
-                    os.close(fd)
+                try:
+                    socket.send_fds(raw, [b"f"], [theirs[name] for name in forkserver.FDS_OF_RANK])
+                finally:
+                    for fd in theirs.values():
+                        os.close(fd)
         self.selector.register(self.line, selectors.EVENT_READ, (self._server_says, None))
 
     def _pipes(self, rank):
