@@ -15,6 +15,7 @@ import inspect
 import math
 import os
 import sys
+from numbers import Integral
 
 from . import device
 from .launcher import client, errors, payload
@@ -50,6 +51,7 @@ def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=Non
     _check_function(fn, args, kwargs)
     environment = {**os.environ, **_checked_environment(env)}
     _check_ranks(nprocs, environment)
+    nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
     threads = _checked_threads(threads, nprocs)
     if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
@@ -101,7 +103,7 @@ def _check_function(fn, args, kwargs):
 
 
 def _check_ranks(nprocs, environment):
-    if isinstance(nprocs, bool) or not isinstance(nprocs, int):
+    if isinstance(nprocs, bool) or not isinstance(nprocs, Integral):
         raise TypeError(f"nprocs is {nprocs!r}; give a whole number of ranks, 1 or more")
     if nprocs < 1:
         raise ValueError(f"nprocs is {nprocs}; a run needs at least 1 rank")
