@@ -28,7 +28,7 @@ def main():
     folder = results_root() / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    results.write_text(path, json.dumps(record, indent=1))
+    results.replace_file(path, json.dumps(record, indent=1))
     print(f"\nrecord: {path}")
 
 

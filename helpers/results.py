@@ -40,16 +40,17 @@ def write(record, root=None) -> Path:
     folder = Path(root or results_root()) / "runs"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{record['run_id']}.json"
-    write_text(path, json.dumps(record, indent=1))
+    replace_file(path, json.dumps(record, indent=1))
     return path
 
 
-def write_text(path, text) -> None:
-    """Replace the file at `path` in one step, so that a crash leaves the old one or the new one."""
+def replace_file(path, content) -> None:
+    """Write text or bytes to `path` in one step, so that a crash leaves the old file or the new one."""
+    data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -67,5 +67,5 @@ if __name__ == "__main__":
     if options.root:
         take(options.root)
     readme, svg = render()
-    results.write_text(README, readme)
-    results.write_text(LADDER / "speedup.svg", svg)
+    results.replace_file(README, readme)
+    results.replace_file(LADDER / "speedup.svg", svg)

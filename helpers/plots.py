@@ -1,0 +1,84 @@
+"""Tables and figures of runs. Every figure comes with a text that says what it shows.
+
+The functions return (figure, alt); `show` displays both in a notebook.
+"""
+
+import pandas
+
+from . import plots_speed_up
+from .plots_runs import loss, parts, steps
+from .style import clean, name, number, percent, show, times
+
+__all__ = ["loss", "parts", "settings", "show", "speed_up", "steps", "table"]
+
+STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
+
+
+def table(comparison) -> "pandas.DataFrame":
+    """The runs of a Comparison as text, a row a run; `.attrs["notes"]` explains the marked names."""
+    rows = comparison.rows()
+    frame = pandas.DataFrame([_cells(row) for row in rows])
+    frame.attrs["notes"] = {name(row): clean(row["note"], 300) for row in rows if row["note"]}
+    return frame
+
+
+def _cells(row):
+    cells = {"run": name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
+    low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
+    numbers = {
+        "step time (ms)": middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
+        "images/s": number(row["images_per_s"]), "speed-up": times(row["speed_up"]),
+        "predicted": times(row["predicted"]), "efficiency": percent(row["efficiency"]),
+        "accuracy": percent(row["accuracy"]), "final loss": number(row["final_loss"]),
+        "peak memory (MB)": number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
+        "whole run (s)": number(row["total_s"]),
+    }  # fmt: skip
+    if row["status"] != "completed":
+        predicted = numbers["predicted"]
+        numbers = {**dict.fromkeys(numbers, "–"), "step time (ms)": row["status"], "predicted": predicted}
+    return cells | numbers
+
+
+def settings(records) -> tuple:
+    """What the runs have in common: ("resnet8 on digits", "global batch 64 · fp32 · …")."""
+
+    def all_of(key):
+        values = dict.fromkeys(str(record["config"][key]) for record in records)
+        return clean(" / ".join(values))
+
+    machine = records[0]["environment"]["machine"]
+    threads = records[0]["config"]["threads"] or machine["threads"]
+    threads = f"{threads} thread{'s' * (threads > 1)}"
+    device = f"{machine['name']} ({machine['kind']}), {threads} of the CPU a device"
+    if machine["kind"] == "cpu":
+        device = f"a CPU process of {threads} plays a device ({machine['name']}, {machine['cores']} cores)"
+    how = f"global batch {all_of('global_batch')} · {all_of('precision')} · {clean(device)}"
+    return f"{all_of('model')} on {all_of('data')}", how
+
+
+def speed_up(comparison) -> tuple:
+    """Measured, ideal and predicted speed-up of each run, beside that of the whole run and its accuracy."""
+    what, how = settings(comparison.records)
+    rows = comparison.rows()
+    alt = f"Bars of the speed-up of a step over {name(rows[0])}: {what}, {how}. " + " ".join(map(_told, rows))
+    timed = [row for row in rows[1:] if row["speed_up"]]
+    if timed:
+        best = max(timed, key=lambda row: row["speed_up"])
+        ideal = f"where {best['devices']}× would be ideal"
+        alt += f" The largest speed-up is {times(best['speed_up'])} ({name(best)}), {ideal}."
+    return plots_speed_up.draw(f"Speed-up over {name(rows[0])}: {what}", how, rows), alt
+
+
+def _told(row):
+    """One run's numbers in words."""
+    if row["status"] != "completed":
+        return f"{name(row)}: {row['status']}."
+    told = [f"{name(row)}: {times(row['speed_up']) if row['speed_up'] else 'too few steps to time'}"]
+    if row["speed_up"]:
+        told.append(f"middle half {times(row['speed_up_q1'])} to {times(row['speed_up_q3'])}")
+    if row["predicted"]:
+        told.append(f"predicted {times(row['predicted'])}")
+    told.append(f"whole run {times(row['whole_run_speed_up'])}")
+    trained = f"final loss {number(row['final_loss'])}"
+    told.append(trained if row["accuracy"] is None else f"accuracy {percent(row['accuracy'])}")
+    return ", ".join(told) + "."
