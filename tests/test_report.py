@@ -114,11 +114,10 @@ def test_a_write_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report.os, "replace", full)
+    monkeypatch.setattr(results.os, "replace", full)
     for name in ("picture", "report"):
-        write = report._write_bytes if name == "picture" else results.write_text
         with pytest.raises(OSError, match="No space"):
-            write(paths[name], b"new" if name == "picture" else "new")
+            results.replace_file(paths[name], b"new" if name == "picture" else "new")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
