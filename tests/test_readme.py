@@ -15,7 +15,7 @@ def test_the_table_is_what_the_records_say():
     readme, svg = render_readme.render()
     assert readme == TEXT, "run tools/render_readme.py"
     committed = (ROOT / "docs/ladder/speedup.svg").read_text(encoding="utf-8")
-    described = re.compile(r"<desc.*?</desc>|<title.*?</title>", re.DOTALL)  # the drawing varies with matplotlib
+    described = re.compile(r"aria-label=\"[^\"]+\"")  # the drawing varies with matplotlib
     assert described.findall(svg) == described.findall(committed) != []
 
 
