@@ -41,8 +41,8 @@ def ours():
 
 
 def torchrun():
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", sys.executable, "-c", SCRIPT]
-    subprocess.run(command, check=True, capture_output=True)
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
+    subprocess.run([*run, sys.executable, "-c", SCRIPT], check=True, capture_output=True)
 
 
 def measure_first():

@@ -29,7 +29,8 @@ def main(arguments=None) -> int:
 def _parser():
     from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
 
-    parser = argparse.ArgumentParser(prog="python -m helpers", description="Train on one or more devices and measure it.")
+    about = "Train on one or more devices and measure it."
+    parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name, function, text):
@@ -50,15 +51,18 @@ def _parser():
         sub.add_argument("--global-batch", type=int, help="samples a step over all devices")
         return sub
 
-    train = command("train", _train, "One run. Under torchrun or mpirun this process is one rank; else ranks are launched.")
-    train.add_argument("--nproc-per-node", type=int, help="devices (default: 1; under torchrun or mpirun: their number)")
+    about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched."
+    train = command("train", _train, about)
+    train.add_argument("--nproc-per-node", type=int, help="devices (default: 1, or the ranks that were launched)")
     train.add_argument("--strategy", choices=STRATEGIES, help="default: ddp for more than one device, else baseline")
-    train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help="samples a step on each device")
+    of_rank = "samples a step on each device"
+    train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help=of_rank)
     train.add_argument("--warmup-steps", type=int)
     train.add_argument("--checkpoint-dir")
     train.add_argument("--checkpoint-every", type=int, help="steps")
     train.add_argument("--resume", action="store_true", default=None)
-    ladder = command("run", _run, "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report.")
+    about = "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report."
+    ladder = command("run", _run, about)
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
     records = commands.add_parser("records", help="list the records on this machine")
@@ -127,7 +131,9 @@ def _line(record):
     from .results import row
 
     values = row(record)
-    accuracy = "" if values["accuracy"] is None else f", accuracy {values['accuracy']:.1%} of {values['test_images']} images"
+    accuracy = ""
+    if values["accuracy"] is not None:
+        accuracy = f", accuracy {values['accuracy']:.1%} of {values['test_images']} images"
     speed = "too few steps to time"
     if values["step_time_s"]:
         speed = f"{values['step_time_s'] * 1000:.1f} ms a step, {values['images_per_s']:.0f} images/s"

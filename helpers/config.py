@@ -100,7 +100,8 @@ class RunConfig:
                 own = "a function that makes yours" if name == "model" else "a pair (train, test) of datasets"
                 raise ValueError(f"{name} is {value!r}; allowed: {choices}, or {own}{_did_you_mean(value, names)}")
         if not isinstance(self.model, str) and not callable(self.model):
-            raise TypeError(f"model is a {type(self.model).__name__}; pass a function that makes it, so that each rank can")
+            made = type(self.model).__name__
+            raise TypeError(f"model is a {made}; pass a function that makes it, so that each rank can")
         if self.loss is not None and not callable(self.loss):
             raise TypeError(f"loss is {self.loss!r}; pass a function (outputs, labels) -> mean loss, or None")
         if not isinstance(self.data, str) and not callable(self.data):
@@ -124,7 +125,8 @@ class RunConfig:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise TypeError(f"{name} is {value!r}; it must be a number")
             if not 0 <= value < float("inf") or (name == "lr" and value == 0):
-                raise ValueError(f"{name} is {value}; it must be {'above 0' if name == 'lr' else '0 or more'} and finite")
+                least = "above 0" if name == "lr" else "0 or more"
+                raise ValueError(f"{name} is {value}; it must be {least} and finite")
 
     def _complete(self):
         """Fill in what follows from what was given."""
@@ -164,7 +166,7 @@ class RunConfig:
         if self.epochs is not None and self.steps is not None:
             raise ValueError(f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two")
         if self.sync_batch_norm and self.strategy != "ddp":
-            raise ValueError(f"sync_batch_norm needs strategy 'ddp', here it is {self.strategy!r}: only its ranks can talk")
+            raise ValueError(f"sync_batch_norm needs strategy 'ddp', not {self.strategy!r}: only its ranks can talk")
         if (self.checkpoint_every or self.resume) and not self.checkpoint_dir:
             raise ValueError("checkpoint_every and resume need a checkpoint_dir to save to and load from")
 

@@ -33,7 +33,9 @@ class Progress:
             return
         self.drawn = now
         share = event["step"] / event["steps"]
-        numbers = f"step {event['step']}/{event['steps']}  loss {event['loss']:.3f}  {event['images_per_s']:.0f} images/s"
+        numbers = (
+            f"step {event['step']}/{event['steps']}  loss {event['loss']:.3f}  {event['images_per_s']:.0f} images/s"
+        )
         self.draw.update(self._name(), share, numbers)
 
     def end(self, status):

@@ -15,7 +15,8 @@ def make(model, classes) -> nn.Module:
     if callable(model):
         made = model()
         if not isinstance(made, nn.Module):
-            raise TypeError(f"{getattr(model, '__name__', model)}() returned {type(made).__name__}, not a torch.nn.Module")
+            name = getattr(model, "__name__", model)
+            raise TypeError(f"{name}() returned {type(made).__name__}, not a torch.nn.Module")
         return made
     if classes is None:
         raise ValueError(

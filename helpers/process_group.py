@@ -1,6 +1,7 @@
 """`distributed()`: join the process group of whoever started this process, and leave it again."""
 
 import os
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,13 +54,14 @@ def distributed(kind=None, backend=None, timeout=None):
     if size == 1 and "MASTER_ADDR" not in os.environ:
         options["store"] = dist.HashStore()
     elif "MASTER_ADDR" not in os.environ:
-        options["store"] = _store_of_one_host(size)
+        options["store"] = dist.FileStore(_meeting_file(size), size)
     dist.init_process_group(backend, rank=rank, world_size=size, **options)
     try:
         yield World(rank, size, local_rank, here, backend)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+        options.clear()  # the last rank to let go of a FileStore removes its file
 
 
 def place():
@@ -81,15 +83,11 @@ def place():
     return 0, 1, 0
 
 
-def _store_of_one_host(size):
+def _meeting_file(size):
     """The ranks of one mpirun meet in a file that is named after the mpirun that started them all.
 
     The parent's process id and start time name a process for good; a port would have to be guessed.
     """
-    import tempfile
-
-    import torch.distributed as dist
-
     if int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", size)) != size:
         raise ValueError(
             "the ranks are on several hosts: pass the first host's name to all of them, "
@@ -97,5 +95,4 @@ def _store_of_one_host(size):
         )
     parent = os.getppid()
     started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-    name = f"helpers-{os.getuid()}-{parent}-{started}"
-    return dist.FileStore(str(Path(tempfile.gettempdir(), name)), size)
+    return str(Path(tempfile.gettempdir(), f"helpers-{os.getuid()}-{parent}-{started}"))

@@ -66,7 +66,8 @@ def test_a_record_names_the_readers_own_objects():
 
 @pytest.mark.parametrize("devices, labels", [
     (1, ["baseline", "DataParallel ×1", "DDP ×1"]), (2, ["baseline", "DataParallel ×2", "DDP ×2"]),
-    (3, ["baseline", "DataParallel ×3", "DDP ×2", "DDP ×3"]), (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
+    (3, ["baseline", "DataParallel ×3", "DDP ×2", "DDP ×3"]),
+    (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
 ])  # fmt: skip
 def test_the_ladder_changes_only_the_devices(devices, labels):
     rungs = comparison.ladder(devices, device="cpu", global_batch=66 if devices == 3 else 64)

@@ -30,10 +30,12 @@ STARTERS = {
 }
 
 
-def run(starter, arguments, tmp_path, **environment):
+def run(starter, arguments, tmp_path):
+    tmp_path.mkdir(exist_ok=True)
     if starter == "mpirun" and shutil.which("mpirun") is None:
         pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HELPERS_RESULTS": str(tmp_path), **environment}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env.update(HELPERS_RESULTS=str(tmp_path), TMPDIR=str(tmp_path))
     command = STARTERS[starter] + ([sys.executable] if starter != "torchrun" else []) + arguments
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=ROOT)
 
@@ -46,6 +48,7 @@ def test_the_same_function_under_every_starter(starter, tmp_path):
     assert done.returncode == 0, done.stderr
     size = 1 if starter == "nobody" else 2
     answers = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(size)]
+    assert not list(tmp_path.glob("helpers-*")), "the ranks' meeting file was left behind"
     assert answers == [[rank, size, rank, 1.0 if size == 1 else 3.0] for rank in range(size)]
 
 

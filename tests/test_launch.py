@@ -14,7 +14,6 @@ import helpers
 from helpers import RankError, launch
 
 
-
 def test_return_value_that_cannot_be_sent_is_explained():
     with pytest.raises(RankError, match="return value.*cannot be sent back"):
         launch(lambda: threading.Lock(), 1)
@@ -116,6 +115,14 @@ def test_a_child_left_behind_is_stopped_and_does_not_keep_the_run():
     (pid,) = launch(lambda: subprocess.Popen(["sleep", "60"]).pid, 1)
     assert time.monotonic() - start < 10
     assert wait_until(lambda: not running(pid), 1) is not None
+
+
+def test_loader_workers_leave_no_folder_behind(tmp_path):
+    def load():
+        return len(list(torch.utils.data.DataLoader(torch.arange(8.0), num_workers=2)))
+
+    assert launch(load, 2, env={"TMPDIR": str(tmp_path)}) == [8, 8]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_in_on_event_stops_the_run():

@@ -675,7 +675,7 @@ def test_the_error_holds_the_command_that_helps(tmp_path):
 
 
 def test_ensure(tmp_path, capsys):
-    with pytest.raises(DataMissing, match="prepare(.sh)? cifar10"):
+    with pytest.raises(DataMissing, match="prepare(.sh)?'? cifar10"):
         ensure("cifar10", tmp_path)
     ensure("digits", tmp_path)
     assert capsys.readouterr().out == "" and len(load("digits", "test", tmp_path)) == 360

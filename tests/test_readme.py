@@ -6,7 +6,7 @@ import sys
 from kernel import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
-import render_readme  # noqa: E402
+import render_readme
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -50,11 +50,11 @@ def _import_torch():
     gc.disable()  # importing makes many objects and no garbage: a fifth quicker without
     autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
     os.environ.update(TORCH_DEVICE_BACKEND_AUTOLOAD="0", OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    from importlib.metadata import entry_points
+
     import cloudpickle  # noqa: F401
     import torch.distributed
     import torch.nn.parallel  # noqa: F401
-
-    from importlib.metadata import entry_points
 
     _settle()
     return autoload != "0" and bool(entry_points(group="torch.backends"))

@@ -10,6 +10,7 @@ import faulthandler
 import io
 import itertools
 import linecache
+import multiprocessing.util
 import os
 import pickle
 import signal
@@ -64,6 +65,7 @@ def main(plan, rank, fds):
     except BaseException as error:
         answer, code = _failure(error), 1
     _flush()
+    multiprocessing.util._run_finalizers()  # what an exit would do: temporary folders of DataLoader workers
     _report(answer, wait=store is not None)
     os._exit(code)  # no interpreter shutdown: a rank blocked in a destructor would never end
 
