@@ -64,6 +64,7 @@ def _parser():
     about = "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report."
     ladder = command("run", _run, about)
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
+    ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)

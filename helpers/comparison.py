@@ -61,7 +61,7 @@ def ladder(devices=None, **settings) -> list:
     return [base, base.but(strategy="data_parallel", nproc_per_node=most), *ddp]
 
 
-def compare(configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, **settings):
+def compare(configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, rounds=1, **settings):
     """Run the ladder, or the given `configs`, one after the other; return a Comparison.
 
     The first config is what the others are compared with. Bring your own: `model` is a function
@@ -73,6 +73,9 @@ def compare(configs=None, *, model=None, dataset=None, prediction=None, name="",
             records before the runs and drawn beside the measurement.
         name: what the comparison is about, for its records.
         timeout: seconds for each run.
+        rounds: how often to run all of them. Every second round goes backwards, so that a machine
+            that gets slower or faster meanwhile does so for all runs alike; the steps of all rounds
+            count together.
 
     Raises:
         TypeError, ValueError: before anything runs.
@@ -85,11 +88,14 @@ def compare(configs=None, *, model=None, dataset=None, prediction=None, name="",
         settings.update({k: v for k, v in (("model", model), ("data", dataset)) if v is not None})
         configs = ladder(**settings)
     configs = list(configs)
-    _check(configs, prediction)
+    _check(configs, prediction, rounds)
     group = f"{time.strftime('%Y%m%d-%H%M%S')}-{name or 'comparison'}"
-    records = []
-    progress = live.Progress(runs=len(configs))
-    for config in configs:
+    records, broken = [], set()
+    progress = live.Progress(runs=len(configs) * rounds)
+    there_and_back = [config for k in range(rounds) for config in configs[:: -1 if k % 2 else 1]]
+    for config in there_and_back:
+        if config.label in broken:
+            continue
         expected = (prediction or {}).get(config.label)
         try:
             records.append(run(config, prediction=expected, group=group, progress=progress, timeout=timeout))
@@ -97,18 +103,24 @@ def compare(configs=None, *, model=None, dataset=None, prediction=None, name="",
             if not records:
                 raise
             progress.note(f"{config.label}: {error}")
+            broken.add(config.label)
             records.append(next(r for r in reversed(results.read_all(group=group)) if r["label"] == config.label))
     return Comparison(records)
 
 
 @dataclass
 class Comparison:
-    """Runs side by side; `records[0]` is what the others are compared with."""
+    """Runs side by side; the first is what the others are compared with.
 
-    records: list
+    `runs` are the records as they are on disk, `records` one for each label, its rounds put together.
+    """
+
+    runs: list
+    records: list = field(init=False)
     baseline: dict = field(init=False)
 
     def __post_init__(self):
+        self.records = results.merged(self.runs)
         if not self.records or self.records[0]["status"] != "completed":
             raise ValueError("a comparison needs a completed first run to compare with")
         self.baseline = self.records[0]
@@ -161,7 +173,9 @@ class Comparison:
         plots.show(*plots.speed_up(self))
 
 
-def _check(configs, prediction):
+def _check(configs, prediction, rounds):
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise ValueError(f"rounds is {rounds!r}; give a whole number, 1 or more")
     if not configs or not all(isinstance(config, RunConfig) for config in configs):
         raise TypeError("a comparison needs a list of RunConfigs")
     labels = [config.label for config in configs]

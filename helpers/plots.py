@@ -47,12 +47,14 @@ def settings(records) -> tuple:
         return clean(" / ".join(values))
 
     machine = records[0]["environment"]["machine"]
-    threads = records[0]["config"]["threads"] or machine["threads"]
-    threads = f"{threads} thread{'s' * (threads > 1)}"
+    threads = list(dict.fromkeys(record["config"]["threads"] or machine["threads"] for record in records))
+    threads = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}"
     device = f"{machine['name']} ({machine['kind']}), {threads} of the CPU a device"
     if machine["kind"] == "cpu":
         device = f"a CPU process of {threads} plays a device ({machine['name']}, {machine['cores']} cores)"
     how = f"global batch {all_of('global_batch')} · {all_of('precision')} · {clean(device)}"
+    if "rounds" in records[0]:
+        how += f" · {len(records[0]['rounds'])} rounds"
     return f"{all_of('model')} on {all_of('data')}", how
 
 
@@ -64,8 +66,8 @@ def speed_up(comparison) -> tuple:
     timed = [row for row in rows[1:] if row["speed_up"]]
     if timed:
         best = max(timed, key=lambda row: row["speed_up"])
-        ideal = f"where {best['devices']}× would be ideal"
-        alt += f" The largest speed-up is {times(best['speed_up'])} ({name(best)}), {ideal}."
+        ideal = f", where {best['devices']}× would be ideal" if best["devices"] > 1 else ""
+        alt += f" The largest speed-up is {times(best['speed_up'])} ({name(best)}){ideal}."
     return plots_speed_up.draw(f"Speed-up over {name(rows[0])}: {what}", how, rows), alt
 
 

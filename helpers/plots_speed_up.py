@@ -16,8 +16,10 @@ def draw(title, settings, rows):
 
     Every number stands in a column of its own beside the marks, so no label can cover another.
     """
+    dashed = any(row["devices"] > 1 for row in rows)
     notes = [
-        "Whisker: middle half of the timed steps. Dashed: as many times the baseline as there are devices.",
+        "Whisker: middle half of the timed steps."
+        + " Dashed: as many times the baseline as there are devices." * dashed,
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
     ]
     foot = [line for note in notes for line in textwrap.wrap(style.clean(note), 118)]

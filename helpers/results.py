@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import secrets
+import statistics
 import subprocess
 import time
 import warnings
@@ -12,6 +13,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from . import measure
 from .paths import project_root, results_root
 
 SCHEMA = 1
@@ -72,6 +74,40 @@ def read_all(root=None, group=None) -> list:
         if group is None or record["group"] == group:
             records.append(record)
     return records
+
+
+def merged(records) -> list:
+    """One record a label, in the order of first appearance: the rounds of a run put together.
+
+    Steps of all rounds become one sample; wall times are the mean of the rounds; losses and accuracy
+    are the first round's, since every round trains the same. A label with a round that did not
+    complete is represented by that round.
+    """
+    rounds = {}
+    for record in records:
+        rounds.setdefault(record["label"], []).append(record)
+    return [_one_of(of_label) for of_label in rounds.values()]
+
+
+def _one_of(rounds):
+    broken = [record for record in rounds if record["status"] != "completed"]
+    if broken or len(rounds) == 1:
+        return (broken or rounds)[0]
+    first, parts = rounds[0], [record["measured"] for record in rounds]
+    samples = {
+        name: [value for measured in parts for value in measured["samples"][name]]
+        for name in ("step_time_s", "input_wait_s")
+    }
+    together = {**first["measured"], "samples": {**first["measured"]["samples"], **samples}}
+    if len(samples["step_time_s"]) >= measure.AT_LEAST:
+        rates = [first["config"]["global_batch"] / seconds for seconds in samples["step_time_s"]]
+        together.update(images_per_s=measure.summary(rates))
+        together.update({name: measure.summary(values) for name, values in samples.items()})
+    together["parts_s"] = {
+        name: statistics.mean(measured["parts_s"][name] for measured in parts) for name in parts[0]["parts_s"]
+    }
+    total = statistics.mean(record["total_s"] for record in rounds)
+    return {**first, "measured": together, "total_s": total, "rounds": [record["run_id"] for record in rounds]}
 
 
 def frame(records):

@@ -191,6 +191,21 @@ def test_bring_your_own_model_and_data():
     assert made.records[0]["config"]["model"] == "float64_net"
 
 
+def test_rounds_go_there_and_back_and_count_together():
+    base = RunConfig(model=float64_net, data=toy_data, steps=9, global_batch=32)
+    made = helpers.compare([base, base.but(label="other"), base.but(label="third")], rounds=2)
+    assert [r["label"] for r in made.runs] == ["baseline", "other", "third", "third", "other", "baseline"]
+    assert [r["label"] for r in made.records] == ["baseline", "other", "third"]
+    whole, halves = made.records[1]["measured"], [r["measured"] for r in made.runs if r["label"] == "other"]
+    times = [half["samples"]["step_time_s"] for half in halves]
+    assert whole["samples"]["step_time_s"] == times[0] + times[1] and whole["step_time_s"]["n"] == 12
+    assert whole["images_per_s"]["median"] == pytest.approx(32 / whole["step_time_s"]["median"], rel=0.2)
+    assert whole["samples"]["loss"] == halves[0]["samples"]["loss"] == halves[1]["samples"]["loss"]
+    assert made.records[1]["total_s"] == pytest.approx((made.runs[1]["total_s"] + made.runs[4]["total_s"]) / 2)
+    with pytest.raises(ValueError, match="rounds is 0"):
+        helpers.compare([base], rounds=0)
+
+
 def test_a_later_rung_that_fails_is_shown_and_the_rest_go_on():
     def fussy():
         class Fussy(nn.Linear):
@@ -202,7 +217,8 @@ def test_a_later_rung_that_fails_is_shown_and_the_rest_go_on():
 
     base = RunConfig(model=fussy, data=toy_data, steps=6, global_batch=32, evaluate=False)
     bad = base.but(strategy="ddp", nproc_per_node=2)
-    made = helpers.compare([base, bad, base.but(label="again")])
+    made = helpers.compare([base, bad, base.but(label="again")], rounds=2)
+    assert [r["label"] for r in made.runs].count(bad.label) == 1, "it is not tried again"
     assert [r["status"] for r in made.records] == ["completed", "failed", "completed"]
     assert made.rows()[1]["speed_up"] is None and "planted" in made.rows()[1]["note"]
     with pytest.raises(RankError, match="planted"):
