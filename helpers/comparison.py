@@ -108,7 +108,7 @@ def compare(configs=None, *, model=None, dataset=None, prediction=None, name="",
     return Comparison(records)
 
 
-@dataclass
+@dataclass(repr=False)
 class Comparison:
     """Runs side by side; the first is what the others are compared with.
 
@@ -155,6 +155,9 @@ class Comparison:
         import pandas
 
         return pandas.DataFrame(self.rows())
+
+    def __repr__(self):
+        return str(self)
 
     def _repr_html_(self):
         from . import plots

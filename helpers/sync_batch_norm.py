@@ -25,6 +25,20 @@ def _replaced(module):
     return module
 
 
+class SumOverRanks(torch.autograd.Function):
+    """An all-reduce with a backward pass: what depends on a sum over ranks sends its gradient to all of them."""
+
+    @staticmethod
+    def forward(ctx, values):
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return SumOverRanks.forward(ctx, gradient)
+
+
 class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Normalises [N, C, …] by the statistics of all ranks' N; ranks may have unequal N."""
 
@@ -46,12 +60,10 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         use_batch = self.training or self.running_mean is None
         if not use_batch or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(batch)
-        from torch.distributed.nn.functional import all_reduce
-
         dims = [0, *range(2, batch.dim())]
         count = batch.new_tensor([batch.numel() / batch.size(1)])
         # One message for all three, as few and large messages are cheaper than many small ones.
-        sums = all_reduce(torch.cat([batch.sum(dims), batch.square().sum(dims), count]))
+        sums = SumOverRanks.apply(torch.cat([batch.sum(dims), batch.square().sum(dims), count]))
         total, squares, count = sums.split([self.num_features, self.num_features, 1])
         mean = total / count
         variance = (squares / count - mean.square()).clamp_min(0)

@@ -1,6 +1,7 @@
 """The backbone: every way of spreading a training over devices computes the same training."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -171,6 +172,7 @@ def test_a_forgotten_all_reduce_is_noticed():
 def statistics_on_ranks(sizes):
     """Running statistics and input gradients of a synchronised layer; rank r has sizes[r] samples."""
     with helpers.distributed("cpu") as world:
+        warnings.simplefilter("error")
         norm = sync_batch_norm.CPUSyncBatchNorm.of(nn.BatchNorm2d(3).double())
         whole = batch(torch.float64)[0][: sum(sizes)]
         mine = whole.split(sizes)[world.rank].clone().requires_grad_()

@@ -56,6 +56,17 @@ def test_callables_of_every_kind():
     assert launch(len, 1, "four") == [4]
 
 
+def test_modules_of_an_unusual_kind_can_be_used():
+    cudnn = torch.backends.cudnn  # an object of a class of its own, which cloudpickle alone refuses
+
+    def typical():
+        cudnn.benchmark = True
+        return cudnn.benchmark
+
+    typical.__module__ = "__main__"
+    assert launch(typical, 1) == [True]
+
+
 def test_many_launches_leave_nothing_behind():
     """No descriptor, thread or process more after 30 launches, a third of them failing."""
 

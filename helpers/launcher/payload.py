@@ -5,12 +5,15 @@ A payload is written once to an anonymous file that every rank reads: first the 
 separately because the function can only be loaded once the import path is in place.
 """
 
+import importlib
 import inspect
+import io
 import linecache
 import os
 import pickle
 import sys
 import tempfile
+from types import ModuleType
 
 import cloudpickle
 
@@ -22,7 +25,7 @@ def pack(fn, args, kwargs, environment, threads):
         TypeError: something the function uses cannot be sent; the message names it.
     """
     try:
-        call = cloudpickle.dumps((fn, args, kwargs))
+        call = _pickled((fn, args, kwargs))
     except Exception as error:  # pickling runs the reader's own __reduce__: anything can come
         raise TypeError(_blame(fn, args, kwargs, error)) from None
     surroundings = {
@@ -85,10 +88,25 @@ def _blame(fn, args, kwargs, error):
 
 def _can_travel(value):
     try:
-        cloudpickle.dumps(value)
+        _pickled(value)
     except Exception:
         return False
     return True
+
+
+def _pickled(value):
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(value)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):
+    """cloudpickle, and modules that are objects of a class of their own, such as torch.backends.cudnn."""
+
+    def reducer_override(self, obj):
+        if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
+            return importlib.import_module, (obj.__name__,)
+        return super().reducer_override(obj)
 
 
 def _used_variables(fn):

@@ -21,6 +21,7 @@ SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is 
 GRACE = 0.2  # s between asking a rank to stop and killing it
 STACKS = 0.25  # s for the ranks to write their stacks, at most
 QUIET = 0.02  # s without a new word after which a stack is taken to be complete
+MOST_FRAMES = 15  # of a stack, the innermost
 PARTIAL = 0.5  # s after which an unfinished line is shown
 
 
@@ -265,4 +266,6 @@ def readable_stack(dump):
             continue
         source = getline(file, int(number)).strip()
         shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
+    if len(shown) > MOST_FRAMES:  # a rank that was importing something, say
+        shown[: len(shown) - MOST_FRAMES] = [f"  … {len(shown) - MOST_FRAMES} calls further out"]
     return "\n".join(shown)
