@@ -16,9 +16,10 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None) -> di
     A run that fails or is stopped leaves a record too, and then raises what stopped it:
     ValueError before anything starts, RankError, RankTimeout or KeyboardInterrupt afterwards.
     """
-    record = results.new_record(config, config.check_machine(), group)
-    record["prediction"] = prediction
+    machine = config.check_machine()
     _prepare_data(config)
+    record = results.new_record(config, machine, group)
+    record["prediction"] = prediction
     progress = progress or live.Progress()
     prepare_launcher()  # the start of a run is measured too: let it not include importing torch
     threads = config.threads or record["environment"]["machine"]["threads"]
@@ -187,6 +188,7 @@ def _check(configs, prediction, rounds):
         raise ValueError(f"two runs are called {', '.join(twice)}: give them labels of their own")
     for config in configs:
         config.check_machine()
+        _prepare_data(config)
     for label, factor in (prediction or {}).items():
         if label not in labels:
             raise ValueError(f"there is a prediction for {label!r}, but the runs are {', '.join(labels)}")
@@ -195,8 +197,14 @@ def _check(configs, prediction, rounds):
 
 
 def _prepare_data(config):
-    """Make the data set here, once, rather than on every rank."""
-    if isinstance(config.data, str):
-        from . import datasets
+    """Make the data set here, once, rather than on every rank. Raises ValueError if it is too small."""
+    from . import datasets, inputs
 
+    if isinstance(config.data, str):
         datasets.ensure(config.data)
+    samples = inputs.training_samples(config.data)
+    if samples is not None and samples < config.global_batch:
+        raise ValueError(
+            f"a global batch of {config.global_batch} does not fit a training set of {samples} samples; "
+            "choose a smaller batch"
+        )

@@ -108,6 +108,11 @@ def load(name: str, split: str, root=None) -> ImageSet:
     )
 
 
+def training_images(name: str, root=None) -> int:
+    """How many training images a prepared set has, without reading them."""
+    return read_manifest(Path(root or data_root()) / name)["about"]["train"]
+
+
 def read_arrays(folder: Path, split: str, manifest: dict) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8 [N, 3, H, W] and labels int64 [N] from two .npy files."""
     return tuple(

@@ -21,6 +21,13 @@ def pair(data):
     return made
 
 
+def training_samples(data):
+    """How many samples a RunConfig's `data` has to train on; None if only the ranks will know."""
+    if isinstance(data, str):
+        return datasets.training_images(data)
+    return None if callable(data) else len(data[0])
+
+
 def classes(train_set):
     """How many classes `train_set` says it has, or None."""
     names = getattr(train_set, "classes", None)

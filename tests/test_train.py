@@ -153,8 +153,14 @@ def test_a_failed_run_leaves_a_record_too():
     assert record["status"] == "failed" and "planted" in record["error"] and record["total_s"] > 0
 
 
-def test_too_little_data_is_said():
-    with pytest.raises(RankError, match="a global batch of 512 needs as many samples"):
+def test_a_batch_larger_than_the_set_is_refused_before_anything_starts():
+    for data in ("digits", toy_data()):
+        with pytest.raises(ValueError, match="a global batch of 2000 does not fit a training set of"):
+            helpers.run(RunConfig(data=data, global_batch=2000))
+        with pytest.raises(ValueError, match="does not fit"):
+            helpers.compare([RunConfig(data=data), RunConfig(data=data, global_batch=2000, label="large")])
+    assert results.read_all() == []
+    with pytest.raises(RankError, match="a global batch of 512 needs as many samples"):  # only the ranks can know
         helpers.run(RunConfig(model=float64_net, data=toy_data, global_batch=512))
 
 
