@@ -138,7 +138,8 @@ def _line(record):
     speed = "too few steps to time"
     if values["step_time_s"]:
         speed = f"{values['step_time_s'] * 1000:.1f} ms a step, {values['images_per_s']:.0f} images/s"
-    return f"{values['label']}: {speed}, loss {values['final_loss']:.4f}{accuracy}"
+    loss = "nothing left to train" if values["final_loss"] is None else f"loss {values['final_loss']:.4f}"
+    return f"{values['label']}: {speed}, {loss}{accuracy}"
 
 
 def _run(options):

@@ -52,6 +52,8 @@ def ladder(devices=None, **settings) -> list:
     same training and only the devices change.
     """
     here = device.machine(settings.get("device"))
+    if devices is not None and (isinstance(devices, bool) or not isinstance(devices, int) or devices < 1):
+        raise ValueError(f"devices is {devices!r}; give a whole number, 1 or more, or leave it out to use all")
     most = devices or here.count
     settings.setdefault("threads", max(1, here.cores // most) if here.kind == "cpu" else here.threads)
     base = RunConfig(**settings)

@@ -1,41 +1,19 @@
 """The checks of notebook 02 accept its solutions and object to mistakes, each in words of its own."""
 
-import re
-from pathlib import Path
-
-import nbformat
 import pytest
 import torch
+from exercises import verdicts
 
 from helpers import check
-
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "02_data_parallel.ipynb"
-
-
-def cells():
-    return {cell.id: cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells}
-
-
-def function(name, source):
-    """The function `name` that `source` defines; calls of the check are left out."""
-    namespace = {"torch": torch, "__name__": "reader"}
-    exec(re.sub(r"^check\..*$", "", source, flags=re.MULTILINE), namespace)
-    return namespace[name]
-
-
-def solution(cell):
-    return re.search(r"```python\n(.*?)```", cells()[cell], re.DOTALL)[1]
-
 
 EXERCISES = [("scatter", "dp-turn-scatter"), ("reduce_gradients", "dp-turn-reduce")]
 
 
 @pytest.mark.parametrize("name, cell", EXERCISES)
 def test_the_solution_is_right_and_the_first_attempt_is_not(name, cell, capsys):
-    assert getattr(check, name)(function(name, solution(f"{cell}-solution")))
-    assert capsys.readouterr().out.startswith("Right. ")
-    assert not getattr(check, name)(function(name, cells()[f"{cell}-code"]))
-    assert capsys.readouterr().out.startswith("Not yet. ")
+    right, first = verdicts(check, name, "02_data_parallel.ipynb", cell, capsys, torch=torch)
+    assert right[0] and right[1].startswith("Right. ")
+    assert not first[0] and first[1].startswith("Not yet. ")
 
 
 def objections(name, mistakes, capsys):

@@ -1,33 +1,12 @@
 """The checks of notebook 03 accept its solutions and object to mistakes, each in words of its own."""
 
-import re
-from pathlib import Path
-
-import nbformat
 import pytest
 import torch
 import torch.distributed as dist
+from exercises import verdicts
 
 from helpers import check
 from helpers.check import ddp
-
-NOTEBOOK = Path(__file__).resolve().parent.parent / "notebooks" / "03_ddp.ipynb"
-
-
-def cells():
-    return {cell.id: cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells}
-
-
-def function(name, source):
-    """The function `name` that `source` defines; calls of the check are left out."""
-    namespace = {"torch": torch, "dist": dist, "__name__": "reader"}
-    exec(re.sub(r"^check\..*$", "", source, flags=re.MULTILINE), namespace)
-    return namespace[name]
-
-
-def solution(cell):
-    return re.search(r"```python\n(.*?)```", cells()[cell], re.DOTALL)[1]
-
 
 EXERCISES = [
     ("shard", "ddp-turn-shard"), ("average_gradients", "ddp-turn-average"), ("global_accuracy", "ddp-turn-accuracy")
@@ -36,10 +15,9 @@ EXERCISES = [
 
 @pytest.mark.parametrize("name, cell", EXERCISES)
 def test_the_solution_is_right_and_the_first_attempt_is_not(name, cell, capsys):
-    assert getattr(check, name)(function(name, solution(f"{cell}-solution")))
-    assert capsys.readouterr().out.startswith("Right. ")
-    assert not getattr(check, name)(function(name, cells()[f"{cell}-code"]))
-    assert capsys.readouterr().out.startswith("Not yet. ")
+    right, first = verdicts(check, name, "03_ddp.ipynb", cell, capsys, torch=torch, dist=dist)
+    assert right[0] and right[1].startswith("Right. ")
+    assert not first[0] and first[1].startswith("Not yet. ")
 
 
 def objection(name, mistake, capsys):

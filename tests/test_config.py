@@ -79,6 +79,12 @@ def test_the_ladder_rounds_the_global_batch_to_what_can_be_split():
     assert {r.global_batch for r in comparison.ladder(3, device="cpu", global_batch=64)} == {63}
 
 
+@pytest.mark.parametrize("devices", [0, -1, 2.5, "2", True])
+def test_the_ladder_refuses_a_bad_number_of_devices(devices):
+    with pytest.raises(ValueError, match="devices is"):
+        comparison.ladder(devices, device="cpu")
+
+
 def test_compare_refuses_what_does_not_go_together():
     config = RunConfig()
     for configs, more in (([config], dict(lr=1)), ([config, config], {}), ([], {}), (["ddp"], {})):

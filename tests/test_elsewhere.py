@@ -72,6 +72,13 @@ def test_train_gives_the_same_losses_however_it_is_started(tmp_path):
     assert trained("mpirun", tmp_path) == pytest.approx(ours, rel=1e-6)
 
 
+def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
+    options = ["--checkpoint-dir", str(tmp_path / "saved"), "--checkpoint-every", "6"]
+    assert run("nobody", [*TRAIN, *options], tmp_path).returncode == 0
+    done = run("nobody", [*TRAIN, *options, "--resume"], tmp_path)
+    assert done.returncode == 0 and "nothing left to train" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("option, reason", [
     (["--amp_level", "O9"], "choose from"), (["--nproc_per_node", "0"], "nproc_per_node is 0"),
     (["--model", "resnet9"], "Did you mean"), (["--epochs", "1"], "both epochs"),

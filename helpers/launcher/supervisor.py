@@ -103,7 +103,7 @@ class Supervisor:
             self._release()
         elif not self.stopping:
             text, carried, when = rest
-            self.failures.append(errors.Failure(rank, when, text, pickle.loads(carried) if carried else None))
+            self.failures.append(errors.Failure(rank, when, text, _loaded(carried)))
 
     def _release(self):
         """Let rank 0, which serves the store, go once all others have answered."""
@@ -215,6 +215,14 @@ class Supervisor:
 
     def __exit__(self, *_):
         self.close()
+
+
+def _loaded(carried):
+    """The rank's exception, or None if this process cannot load it; its text is there all the same."""
+    try:
+        return pickle.loads(carried) if carried else None
+    except Exception:  # loading runs the exception's own code
+        return None
 
 
 class Tail:
