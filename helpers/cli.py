@@ -27,6 +27,7 @@ def main(arguments=None) -> int:
 
 
 def _parser():
+    from . import schedules
     from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
 
     about = "Train on one or more devices and measure it."
@@ -44,6 +45,13 @@ def _parser():
         sub.add_argument("--seed", type=int)
         sub.add_argument("--amp-level", "--precision", dest="precision", choices=sorted(PRECISIONS))
         sub.add_argument("--compiler-opt", "--compiler", dest="compiler", choices=COMPILERS)
+        sub.add_argument("--channels-last", action="store_true", default=None, help="a pixel's channels side by side")
+        sub.add_argument("--lr-scaling", choices=schedules.SCALING, help="how the rate follows the global batch")
+        sub.add_argument("--base-batch", type=int, help="the global batch that --lr is meant for (default: 64)")
+        sub.add_argument("--lr-warmup-epochs", type=float, help="epochs in which the rate rises to its peak")
+        sub.add_argument("--schedule", choices=schedules.SCHEDULES, help="what the rate does then")
+        sub.add_argument("--clip-norm", type=float, help="the most that the norm of the gradients may be")
+        sub.add_argument("--evaluate-every", type=int, help="epochs between measurements of accuracy")
         sub.add_argument("--device", help="cuda, npu, mps or cpu (default: the best there is)")
         sub.add_argument("--threads", type=int, help="CPU threads a device")
         sub.add_argument("--input-path", choices=INPUT_PATHS)
@@ -57,6 +65,7 @@ def _parser():
     train.add_argument("--strategy", choices=STRATEGIES, help="default: ddp for more than one device, else baseline")
     of_rank = "samples a step on each device"
     train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help=of_rank)
+    train.add_argument("--accumulation", type=int, help="micro-batches for each update of the weights")
     train.add_argument("--warmup-steps", type=int)
     train.add_argument("--checkpoint-dir")
     train.add_argument("--checkpoint-every", type=int, help="steps")
@@ -104,15 +113,18 @@ def _in_this_rank(config, rank, local_rank):
     """Train as one rank of somebody else's launch; rank 0 keeps the record."""
     import time
 
-    from . import datasets, live, results
+    from . import datasets, live, precision, results
     from .train import train
 
     if isinstance(config.data, str) and local_rank == 0:
         datasets.ensure(config.data)
-    record = results.new_record(config, config.check_machine())
+    machine = config.check_machine()
+    record = results.new_record(config, machine)
     began, progress = time.time(), live.Progress()
     try:
         if rank == 0:
+            record["advice"] = precision.advice(config.precision, machine.kind)
+            progress.advise(record["advice"])
             progress.begin(config.label)
         tell = lambda name, **values: progress.event({"event": name, **values})  # noqa: E731
         record.update(measured=train(config, tell=tell), status="completed")

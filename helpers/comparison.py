@@ -4,7 +4,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from . import device, live, results
+from . import device, live, precision, results
 from .config import RunConfig
 from .launch import RankError, launch, prepare_launcher
 from .train import train
@@ -21,6 +21,8 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None) -> di
     record = results.new_record(config, machine, group)
     record["prediction"] = prediction
     progress = progress or live.Progress()
+    record["advice"] = precision.advice(config.precision, machine.kind)
+    progress.advise(record["advice"])
     prepare_launcher()  # the start of a run is measured too: let it not include importing torch
     threads = config.threads or record["environment"]["machine"]["threads"]
     environment = {"HELPERS_DEVICE": config.device} if config.device else None

@@ -7,6 +7,7 @@ the first replica's BatchNorm statistics survive. (torch/nn/parallel/data_parall
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import nn
@@ -47,8 +48,12 @@ class _Replicas(torch.autograd.Function):
             replicate(parallel.module, parameters, copy, first=i == 0) for i, copy in enumerate(copies)
         ]
 
+        # What a thread is to do about gradients and autocast is not passed on to the threads it starts.
+        kind = pieces[0].device.type
+        autocast = partial(torch.autocast, kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+
         def apply(i):
-            with torch.set_grad_enabled(learn):
+            with torch.set_grad_enabled(learn), autocast():
                 return replicas[i](pieces[i])
 
         outputs = parallel.on_each(apply, len(pieces))

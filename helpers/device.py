@@ -5,6 +5,7 @@ device, so that "two devices" means the same there as elsewhere: twice the hardw
 """
 
 import os
+import time
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 KINDS = ("cuda", "npu", "xla", "mps", "cpu")
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "xla": "xla", "mps": "gloo", "cpu": "gloo"}
 MOST_CPU_DEVICES = 8
+FORMATS = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,18 @@ def usable_cores() -> int:
     return cores
 
 
+def crowded(devices, threads=None, kind=None) -> str:
+    """What to say of a run whose `devices` play on fewer CPU cores than they have threads; "" if all is well."""
+    here = machine(kind)
+    wanted = devices * (threads or here.threads)
+    if here.kind != "cpu" or wanted <= here.cores:
+        return ""
+    return (
+        f"{devices} device(s) with {wanted} CPU threads in all take turns on {here.cores} cores: "
+        f"their times are not those of {devices} devices"
+    )
+
+
 def of_rank(local_rank=0, kind=None):
     """The torch.device of a local rank, made current. Raises ValueError if there is none."""
     import torch
@@ -138,6 +152,50 @@ def synchronize(device) -> None:
         import torch
 
         torch.accelerator.synchronize(device)
+
+
+def dtypes(kind=None) -> dict:
+    """The floating formats that a device of `kind` computes in, with their speed relative to float32.
+
+    Found by running a convolution forward and backward in each (about half a second, once): tables
+    of instruction sets would not tell what a library makes of them. A format that the device
+    cannot compute in is absent; one far below 1 is emulated.
+    """
+    here = machine(kind)
+    return dict(_dtypes(here.kind, here.threads))
+
+
+@lru_cache
+def _dtypes(kind, use_threads):
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(use_threads)
+    try:
+        seconds = {name: _convolution_time(torch.device(kind), getattr(torch, name)) for name in FORMATS}
+    finally:
+        torch.set_num_threads(threads)
+    return {name: seconds["float32"] / spent for name, spent in seconds.items() if spent}
+
+
+def _convolution_time(device, dtype):
+    """The least of three times (s) of a convolution's forward and backward, or None if it cannot be done."""
+    import torch
+    import torch.nn.functional as F
+
+    batch, channels = (8, 64) if device.type == "cpu" else (64, 256)  # enough work to outweigh the start of it
+    spent = []
+    try:
+        images = torch.randn(batch, channels, 16, 16, device=device).to(dtype).requires_grad_()
+        weights = torch.randn(channels, channels, 3, 3, device=device).to(dtype).requires_grad_()
+        for _ in range(4):
+            began = time.perf_counter()
+            F.conv2d(images, weights, padding=1).sum().backward()
+            synchronize(device)
+            spent.append(time.perf_counter() - began)
+    except (RuntimeError, TypeError, NotImplementedError):  # what torch raises varies with the device
+        return None
+    return min(spent[1:])
 
 
 def reset_peak_memory(device) -> None:

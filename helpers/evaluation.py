@@ -9,11 +9,12 @@ BATCH = 256
 
 
 @torch.no_grad()
-def evaluate(model, test_set, world, loss_fn) -> dict:
+def evaluate(model, test_set, world, loss_fn, forward=lambda model, inputs: model(inputs)) -> dict:
     """Test `model` on `test_set` with all ranks of `world`; the same dict on every rank.
 
     Each rank tests its own share, without the padding that DistributedSampler would add (a padded
-    sample counts twice), and the sums are added up over the ranks, not the rates.
+    sample counts twice), and the sums are added up over the ranks, not the rates. `forward` calls
+    the model as training does, in its precision.
 
     Returns:
         count (samples tested), loss (mean), and for classification correct and accuracy (0 to 1),
@@ -22,14 +23,13 @@ def evaluate(model, test_set, world, loss_fn) -> dict:
     if world.size > 1:
         for buffer in model.buffers():  # BatchNorm statistics differ by rank: rank 0's model is the one saved
             dist.broadcast(buffer, 0)
-    dtype = next(model.parameters()).dtype
     model.eval()
     correct = loss = samples = 0.0
     classifies = True
     for inputs, labels in data.eval_batches(
         test_set, device=world.device, batch=BATCH, rank=world.rank, world_size=world.size
     ):
-        outputs = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
+        outputs = forward(model, inputs)
         classifies = outputs.dim() == 2 and labels.dim() == 1 and not labels.is_floating_point()
         if classifies:
             correct += (outputs.argmax(1) == labels).sum().item()

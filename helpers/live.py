@@ -20,6 +20,7 @@ class Progress:
         self.runs, self.number, self.label = runs, 0, ""
         self.draw = _drawing()
         self.drawn = 0.0
+        self.advised = set()
 
     def begin(self, label):
         """A run starts."""
@@ -45,6 +46,13 @@ class Progress:
     def note(self, text):
         """Something that has to be said between runs."""
         self.draw.say(text)
+
+    def advise(self, text):
+        """Something to know before a run starts; said once, however many runs it holds for."""
+        subject = text.partition(":")[0]  # the numbers after it are measured anew in each process
+        if text and subject not in self.advised:
+            self.advised.add(subject)
+            self.draw.say(text)
 
     def _name(self):
         return f"[{self.number}/{self.runs}] {self.label}" if self.runs > 1 else self.label

@@ -9,6 +9,7 @@ CLOSE = 0.03  # a smaller difference in speed is not worth a word
 # Settings that change what is learnt, so that accuracy is not expected to be the same.
 LEARNING = (
     "model", "data", "global_batch", "epochs", "steps", "lr", "momentum", "weight_decay", "precision", "seed",
+    "lr_scaling", "lr_warmup_epochs", "schedule", "clip_norm", "sync_batch_norm",
 )  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def _why(row, base, config, base_config):
     """Why two runs that were meant to learn the same differ in accuracy, if they do."""
     if None in (row["accuracy"], base["accuracy"]) or row["accuracy"] == base["accuracy"]:
         return ""
-    other = [key for key in LEARNING if config[key] != base_config[key]]
+    other = [key for key in LEARNING if config.get(key) != base_config.get(key)]
     if other:
         return f"Accuracy may differ because {_name(row)} and {_called(base)} differ in {', '.join(other)}."
     reason = "sums are rounded in another order, and training makes such differences grow"

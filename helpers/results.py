@@ -117,6 +117,21 @@ def frame(records):
     return pandas.DataFrame([row(record) for record in records])
 
 
+def time_to_accuracy(record, target) -> float | None:
+    """Seconds of training until the first evaluation with at least the accuracy `target` (0 to 1).
+
+    None if no evaluation of the run reached it. The time is as fine as the evaluations are apart
+    (RunConfig's `evaluate_every`); starting, loading data and evaluating are not counted.
+
+    Raises:
+        ValueError: the run did not record accuracy on the way.
+    """
+    curve = (record.get("measured") or {}).get("curve")
+    if not curve:
+        raise ValueError(f"run {record['label']!r} has no accuracy on the way; train it with evaluate_every=1")
+    return next((point["train_s"] for point in curve if point["accuracy"] >= target), None)
+
+
 def row(record) -> dict:
     """The numbers of one record that tables and plots are made of; None where a run has none."""
     config, measured = record["config"], record.get("measured", {})

@@ -60,7 +60,8 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         use_batch = self.training or self.running_mean is None
         if not use_batch or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(batch)
-        dims = [0, *range(2, batch.dim())]
+        given, dims = batch.dtype, [0, *range(2, batch.dim())]
+        batch = batch.to(torch.promote_types(given, torch.float32))  # sums need more digits than a half has
         count = batch.new_tensor([batch.numel() / batch.size(1)])
         # One message for all three, as few and large messages are cheaper than many small ones.
         sums = SumOverRanks.apply(torch.cat([batch.sum(dims), batch.square().sum(dims), count]))
@@ -72,10 +73,11 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         shape = [1, -1] + [1] * (batch.dim() - 2)
         scale = torch.rsqrt(variance + self.eps) * (self.weight if self.affine else 1)
         shift = (self.bias if self.affine else 0) - mean * scale
-        return batch * scale.view(shape) + shift.view(shape)
+        return (batch * scale.view(shape) + shift.view(shape)).to(given)
 
     def _keep(self, mean, variance, count):
         self.num_batches_tracked += 1
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, share)
-        self.running_var.lerp_(variance * count / max(count - 1, 1), share)  # unbiased, as BatchNorm keeps it
+        unbiased = variance * count / max(count - 1, 1)  # as BatchNorm keeps it
+        for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+            kept.lerp_(new.to(kept.dtype), share)

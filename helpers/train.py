@@ -4,6 +4,7 @@ Two runs differ in exactly what their RunConfigs differ in.
 """
 
 import time
+from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from . import checkpoint, data, device, inputs, measure, models, strategies, sync_batch_norm
-from .config import name_of
+from . import data, device, inputs, measure, models, resume, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
 from .launcher.rank import emit
+from .precision import MixedPrecision
 from .process_group import distributed
 
 EVENT_EVERY = 0.2  # s between progress events
@@ -60,29 +61,33 @@ class Run:
         self.model = models.make(config.model, inputs.classes(train_set)).to(world.device)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
-        self.dtype = next(self.model.parameters()).dtype
+        if config.channels_last:
+            self.model.to(memory_format=torch.channels_last)
+        self.precision = MixedPrecision(config.precision, self.model, world.device)
         self.wrapped, self.note = strategies.wrap(self.model, config.strategy, world.device, config.nproc_per_node)
+        crowded = device.crowded(config.nproc_per_node, config.threads, config.device)
+        self.note = "; ".join(filter(None, [self.note, crowded]))
         self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
+            self.precision.parameters, lr=config.peak_lr, momentum=config.momentum, weight_decay=config.weight_decay
         )
         torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
         self.loss_fn = config.loss or F.cross_entropy
         self.total_steps = config.steps or config.epochs * len(self.loader)
+        self.lr_warmup_steps = round(config.lr_warmup_epochs * len(self.loader))
         self.step = self.first_step = 0
         self.losses, self.step_times, self.waits, self.epochs = [], [], [], []
+        self.loss_scales, self.curve, self.trained_s, self.peak_memory = [], [], 0.0, 0
         self.last_told = 0.0
 
     def complete(self):
         """Train from where the run stands to its end, evaluate, and return what was measured."""
         if self.config.resume:
-            self._resume()
+            resume.load(self)
         self.first_step = self.step
         self._train()
-        evaluation = None
-        if self.config.evaluate and self.test_set is not None:
-            with self.parts.part("evaluation"):
-                evaluation = evaluate(self.model, self.test_set, self.world, self.loss_fn)
-        return self._measured(evaluation)
+        current = bool(self.curve) and self.curve[-1]["step"] == self.step
+        evaluation = self.curve[-1] if current else self._evaluation()
+        return self._measured(evaluation and {k: evaluation[k] for k in ("count", "loss", "correct", "accuracy")})
 
     # -- the loop -------------------------------------------------------------------------
 
@@ -94,12 +99,13 @@ class Run:
             done = self.step % len(self.loader)
             self.loader.set_epoch(epoch)
             self.loader.start_batch = done
-            began, first = time.perf_counter(), self.step
+            before, first = self.trained_s, self.step
             batches = iter(self.loader)
             for _ in range(min(len(self.loader) - done, self.total_steps - first)):
                 self._timed_step(batches)
+                self._evaluate_if_due()
                 self._save_if_due()
-            self.epochs.append({"epoch": epoch, "steps": self.step - first, "s": time.perf_counter() - began})
+            self.epochs.append({"epoch": epoch, "steps": self.step - first, "s": self.trained_s - before})
 
     def _timed_step(self, batches):
         """One step from asking for the batch to the end of the update, as the device sees it."""
@@ -113,6 +119,9 @@ class Run:
             ended = time.perf_counter()
         self.step += 1
         self.losses.append(loss)
+        self.trained_s += ended - began
+        if self.precision.scaler.is_enabled():
+            self.loss_scales.append(self.precision.scaler.get_scale())
         if warm:
             self.step_times.append(ended - began)
             self.waits.append(loaded - began)
@@ -125,53 +134,53 @@ class Run:
 
     def _update(self, inputs, labels):
         """Forward, backward and update on this rank's part of a global batch; its mean loss."""
-        if inputs.is_floating_point():
-            inputs = inputs.to(self.dtype)
-        self.optimizer.zero_grad()
-        loss = self.loss_fn(self.wrapped(inputs), labels)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+        share = schedules.factor(self.step, self.total_steps, self.config.schedule, self.lr_warmup_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = share * self.config.peak_lr
+        self.precision.zero_grad()
+        parts = self.config.accumulation
+        mean = 0.0
+        for part, micro_batch in enumerate(zip(inputs.chunk(parts), labels.chunk(parts), strict=True), 1):
+            with self._without_reduction() if part < parts else nullcontext():  # once an update is enough
+                loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
+                self.precision.backward(loss)
+            mean += loss.detach()
+        self.precision.step(self.optimizer, self.config.clip_norm)
+        return mean
 
-    # -- checkpoints ----------------------------------------------------------------------
+    def _forward(self, model, inputs):
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return self.precision.forward(model, inputs)
+
+    def _without_reduction(self):
+        return self.wrapped.no_sync() if self.config.strategy == "ddp" else nullcontext()
+
+    # -- evaluation -----------------------------------------------------------------------
+
+    def _evaluation(self):
+        """Accuracy on the whole test set now, or None if the run has no test set."""
+        self.peak_memory = max(self.peak_memory, device.peak_memory(self.world.device))  # that of training
+        if not self.config.evaluate or self.test_set is None:
+            return None
+        with self.parts.part("evaluation"):
+            return evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
+
+    def _evaluate_if_due(self):
+        epoch, more = divmod(self.step, len(self.loader))
+        if not self.config.evaluate_every or more or epoch % self.config.evaluate_every:
+            return
+        found = self._evaluation()
+        if found is not None:
+            self.curve.append({"epoch": epoch, "step": self.step, "train_s": self.trained_s, **found})
+        self.wrapped.train()
+        device.reset_peak_memory(self.world.device)
 
     def _save_if_due(self):
         every = self.config.checkpoint_every
-        if not every or (self.step % every and self.step != self.total_steps):
-            return
-        with self.parts.part("checkpoint"):
-            states = [None] * self.world.size
-            dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout to go on with
-            if self.world.is_main:
-                state = {
-                    "run": self._identity(), "step": self.step, "model": self.model.state_dict(),
-                    "optimizer": self.optimizer.state_dict(), "rng": states,
-                }  # fmt: skip
-                checkpoint.save(self.config.checkpoint_dir, self.step, state)
-            dist.barrier()  # nobody trains on before there is something to come back to
-
-    def _resume(self):
-        state = checkpoint.latest(self.config.checkpoint_dir, self.world.device)
-        if state is None:
-            return
-        mine, theirs = self._identity(), state["run"]
-        other = [f"{k} {theirs.get(k)!r} (this run: {mine[k]!r})" for k in mine if theirs.get(k) != mine[k]]
-        if other:
-            raise checkpoint.CheckpointError(
-                f"the checkpoint in {self.config.checkpoint_dir} is of another run: {', '.join(other)}. "
-                "Choose an empty checkpoint_dir, or the same settings"
-            )
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step = state["step"]
-        if len(state["rng"]) == self.world.size:
-            torch.set_rng_state(state["rng"][self.world.rank].cpu())
-
-    def _identity(self):
-        """What must be the same for two runs to follow the same losses; the number of ranks need not."""
-        names = ("seed", "global_batch", "lr", "momentum", "weight_decay", "augment", "precision")
-        known = {name: getattr(self.config, name) for name in names}
-        return {**known, "model": name_of(self.config.model), "data": name_of(self.config.data)}
+        if every and (self.step % every == 0 or self.step == self.total_steps):
+            with self.parts.part("checkpoint"):
+                resume.save(self)
 
     # -- what is left behind --------------------------------------------------------------
 
@@ -181,7 +190,7 @@ class Run:
         dist.all_reduce(losses)  # once for all steps: a reduction a step would slow what is being measured
         losses = (losses / self.world.size).tolist()
         peaks = [None] * self.world.size
-        dist.all_gather_object(peaks, device.peak_memory(self.world.device))
+        dist.all_gather_object(peaks, self.peak_memory)
         if not self.world.is_main:
             return None
         enough = len(self.step_times) >= measure.AT_LEAST
@@ -191,7 +200,12 @@ class Run:
             "step_time_s": measure.summary(self.step_times) if enough else None,
             "images_per_s": measure.summary(rates) if enough else None,
             "input_wait_s": measure.summary(self.waits) if enough else None,
-            "samples": {"step_time_s": self.step_times, "input_wait_s": self.waits, "loss": losses},
+            "samples": {
+                "step_time_s": self.step_times, "input_wait_s": self.waits, "loss": losses,
+                "loss_scale": self.loss_scales,
+            },
+            "skipped_steps": self.precision.skipped, "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
+            "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks,
             "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,

@@ -9,7 +9,7 @@ from helpers import RunConfig, comparison, device
 
 @pytest.mark.parametrize("settings, error, words", [
     (dict(strategy="dpp"), ValueError, "allowed: 'baseline', 'data_parallel', 'ddp'. Did you mean 'ddp'"),
-    (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O0'"),
+    (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O1', 'O2'"),
     (dict(compiler="gcc"), ValueError, "compiler is 'gcc'"),
     (dict(device="gpu"), ValueError, "device is 'gpu'; allowed: None, 'cuda'"),
     (dict(model="resnet81"), ValueError, "Did you mean 'resnet8'"),
@@ -29,10 +29,27 @@ from helpers import RunConfig, comparison, device
     (dict(momentum=-0.1), ValueError, "0 or more"),
     (dict(loss="mse"), TypeError, "pass a function"),
     (dict(nproc_per_node=2), ValueError, "choose 'ddp'"),
-    (dict(strategy="ddp", nproc_per_node=3, global_batch=64), ValueError, "the nearest that can: 63 or 66"),
+    (dict(strategy="ddp", nproc_per_node=3, global_batch=64), ValueError, "The nearest that can: 63 or 66"),
     (dict(strategy="ddp", nproc_per_node=2, global_batch=64, local_batch=64), ValueError, "give only one"),
     (dict(resume=True), ValueError, "checkpoint_dir"),
     (dict(sync_batch_norm=True), ValueError, "needs strategy 'ddp'"),
+    (dict(precision="O1-bf"), ValueError, "Did you mean 'O1-bf16'"),
+    (dict(lr_scaling="quadratic"), ValueError, "allowed: 'none', 'linear', 'sqrt'"),
+    (dict(schedule="cosin"), ValueError, "Did you mean 'cosine'"),
+    (dict(accumulation=0), ValueError, "accumulation is 0"),
+    (dict(accumulation=2.0), TypeError, "whole number"),
+    (dict(accumulation=3, global_batch=64), ValueError,
+     "over nproc_per_node 1 × accumulation 3: .* The nearest that can: 63 or 66"),
+    (dict(accumulation=4, global_batch=128, local_batch=64), ValueError, "local_batch 64 × .* accumulation 4 = 256"),
+    (dict(base_batch=0), ValueError, "base_batch is 0"),
+    (dict(clip_norm=0), ValueError, "above 0"),
+    (dict(clip_norm=True), TypeError, "must be a number"),
+    (dict(lr_warmup_epochs=-1), ValueError, "0 or more"),
+    (dict(lr_warmup_epochs=None), TypeError, "must be a number"),
+    (dict(lr_warmup_epochs=3, epochs=2), ValueError, "ends after 2 epoch"),
+    (dict(evaluate_every=3, epochs=2), ValueError, "ends after 2 epoch"),
+    (dict(evaluate_every=1, evaluate=False), ValueError, "leave one of them out"),
+    (dict(channels_last="yes"), TypeError, "must be True or False"),
 ])  # fmt: skip
 def test_refused(settings, error, words):
     with pytest.raises(error, match=words):
@@ -46,6 +63,28 @@ def test_batches_follow_from_each_other():
     assert (by_global.local_batch, by_local.global_batch) == (32, 128)
     assert by_local.label == "DDP ×4" and by_local.processes == 4
     assert RunConfig(strategy="data_parallel", nproc_per_node=2).processes == 1
+
+
+def test_micro_batches_are_a_factor_of_the_global_batch():
+    by_local = RunConfig(strategy="ddp", nproc_per_node=2, local_batch=16, accumulation=4)
+    by_global = RunConfig(strategy="ddp", nproc_per_node=2, global_batch=128, accumulation=4)
+    assert (by_local.global_batch, by_global.local_batch) == (128, 16)
+    assert by_local.label == "DDP ×2 · 4 micro-batches"
+    assert by_global.but(accumulation=1).local_batch == 64
+
+
+@pytest.mark.parametrize("given, stands", [("O0", "fp32"), ("bf16", "O1-bf16"), ("fp16", "O1"), ("O2", "O2")])
+def test_a_precision_has_one_name_in_records_and_labels(given, stands):
+    config = RunConfig(precision=given, channels_last=True)
+    assert config.precision == stands
+    assert config.label == ("baseline · channels last" if stands == "fp32" else f"baseline · {stands} · channels last")
+
+
+def test_more_threads_than_cores_are_said():
+    cores = device.usable_cores()
+    assert device.crowded(cores, 1, "cpu") == ""
+    assert f"take turns on {cores} cores" in device.crowded(2 * cores, 1, "cpu")
+    assert f"{2 * cores} CPU threads" in device.crowded(cores, 2, "cpu")
 
 
 def test_a_changed_copy_keeps_the_global_batch():

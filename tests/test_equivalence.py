@@ -1,5 +1,6 @@
 """The backbone: every way of spreading a training over devices computes the same training."""
 
+import contextlib
 import copy
 import warnings
 
@@ -248,3 +249,87 @@ def test_cpu_data_parallel_raises_the_replicas_error():
 
     with pytest.raises(ValueError, match="planted"):
         CPUDataParallel(Broken(), 2)(torch.randn(4, 2))
+
+
+# -- accumulation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy, devices", [("baseline", 1), ("ddp", 2), ("data_parallel", 2)])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_accumulated_micro_batches_equal_the_whole_batch(strategy, devices, parts):
+    one, _ = losses(float64_net)
+    several, _ = losses(float64_net, strategy=strategy, nproc_per_node=devices, accumulation=parts)
+    assert (one - several).abs().max() <= 1e-10
+
+
+def test_one_device_with_micro_batches_equals_ranks_batch_norm_included():
+    """Four micro-batches on one device see what four ranks see: BatchNorm's local batch is the same."""
+    ranks, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=4)
+    parts, _ = losses(float32_net_with_norm, accumulation=4)
+    whole, _ = losses(float32_net_with_norm)
+    assert (ranks - parts).abs().max() <= 1e-5
+    assert (ranks - whole).abs().max() > 1e-3, "local statistics should have shown"
+
+
+def accumulated_gradients(parts, hold_back):
+    """This rank's gradients after `parts` micro-batches, and how many buckets DDP sent meanwhile."""
+    with helpers.distributed("cpu") as world:
+        torch.manual_seed(0)
+        net = float64_net()
+        ddp = strategies.wrap(net, "ddp", world.device, world.size)[0]
+        sent = []
+
+        def hook(state, bucket):
+            sent.append(bucket.index())
+            flat = bucket.buffer() / world.size
+            return torch.distributed.all_reduce(flat, async_op=True).get_future().then(lambda done: done.value()[0])
+
+        ddp.register_comm_hook(None, hook)
+        images, labels = (part.chunk(world.size)[world.rank] for part in batch(torch.float64))
+        for k, (x, y) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
+            with ddp.no_sync() if hold_back and k < parts else contextlib.nullcontext():
+                (F.cross_entropy(ddp(x), y) / parts).backward()
+        return [p.grad.clone() for p in net.parameters()], len(sent)
+
+
+def test_ddp_with_no_sync_equals_without_and_sends_once():
+    one = gradients_of_one(float64_net)
+    sent = {}
+    for hold_back in (True, False):
+        for gradients, buckets in launch(accumulated_gradients, 2, 4, hold_back, timeout=60):
+            assert worst(one, gradients) <= 1e-10
+            sent[hold_back] = buckets
+    assert sent[False] == 4 * sent[True] > 0
+
+
+def test_the_loop_sends_gradients_once_an_update():
+    assert launch(_sync_flags, 2, timeout=60)[0] == [False, False, False, True] * 3
+
+
+def _sync_flags():
+    """Whether DDP was about to reduce, micro-batch by micro-batch, in the kit's own loop."""
+    from helpers import train as module
+
+    flags = []
+    real = module.Run._forward
+
+    def forward(run, model, images):
+        if model is run.wrapped and model.training:
+            flags.append(model.require_backward_grad_sync)
+        return real(run, model, images)
+
+    module.Run._forward = forward
+    config = RunConfig(
+        model=float64_net, data=toy_data, global_batch=32, steps=3, threads=1, strategy="ddp", nproc_per_node=2,
+        accumulation=4, evaluate=False,
+    )  # fmt: skip
+    module.train(config)
+    return flags
+
+
+def test_clipping_and_accumulation_on_ranks_equal_one_device():
+    one, _ = losses(float64_net, clip_norm=0.05)
+    free, _ = losses(float64_net)
+    ranks, _ = losses(float64_net, strategy="ddp", nproc_per_node=2, accumulation=2, clip_norm=0.05)
+    assert (one - ranks).abs().max() <= 1e-10
+    assert (one - free).abs().max() > 1e-4, "the limit should have been felt"

@@ -118,10 +118,10 @@ def test_requirements_hold_pins_only():
 
 FLOORS = {
     1: "device launch launcher live measure paths process_group style",
-    2: "batches data data_parallel datasets evaluation inputs loaders models prepare prepare_cifar10 "
-    "prepare_recipes prepare_sets prepare_store strategies sync_batch_norm",
-    3: "checkpoint config results train",
-    4: "comparison plots plots_runs plots_speed_up",
+    2: "batches data data_parallel datasets evaluation inputs loaders models precision prepare prepare_cifar10 "
+    "prepare_recipes prepare_sets prepare_store schedules strategies sync_batch_norm",
+    3: "checkpoint config config_checks results resume train",
+    4: "comparison plots plots_learning plots_precision plots_runs plots_speed_up plots_time_to_accuracy seeds",
     5: "__init__ __main__ check cli reading report",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}

@@ -115,7 +115,7 @@ def test_checkpoints_never_run_code(tmp_path):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     losses(config(tmp_path, steps=5))
-    with pytest.raises(RankError, match=r"of another run: lr 0.05 \(this run: 0.1\)"):
+    with pytest.raises(RankError, match=r"of another run: peak_lr 0.05 \(this run: 0.1\)"):
         losses(config(tmp_path, resume=True, lr=0.1))
 
 
@@ -229,6 +229,53 @@ def test_a_later_rung_that_fails_is_shown_and_the_rest_go_on():
     assert made.rows()[1]["speed_up"] is None and "planted" in made.rows()[1]["note"]
     with pytest.raises(RankError, match="planted"):
         helpers.compare([bad, base])
+
+
+def test_accuracy_on_the_way_does_not_change_the_training(tmp_path):
+    plain = losses(config(tmp_path / "a"))
+    measured = launch(train, 2, config(tmp_path / "b", steps=None, epochs=3, evaluate_every=1), timeout=60)[0]
+    assert measured["samples"]["loss"] == plain[:18]
+    curve = measured["curve"]
+    assert [(p["epoch"], p["step"], p["count"]) for p in curve] == [(1, 6, 37), (2, 12, 37), (3, 18, 37)]
+    assert [p["train_s"] for p in curve] == sorted(p["train_s"] for p in curve)
+    assert curve[-1]["train_s"] == pytest.approx(sum(e["s"] for e in measured["epochs"]))
+    assert measured["evaluation"]["accuracy"] == curve[-1]["accuracy"]
+    every_second = launch(train, 2, config(tmp_path / "c", steps=None, epochs=3, evaluate_every=2), timeout=60)[0]
+    assert [p["epoch"] for p in every_second["curve"]] == [2] and every_second["evaluation"]["count"] == 37
+
+
+def test_the_way_survives_a_stop(tmp_path):
+    """Stopped at the end of an epoch, where a checkpoint and an evaluation are due at the same step."""
+    settings = dict(evaluate_every=1, steps=None, epochs=3, checkpoint_every=6)
+    whole = launch(train, 2, config(tmp_path / "a", **settings), timeout=60)[0]["curve"]
+    first = launch(train, 2, config(tmp_path / "b", **{**settings, "epochs": 2}), timeout=60)[0]["curve"]
+    both = launch(train, 2, config(tmp_path / "b", resume=True, **settings), timeout=60)[0]["curve"]
+    assert both[:2] == first
+    assert [p["accuracy"] for p in both] == [p["accuracy"] for p in whole] and len(both) == 3
+    assert both[2]["train_s"] > both[1]["train_s"]
+
+
+def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
+    points = [{"train_s": s, "accuracy": a} for s, a in ((1.0, 0.3), (2.0, 0.8), (3.0, 0.7), (4.0, 0.9))]
+    record = {"label": "x", "measured": {"curve": points}}
+    assert [results.time_to_accuracy(record, t) for t in (0.1, 0.8, 0.85, 0.95)] == [1, 2, 4, None]
+    with pytest.raises(ValueError, match="evaluate_every=1"):
+        results.time_to_accuracy({"label": "x", "measured": {"curve": []}}, 0.5)
+
+
+def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
+    losses(config(tmp_path, steps=5, schedule="cosine"))
+    with pytest.raises(RankError, match=r"total steps 5 \(this run: 20\)"):
+        losses(config(tmp_path, resume=True, schedule="cosine"))
+
+
+def test_a_crowded_run_says_so():
+    cores = helpers.machine("cpu").cores
+    record = helpers.run(RunConfig(
+        model=float64_net, data=toy_data, steps=3, global_batch=16 * cores, strategy="ddp", device="cpu",
+        nproc_per_node=2 * cores, threads=1, evaluate=False,
+    ))  # fmt: skip
+    assert "take turns" in record["measured"]["note"]
 
 
 @pytest.mark.parametrize("prediction, reason", [({"DDP ×3": 2}, "but the runs are"), ({"DDP ×2": 0}, "give a factor"),

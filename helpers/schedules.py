@@ -1,0 +1,32 @@
+"""Which learning rate a step gets: a peak that follows the batch, a warm-up, and a decay.
+
+Linear scaling and warm-up: Goyal et al., "Accurate, large minibatch SGD" (arXiv:1706.02677);
+square-root scaling: Krizhevsky, "One weird trick" (arXiv:1404.5997); cosine decay: Loshchilov and
+Hutter, "SGDR" (arXiv:1608.03983).
+"""
+
+import math
+
+SCHEDULES = ("constant", "cosine", "linear")
+SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the batch that the rate grows with
+
+
+def peak_lr(lr, scaling, global_batch, base_batch) -> float:
+    """The rate for `global_batch`, where `lr` is right for `base_batch`, by a rule of SCALING."""
+    return lr * (global_batch / base_batch) ** SCALING[scaling]
+
+
+def factor(step, total_steps, schedule="constant", warmup_steps=0) -> float:
+    """The share of the peak rate, above 0 and at most 1, that update number `step` (from 0) gets.
+
+    The warm-up rises in equal parts and reaches the peak at update `warmup_steps`; the decay
+    covers the updates after it, and would reach 0 one update after the last.
+    """
+    if step < warmup_steps:
+        return (step + 1) / (warmup_steps + 1)
+    left = 1 - (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    if schedule == "linear":
+        return left
+    if schedule == "cosine":
+        return (1 - math.cos(math.pi * left)) / 2
+    return 1.0
