@@ -6,7 +6,7 @@ import time
 from helpers import device, results
 from helpers.paths import results_root
 
-from . import input_paths, launch_latency
+from . import input_paths, launch_latency, precision
 
 
 def main():
@@ -15,15 +15,15 @@ def main():
         "environment": {"machine": device.machine().as_dict(), **results.surroundings()},
         "measured": {},
     }
-    for benchmark in (launch_latency, input_paths):
+    for benchmark in (launch_latency, input_paths, precision):
         name = benchmark.__name__.rpartition(".")[2]
         print(f"\n{name}: {benchmark.__doc__.splitlines()[0]}", flush=True)
         rows, ratios = benchmark.run()
         for what, summary in rows.items():
-            print(f"  {what:<44} {summary['median']:>10.4g} {benchmark.UNIT}"
+            print(f"  {what:<50} {summary['median']:>10.4g} {benchmark.UNIT}"
                   f"  ({summary['min']:.4g} to {summary['max']:.4g}, n={summary['n']})")  # fmt: skip
         for what, ratio in ratios.items():
-            print(f"  {what:<44} {ratio:>10.3g} ×")
+            print(f"  {what:<50} {ratio:>10.3g} ×")
         record["measured"][name] = {"unit": benchmark.UNIT, "rows": rows, "ratios": ratios}
     folder = results_root() / "bench"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|records`.
+"""The command line: `python -m helpers train|run|study|records`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -75,6 +75,11 @@ def _parser():
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
     ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
+    about = "Record a study again, on this machine; stopped, it goes on where it was."
+    study = commands.add_parser("study", help=about, description=about)
+    study.set_defaults(command=_study)
+    study.add_argument("name", help="one of those that the notebooks show (helpers/studies.py)")
+    study.add_argument("--keep", action="store_true", help="also write it to docs/studies, which comes with the kit")
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)
     return parser
@@ -164,7 +169,7 @@ def _run(options):
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:
         settings.setdefault("epochs", 10)
-    made = comparison.compare(name="ladder", **settings)
+    made = comparison.compare(name="ladder", full=True, **settings)
     folder = results.results_root() / "report"
     paths = report.write(made, folder)
     print()
@@ -173,6 +178,16 @@ def _run(options):
     for name, path in paths.items():
         print(f"{name}: {path}")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
+
+
+def _study(options):
+    from . import studies
+
+    study = studies.record(options.name, options.keep)
+    for record in study.records:
+        print(_line(record))
+    print(f"{study.name}: {study.made}")
+    print(f"{len(study.records)} runs: {study.path}")
 
 
 def _records(options):

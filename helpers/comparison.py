@@ -47,11 +47,13 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None) -> di
     return record
 
 
-def ladder(devices=None, **settings) -> list:
+def ladder(devices=None, full=False, **settings) -> list:
     """The rungs from one device to all: baseline, DataParallel, DDP on 2, 4, … devices.
 
     `settings` are RunConfig's; the global batch is the same on every rung, so all rungs do the
-    same training and only the devices change.
+    same training and only the devices change. With `full` rungs follow that change the training,
+    one thing at a time: DDP in the fastest half format here, then with channels last, and DDP with
+    a global batch that grows with the devices, the learning rate scaled to it.
     """
     here = device.machine(settings.get("device"))
     if devices is not None and (isinstance(devices, bool) or not isinstance(devices, int) or devices < 1):
@@ -63,7 +65,26 @@ def ladder(devices=None, **settings) -> list:
         base = base.but(global_batch=most * max(1, round(base.global_batch / most)))
     counts = sorted({most, *(2**k for k in range(1, most.bit_length()) if 2**k <= most)})
     ddp = [base.but(strategy="ddp", nproc_per_node=n) for n in counts if not base.global_batch % n]
-    return [base, base.but(strategy="data_parallel", nproc_per_node=most), *ddp]
+    rungs = [base, base.but(strategy="data_parallel", nproc_per_node=most), *ddp]
+    return rungs + _beyond(base, ddp[-1], here) if full and ddp else rungs
+
+
+def _beyond(base, top, here):
+    """The rungs above `top`, DDP on all devices."""
+    formats = device.dtypes(here.kind)
+    halves = [level for level in ("O1-bf16", "O1") if formats.get(precision.LEVELS[level].dtype, 0) > 1]
+    rungs = []
+    if halves and top.precision == "fp32":
+        level = max(halves, key=lambda name: formats[precision.LEVELS[name].dtype])
+        rungs.append(top.but(precision=level))
+        if not top.channels_last:
+            rungs.append(top.but(precision=level, channels_last=True))
+    if top.nproc_per_node > 1 and top.lr_scaling == "none":
+        grown = dict(local_batch=base.local_batch, base_batch=base.global_batch, lr_scaling="linear")
+        warm = 0.1 * (base.epochs or 1)
+        label = f"{top.label} · batch {base.local_batch * top.nproc_per_node}"
+        rungs.append(top.but(**grown, lr_warmup_epochs=warm, label=label))
+    return rungs
 
 
 def compare(configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, rounds=1, **settings):

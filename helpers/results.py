@@ -18,6 +18,7 @@ from .paths import project_root, results_root
 
 SCHEMA = 1
 STATUSES = ("completed", "failed", "stopped")
+FACE = ("__", "check/", "cli", "live", "plots", "reading", "report", "seeds", "studies", "style")
 
 
 def new_record(config, machine, group="") -> dict:
@@ -170,16 +171,24 @@ def surroundings() -> dict:
 
 @lru_cache
 def code_state() -> dict:
-    """Git commit (None outside a clone), whether files differ from it, and a hash of the package."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    """Git commit (None outside a clone), whether files differ from it, and hashes of the package.
+
+    `training_sha256` leaves out the modules that only show, check or explain what a run has measured,
+    so that it changes when a run might come out differently.
+    """
+    whole, training, package = hashlib.sha256(), hashlib.sha256(), Path(__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes()
+        whole.update(content)
+        if not path.relative_to(package).as_posix().startswith(FACE):
+            training.update(content)
     commit = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "commit": commit,
         "modified": None if changed is None else bool(changed),
-        "helpers_sha256": digest.hexdigest(),
+        "helpers_sha256": whole.hexdigest(),
+        "training_sha256": training.hexdigest(),
     }
 
 

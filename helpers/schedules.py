@@ -2,12 +2,14 @@
 
 Linear scaling and warm-up: Goyal et al., "Accurate, large minibatch SGD" (arXiv:1706.02677);
 square-root scaling: Krizhevsky, "One weird trick" (arXiv:1404.5997); cosine decay: Loshchilov and
-Hutter, "SGDR" (arXiv:1608.03983).
+Hutter, "SGDR" (arXiv:1608.03983); constant with a cooldown: Hägele et al., "Scaling laws and
+compute-optimal training beyond fixed training durations" (arXiv:2405.18392).
 """
 
 import math
 
-SCHEDULES = ("constant", "cosine", "linear")
+SCHEDULES = ("constant", "cosine", "linear", "cooldown")
+COOLDOWN = 0.3  # the last share of the updates after the warm-up, in which "cooldown" decays
 SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the batch that the rate grows with
 
 
@@ -27,6 +29,8 @@ def factor(step, total_steps, schedule="constant", warmup_steps=0) -> float:
     left = 1 - (step - warmup_steps) / max(1, total_steps - warmup_steps)
     if schedule == "linear":
         return left
+    if schedule == "cooldown":
+        return min(1.0, left / COOLDOWN)
     if schedule == "cosine":
         return (1 - math.cos(math.pi * left)) / 2
     return 1.0

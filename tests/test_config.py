@@ -114,6 +114,19 @@ def test_the_ladder_changes_only_the_devices(devices, labels):
     assert len({(r.global_batch, r.threads, r.lr, r.seed, r.model) for r in rungs}) == 1
 
 
+def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch):
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 1.5, "float16": 2.5})
+    base, *_, top, half, last, grown = comparison.ladder(2, full=True, device="cpu", epochs=10)
+    assert (half.label, last.label, grown.label) == (
+        "DDP ×2 · O1", "DDP ×2 · O1 · channels last", "DDP ×2 · batch 128"
+    )  # fmt: skip
+    assert half.but(precision="fp32") == top and last.but(channels_last=False) == half
+    assert (grown.local_batch, grown.peak_lr, grown.lr_warmup_epochs) == (64, 2 * base.lr, 1)
+    assert comparison.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "O1-bf16"
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 0.5})
+    assert {r.precision for r in comparison.ladder(2, full=True, device="cpu")} == {"fp32"}
+
+
 def test_the_ladder_rounds_the_global_batch_to_what_can_be_split():
     assert {r.global_batch for r in comparison.ladder(3, device="cpu", global_batch=64)} == {63}
 

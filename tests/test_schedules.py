@@ -21,13 +21,15 @@ def test_warm_up_rises_in_equal_parts_to_the_peak():
     assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1, 1, 1])
 
 
-@pytest.mark.parametrize("schedule, middle", [("linear", 0.5), ("cosine", 0.5), ("constant", 1)])
+@pytest.mark.parametrize("schedule, middle", [("linear", 0.5), ("cosine", 0.5), ("cooldown", 1), ("constant", 1)])
 def test_decay_begins_after_the_warm_up_and_ends_with_the_run(schedule, middle):
     shares = [schedules.factor(step, 102, schedule, 2) for step in range(103)]
     assert shares[2] == 1 and shares[52] == pytest.approx(middle)
     assert all(0 < share <= 1 for share in shares[:102])
     if schedule != "constant":
         assert shares[2:] == sorted(shares[2:], reverse=True) and shares[102] == pytest.approx(0)
+    if schedule == "cooldown":
+        assert shares[71] == 1 > shares[73] and shares[87] == pytest.approx(0.5)
 
 
 def test_cosine_is_torchs_own():

@@ -1,0 +1,264 @@
+"""Studies: series of runs too long for a notebook, recorded once and kept as data.
+
+A notebook shows a recorded study beside a short form that it runs live, and says which is which.
+`python -m helpers study NAME` records one again on your machine, and the notebooks then show yours.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import comparison, device, live, results
+from .config import RunConfig
+from .paths import project_root, results_root
+
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The records of a study; those with one label differ in their seed only."""
+
+    name: str
+    records: list
+    path: Path
+
+    def groups(self, *labels) -> dict:
+        """{label: its records, one a seed}, of the given labels in their order, or of all."""
+        found = {}
+        for record in self.records:
+            found.setdefault(record["label"], []).append(record)
+        return {label: found[label] for label in labels or found}
+
+    def one(self, label) -> dict:
+        """The first record with this label."""
+        return self.groups(label)[label][0]
+
+    @property
+    def made(self) -> str:
+        """When, where and by which code it was recorded, in a line."""
+        first = self.records[0]
+        machine, versions = first["environment"]["machine"], first["environment"]["versions"]
+        code = first["environment"]["code"]["training_sha256"]
+        same = code == results.code_state()["training_sha256"]
+        return (
+            f"recorded {first['started'][:10]} on {machine['name']} ({machine['kind']}, {machine['cores']} cores), "
+            f"torch {versions['torch']}, training code {code[:8]} ({'the code here' if same else 'changed since'})"
+        )
+
+
+def load(name) -> Study:
+    """The study as recorded on this machine, else as it came with the kit.
+
+    Raises:
+        ValueError: there is no such study.
+        FileNotFoundError: it was not recorded; the text says how to.
+    """
+    _check(name)
+    found = read(name, own_path(name)) or read(name, kept_path(name))
+    if found is None:
+        raise FileNotFoundError(f"the study {name!r} was not recorded here: run `python -m helpers study {name}`")
+    return found
+
+
+def read(name, path) -> Study | None:
+    """The study in the file `path`, or None if there is none, or only a part of one."""
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return Study(name, found["records"], path) if found["complete"] else None
+
+
+def record(name, keep=False) -> Study:
+    """Run what is missing of a study, one seed after the other, and save it after every run.
+
+    Stopped, it goes on where it was. Runs made by other training code, or that failed, are made
+    again. With `keep` the finished study is also written to where the kit keeps those it comes with.
+    """
+    _check(name)
+    configs = STUDIES[name]()
+    known = {_key(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
+    records = [known[_key(c.label, c.seed)] for c in configs if _key(c.label, c.seed) in known]
+    progress = live.Progress(runs=len(configs) - len(records))
+    for config in configs:
+        if _key(config.label, config.seed) not in known:
+            made = comparison.run(config, group=f"study-{name}", progress=progress)
+            records.append(_slim(made))
+            _write(own_path(name), name, records, complete=len(records) == len(configs))
+    order = {_key(c.label, c.seed): place for place, c in enumerate(configs)}
+    records.sort(key=lambda r: order[_key(r["label"], r["config"]["seed"])])
+    for path in (own_path(name), kept_path(name))[: 1 + keep]:
+        _write(path, name, records, complete=True)
+    return load(name)
+
+
+def own_path(name) -> Path:
+    """Where a study recorded on this machine is."""
+    return results_root() / "studies" / f"{name}.json"
+
+
+def kept_path(name) -> Path:
+    """Where a study that came with the kit is."""
+    return project_root() / "docs" / "studies" / f"{name}.json"
+
+
+def speed_by_batch(records, model) -> dict:
+    """Speed relative to plain fp32 at the same batch, of the runs of `model`.
+
+    Returns {"O1-bf16 · channels last": [{"batch", "ratio", "q1", "q3"}, …], …}, ordered by batch.
+    """
+    runs = [r for r in records if r["config"]["model"] == model and r["measured"]["images_per_s"]]
+    batch = lambda run: run["config"]["local_batch"]  # noqa: E731
+    plain = {batch(r): r["measured"]["images_per_s"] for r in runs if _variant(r) == "fp32"}
+    series = {}
+    for run in sorted(runs, key=batch):
+        if _variant(run) != "fp32" and batch(run) in plain:
+            rate, base = run["measured"]["images_per_s"], plain[batch(run)]["median"]
+            ratio, q1, q3 = (rate[key] / base for key in ("median", "q1", "q3"))
+            point = {"batch": batch(run), "ratio": ratio, "q1": q1, "q3": q3}
+            series.setdefault(_variant(run), []).append(point)
+    return series
+
+
+def _variant(run):
+    config = run["config"]
+    return config["precision"] + " · channels last" * config["channels_last"]
+
+
+# -- what is run --------------------------------------------------------------------------
+
+
+def _batch_and_accuracy():
+    """The trap of the larger global batch on real images, and what wins the accuracy back."""
+    kind = _kind(4)
+    plain = RunConfig(
+        model="resnet8", data="digits", epochs=16, lr=0.01, augment=False, evaluate_every=1, device=kind, threads=1,
+        local_batch=64,
+    )  # fmt: skip
+    two = plain.but(strategy="ddp", nproc_per_node=2, local_batch=64)
+    four = plain.but(strategy="ddp", nproc_per_node=4, local_batch=64)
+    linear, warm, cool = dict(lr_scaling="linear", local_batch=64), dict(lr_warmup_epochs=1), dict(schedule="cooldown")
+    root = dict(lr_scaling="sqrt", local_batch=64)
+    small = four.but(local_batch=1, epochs=3, lr=0.005)
+    rows = {
+        "1 rank": plain,
+        "2 ranks, naive": two,
+        "4 ranks, naive": four,
+        "4 ranks, more epochs": four.but(epochs=48),
+        "4 ranks, linear": four.but(**linear),
+        "4 ranks, linear + warm-up": four.but(**linear, **warm),
+        "4 ranks, linear + warm-up + cooldown": four.but(**linear, **warm, **cool),
+        "4 ranks, sqrt + warm-up + cooldown": four.but(**root, **warm, **cool),
+        "2 ranks, linear + warm-up + cooldown": two.but(**linear, **warm, **cool),
+        "1 rank, cooldown": plain.but(**cool),
+        "1 rank, 4 micro-batches, linear + warm-up + cooldown": plain.but(accumulation=4, **linear, **warm, **cool),
+        "small local batch, local statistics": small,
+        "small local batch, SyncBatchNorm": small.but(sync_batch_norm=True),
+    }
+    return _labelled(rows, SEEDS)
+
+
+def _precision():
+    """The levels at one and two ranks: time, accuracy and memory."""
+    kind = _kind(2)
+    plain = RunConfig(
+        model="resnet8", data="digits", epochs=8, lr=0.02, schedule="cosine", augment=False, device=kind, threads=1
+    )
+    levels = [level for level in ("fp32", "O1-bf16", "O2-bf16", "O1", "O2") if _runs(level, kind)]
+    rungs = (plain, plain.but(strategy="ddp", nproc_per_node=2))
+    return [rung.but(precision=level) for rung in rungs for level in levels]
+
+
+def _precision_by_batch():
+    """How the gain of a half format grows with the work in a step."""
+    kind = device.machine().kind
+    fast = [level for level in ("O1-bf16", "O1") if device.dtypes(kind).get(_dtype(level), 0) > 1]
+    cases = [("resnet18", "mock", batch) for batch in (1, 4, 16, 64, 256)]
+    cases += [("resnet50", mock_at_64, batch) for batch in (1, 4, 16, 64)]
+    configs = []
+    for model, images, batch in cases:
+        for level in ("fp32", *fast):
+            for last in (False, True):
+                configs.append(RunConfig(
+                    model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
+                    steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
+                    label=f"{model} {level}{' · channels last' * last}, batch {batch}",
+                ))  # fmt: skip
+    return configs
+
+
+def mock_at_64():
+    """(train, None): the mock set's first 1,024 images, enlarged to 64×64 pixels."""
+    import torch.nn.functional as F
+
+    from . import datasets
+
+    datasets.ensure("mock")
+    small = datasets.load("mock", "train")
+    images = F.interpolate(small.images[:1024].float(), size=(64, 64), mode="bilinear").byte()
+    return replace(small, images=images, labels=small.labels[:1024]), None
+
+
+STUDIES = {
+    "batch_and_accuracy": _batch_and_accuracy,
+    "precision": _precision,
+    "precision_by_batch": _precision_by_batch,
+}
+
+
+def _labelled(rows, seeds):
+    """A config for each row and seed, one seed after the other, so that a slow hour is shared by all rows."""
+    return [replace(config, label=label, seed=seed) for seed in seeds for label, config in rows.items()]
+
+
+def _kind(devices):
+    """The device kind for runs on so many devices: with fewer accelerators, CPU processes play them."""
+    here = device.machine()
+    return here.kind if here.count >= devices else "cpu"
+
+
+def _runs(level, kind):
+    return _dtype(level) in device.dtypes(kind)
+
+
+def _dtype(level):
+    from .precision import LEVELS
+
+    return LEVELS[level].dtype
+
+
+# -- on disk ------------------------------------------------------------------------------
+
+
+def _check(name):
+    if name not in STUDIES:
+        raise ValueError(f"there is no study {name!r}; there are {', '.join(STUDIES)}")
+
+
+def _key(label, seed):
+    return f"{label} / seed {seed}"
+
+
+def _usable(path):
+    if not path.is_file():
+        return []
+    now = results.code_state()["training_sha256"]
+    return [
+        r for r in json.loads(path.read_text(encoding="utf-8"))["records"]
+        if r["status"] == "completed" and r["environment"]["code"]["training_sha256"] == now
+    ]  # fmt: skip
+
+
+def _slim(made):
+    """The record with its samples to five digits, which is more than a clock is good for."""
+    rounded = lambda values: [float(f"{value:.5g}") for value in values]  # noqa: E731
+    measured = made["measured"]
+    samples = {name: rounded(values) for name, values in measured["samples"].items()}
+    return {**made, "measured": {**measured, "samples": samples}}
+
+
+def _write(path, name, records, complete):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(r) for r in records)
+    head = f'"study": {json.dumps(name)}, "complete": {json.dumps(complete)}'
+    results.replace_file(path, f'{{{head}, "records": [\n{lines}\n]}}\n')
