@@ -6,10 +6,17 @@ The functions return (figure, alt); `show` displays both in a notebook.
 import pandas
 
 from . import plots_speed_up
+from .plots_learning import accuracy_curves
+from .plots_precision import speed_over_batch
 from .plots_runs import loss, parts, steps
+from .plots_time_to_accuracy import time_to_accuracy
+from .seeds import summary
 from .style import clean, name, number, percent, show, times
 
-__all__ = ["loss", "parts", "settings", "show", "speed_up", "steps", "table"]
+__all__ = [
+    "accuracy_curves", "loss", "parts", "settings", "show", "speed_over_batch", "speed_up", "steps", "summary", "table",
+    "time_to_accuracy",
+]  # fmt: skip
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 

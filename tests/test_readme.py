@@ -1,4 +1,4 @@
-"""README's numbers come from the records in docs/ladder, and its links and commands exist."""
+"""README's numbers come from the records in docs/ladder and docs/studies, and its links and commands exist."""
 
 import re
 import sys
@@ -12,11 +12,18 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_is_what_the_records_say():
-    readme, svg = render_readme.render()
+    readme, figures = render_readme.render()
     assert readme == TEXT, "run tools/render_readme.py"
-    committed = (ROOT / "docs/ladder/speedup.svg").read_text(encoding="utf-8")
     described = re.compile(r"aria-label=\"[^\"]+\"")  # the drawing varies with matplotlib
-    assert described.findall(svg) == described.findall(committed) != []
+    for path, svg in figures.items():
+        committed = path.read_text(encoding="utf-8")
+        assert described.findall(svg) == described.findall(committed) != []
+        assert path.relative_to(ROOT).as_posix() in TEXT
+
+
+def test_every_row_of_the_study_is_there():
+    for label in render_readme.studies.load("batch_and_accuracy").groups():
+        assert label.startswith("small") or f"| {label} |" in TEXT
 
 
 def test_links_and_make_targets_exist():

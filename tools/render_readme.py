@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the measured table of README.md from a recorded ladder; no number there is typed by hand.
+"""Write the measured tables of README.md from recorded runs; no number there is typed by hand.
 
     .venv/bin/python tools/render_readme.py --from results   take the newest complete ladder, then render
-    .venv/bin/python tools/render_readme.py                  render docs/ladder as it is
+    .venv/bin/python tools/render_readme.py                  render docs/ladder and docs/studies as they are
 """
 
 import argparse
@@ -11,13 +11,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from helpers import plots, results, style
+from helpers import plots, results, studies, style
 from helpers.comparison import Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
 LADDER = ROOT / "docs" / "ladder"
 README = ROOT / "README.md"
-BLOCK = re.compile(r"(<!-- measured: .* -->\n).*(<!-- end -->)", re.DOTALL)
+BLOCK = r"(<!-- measured: written by tools/render_readme.py from {}; do not edit -->\n).*?(<!-- end -->)"
+STUDY, TARGET = "batch_and_accuracy", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
 
@@ -35,29 +36,77 @@ def take(root):
         results.write(record, LADDER)
 
 
-def block(comparison):
+def ladder_block(comparison):
     """The text between the markers: machine, table, plot with alt text."""
     machine = comparison.baseline["environment"]["machine"]
     config = comparison.baseline["config"]
     table = plots.table(comparison)[COLUMNS]
     _, alt = plots.speed_up(comparison)
-    rows = [COLUMNS, ["---"] * len(COLUMNS), *table.values.tolist()]
-    lines = ["| " + " | ".join(str(cell).replace("\n", " ") for cell in row) + " |" for row in rows]
     versions = comparison.baseline["environment"]["versions"]
     about = (
         f"Recorded {comparison.baseline['started'][:10]} on {machine['name']}, {machine['cores']} cores, "
         f"{machine['kind']} devices with {config['threads']} thread(s) each, torch {versions['torch']}: "
         f"{config['model']} on {config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs."
     )
-    return "\n".join([about, "", *lines, "", f"![{alt}](docs/ladder/speedup.svg)", ""])
+    return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](docs/ladder/speedup.svg)", ""])
+
+
+def study_block(study):
+    """Accuracy and time to accuracy of the study's rows, and their figure."""
+    groups = _large_batches(study)
+    rows = [
+        [
+            row["label"], style.number(row["steps"]), f"{style.percent(row['accuracy'])} ({spread(row)})",
+            style.times(row["speed-up in images/s"]), _seconds(row), style.times(_known(row["speed-up to target"])),
+        ]
+        for row in plots.summary(groups, TARGET).to_dict("records")
+    ]  # fmt: skip
+    columns = [
+        "run", "updates", f"accuracy, mean of {len(study.groups('1 rank')['1 rank'])} seeds", "speed-up in images/s",
+        f"seconds to {TARGET:.0%}", f"speed-up in time to {TARGET:.0%}",
+    ]  # fmt: skip
+    _, alt = plots.time_to_accuracy(groups, TARGET)
+    plot = f"![{alt}](docs/studies/{STUDY}.svg)"
+    return "\n".join([study.made.capitalize() + ".", "", *_lines(columns, rows), "", plot, ""])
+
+
+def _large_batches(study):
+    return {label: records for label, records in study.groups().items() if not label.startswith("small")}
+
+
+def spread(row):
+    """The least and the largest accuracy."""
+    return f"{style.percent(row['accuracy min'])} to {style.percent(row['accuracy max'])}"
+
+
+def _seconds(row):
+    if _known(row["seconds to target"]) is None:
+        return f"reached by {row['seeds at target']} of {row['seeds']}"
+    return style.number(row["seconds to target"])
+
+
+def _known(value):
+    return None if value != value else value  # pandas has NaN where nothing is known
+
+
+def _lines(columns, rows):
+    """A table in Markdown."""
+    rows = [columns, ["---"] * len(columns), *rows]
+    return ["| " + " | ".join(str(cell).replace("\n", " ") for cell in row) + " |" for row in rows]
 
 
 def render():
-    """README.md as it has to be, and the plot as SVG text."""
-    comparison = Comparison(results.read_all(LADDER))
-    figure, alt = plots.speed_up(comparison)
+    """README.md as it has to be, and its figures as {path: SVG text}."""
+    comparison, study = Comparison(results.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
+    blocks = {"docs/ladder": ladder_block(comparison), "docs/studies": study_block(study)}
     text = README.read_text(encoding="utf-8")
-    return BLOCK.sub(lambda found: found[1] + block(comparison) + found[2], text), style.svg(figure, alt)
+    for source, block in blocks.items():
+        text = re.sub(BLOCK.format(source), lambda found, block=block: found[1] + block + found[2], text, flags=re.DOTALL)
+    figures = {
+        LADDER / "speedup.svg": plots.speed_up(comparison),
+        studies.kept_path(STUDY).with_suffix(".svg"): plots.time_to_accuracy(_large_batches(study), TARGET),
+    }
+    return text, {path: style.svg(*drawn) for path, drawn in figures.items()}
 
 
 if __name__ == "__main__":
@@ -66,6 +115,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.root:
         take(options.root)
-    readme, svg = render()
+    readme, figures = render()
     results.replace_file(README, readme)
-    results.replace_file(LADDER / "speedup.svg", svg)
+    for path, svg in figures.items():
+        results.replace_file(path, svg)
