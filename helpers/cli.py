@@ -78,7 +78,7 @@ def _parser():
     about = "Record a study again, on this machine; stopped, it goes on where it was."
     study = commands.add_parser("study", help=about, description=about)
     study.set_defaults(command=_study)
-    study.add_argument("name", help="one of those that the notebooks show (helpers/studies.py)")
+    study.add_argument("name", help="one of those that the notebooks show (helpers/study_configs.py)")
     study.add_argument("--keep", action="store_true", help="also write it to docs/studies, which comes with the kit")
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)

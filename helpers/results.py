@@ -18,7 +18,7 @@ from .paths import project_root, results_root
 
 SCHEMA = 1
 STATUSES = ("completed", "failed", "stopped")
-FACE = ("__", "check/", "cli", "live", "plots", "reading", "report", "seeds", "studies", "style")
+FACE = ("__", "check/", "cli", "live", "plots", "reading", "report", "seeds", "stud", "style")
 
 
 def new_record(config, machine, group="") -> dict:

@@ -122,7 +122,7 @@ FLOORS = {
     "prepare_recipes prepare_sets prepare_store schedules strategies sync_batch_norm",
     3: "checkpoint config config_checks results resume train",
     4: "comparison plots plots_learning plots_precision plots_runs plots_speed_up plots_time_to_accuracy seeds "
-    "studies",
+    "studies study_configs",
     5: "__init__ __main__ check cli reading report",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}

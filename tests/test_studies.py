@@ -6,7 +6,7 @@ import pytest
 from test_equivalence import float64_net, toy_data
 
 import helpers
-from helpers import RunConfig, cli, comparison, results, studies
+from helpers import RunConfig, cli, comparison, results, studies, study_configs
 
 BASE = RunConfig(model=float64_net, data=toy_data, steps=12, global_batch=32, evaluate_every=1, device="cpu", threads=1)
 
@@ -21,7 +21,7 @@ def own_folders(tmp_path, monkeypatch):
 
 def toy_study():
     rows = {"one": BASE, "two": BASE.but(strategy="ddp", nproc_per_node=2)}
-    return studies._labelled(rows, seeds=(0, 1))
+    return study_configs.labelled(rows, seeds=(0, 1))
 
 
 def test_a_study_is_recorded_and_read_again(capsys, tmp_path):

@@ -101,7 +101,8 @@ def render():
     blocks = {"docs/ladder": ladder_block(comparison), "docs/studies": study_block(study)}
     text = README.read_text(encoding="utf-8")
     for source, block in blocks.items():
-        text = re.sub(BLOCK.format(source), lambda found, block=block: found[1] + block + found[2], text, flags=re.DOTALL)
+        place = re.compile(BLOCK.format(source), re.DOTALL)
+        text = place.sub(lambda found, block=block: found[1] + block + found[2], text)
     figures = {
         LADDER / "speedup.svg": plots.speed_up(comparison),
         studies.kept_path(STUDY).with_suffix(".svg"): plots.time_to_accuracy(_large_batches(study), TARGET),
