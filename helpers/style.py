@@ -148,7 +148,11 @@ def number(value, digits=3) -> str:
 
 def times(factor) -> str:
     """A speed-up, such as "1.82×"."""
-    return "–" if factor is None else f"{number(factor) if not 0.1 <= factor < 10 else f'{factor:.2f}'}×"
+    if factor is None:
+        return "–"
+    if 0.1 <= factor < 10:
+        return f"{factor:.2f}×"
+    return f"{number(factor, 3 if factor >= 10 else 1)}×"  # hardly any speed needs no digits
 
 
 def percent(share) -> str:

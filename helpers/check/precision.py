@@ -1,0 +1,256 @@
+"""Checks of 04_mixed_precision: the scale's rule, a clipped step, and accumulation on ranks.
+
+All of them run on the CPU in fp32, where a scaler does the same as anywhere else and nothing is
+rounded away, so that an answer is right or it is not.
+"""
+
+import copy
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from ..process_group import distributed
+from . import ddp
+from .verdict import attempt, not_yet, right
+
+# -- next_scale ---------------------------------------------------------------------------
+
+STORIES = (  # (growth interval, overflows from step to step)
+    (3, "..x.."), (3, "......."), (1, "..x."), (4, "x..x...."), (2, "xx.....x.."),
+)  # fmt: skip
+START = 1024.0
+
+
+def next_scale(answer) -> bool:
+    """`answer(scale, good_steps, found_inf, growth_interval)` -> (the next scale, the new count of good steps)."""
+    for interval, story in STORIES:
+        scale, good = START, 0
+        for sign in story:
+            bad = sign == "x"
+            wanted = _rule(scale, good, bad, interval)
+            got, problem = attempt(lambda *given: tuple(map(float, answer(*given))), scale, int(good), bad, interval)
+            if not problem and len(got) != 2:
+                problem = f"your function returned {len(got)} numbers; return two, the scale and the count"
+            if problem:
+                return not_yet(f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}: {problem}.")
+            if got != wanted:
+                told = f"scale {scale:g}, {good:g} good step(s) so far, growth_interval {interval}, found_inf {bad}"
+                return not_yet(f"{told}: {_wrong_scale(got, wanted, scale, good, bad, interval)}")
+            scale, good = wanted
+    return right("A scaler by your rule would go the way of PyTorch's, step by step.")
+
+
+def _rule(scale, good_steps, found_inf, interval):
+    """What torch._amp_update_scale_ does, with its factors of 2 and 1/2."""
+    if found_inf:
+        return scale / 2, 0.0
+    if good_steps + 1 == interval:
+        return scale * 2, 0.0
+    return scale, good_steps + 1.0
+
+
+def _wrong_scale(got, wanted, scale, good, bad, interval):
+    """A hint at what is wrong with the pair `got`."""
+    if bad and got[0] >= scale:
+        return f"the next scale is {got[0]:g}. This scale was too large: what must happen to it?"
+    if bad and got[0] != wanted[0]:
+        return f"the next scale is {got[0]:g}. An overflow halves it, no more and no less."
+    if bad:
+        return f"{got[1]:g} good steps are left after an overflow. The good steps have to be in a row."
+    if wanted[0] == scale and got[0] > scale:
+        return f"the scale grows after {good + 1:g} good step(s), this one included. Wait for {interval} of them."
+    if got[0] < scale:
+        return "the scale gets smaller after a good step. Only an overflow makes it smaller."
+    if wanted[0] > scale and got[0] == scale:
+        return f"this step is good as well, so there are now {good + 1:g} in a row. Is that not enough to grow?"
+    if got[0] != wanted[0]:
+        return f"the next scale is {got[0]:g}. It grows by a factor of 2."
+    if wanted[1] == 0:
+        return f"{got[1]:g} good steps are left after the scale has grown. With the new scale none has been made yet."
+    return f"{got[1]:g} good steps are counted; with this one there are {good + 1:g}."
+
+
+# -- clipped_step -------------------------------------------------------------------------
+
+STEPS = (  # (scale, max_norm, is the loss finite?)
+    (1024.0, 0.5, True), (2.0**16, 1e3, True), (64.0, 0.01, True), (4096.0, 0.5, False),
+)  # fmt: skip
+
+
+def clipped_step(answer) -> bool:
+    """`answer(scaler, optimizer, parameters, loss, max_norm)` must make one update; it returns the true norm."""
+    for scale, max_norm, finite in STEPS:
+        told = f"scale {scale:g}, max_norm {max_norm:g}{'' if finite else ', an overflow'}"
+        net, loss = _small_problem()
+        wanted, norm = _clipped_by_hand(net, loss(net), max_norm)
+        before = _weights(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
+        given = loss(net) if finite else loss(net) * float("inf")
+        got, problem = attempt(answer, scaler, optimizer, list(net.parameters()), given, max_norm)
+        if problem:
+            return not_yet(f"{told}: {problem}.")
+        moved = before - _weights(net)
+        hint = _wrong_step(moved, wanted, norm, scale) if finite else _wrong_overflow(moved)
+        hint = hint or _wrong_update(scaler, scale, finite)
+        if finite:
+            hint = hint or _wrong_norm(got, norm, max_norm, scale)
+        if hint:
+            return not_yet(f"{told}: {hint}")
+    return right("The norm is that of the true gradients; an overflow leaves the weights alone and halves the scale.")
+
+
+def _small_problem():
+    """(a net, a function from it to its loss): the same ones every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net, inputs = nn.Linear(4, 3), 3 * torch.randn(6, 4)
+    return net, lambda net: F.cross_entropy(net(inputs), torch.tensor([0, 1, 2, 1, 0, 2]))
+
+
+def _weights(net):
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def _clipped_by_hand(net, loss, max_norm):
+    """(the update with a learning rate of 1, the norm before clipping) without any scale."""
+    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
+    norm = gradient.norm().item()
+    return gradient * min(1.0, max_norm / norm), norm
+
+
+def _wrong_step(moved, wanted, norm, scale):
+    """A hint at what is wrong with an update whose gradients were finite, or ""."""
+    if torch.allclose(moved, wanted, rtol=1e-3, atol=1e-6):
+        return ""
+    if not moved.any():
+        return "the weights have not changed. Which call makes the update?"
+    if not moved.isfinite().all():
+        return "the weights are not finite any more."
+    factor = (moved.norm() / wanted.norm()).item()
+    if abs(factor * scale - 1) < 1e-2:
+        return (
+            f"the update is {scale:g} times too small, a factor of the scale. What clip_grad_norm_ saw was still "
+            "multiplied by it: what has to come first?"
+        )
+    if abs(moved.norm().item() / (norm * scale) - 1) < 1e-2:
+        return f"the gradients were still {scale:g} times too large, a factor of the scale. Who divides by it again?"
+    if factor > 1 and torch.allclose(moved / factor, wanted, rtol=1e-2, atol=1e-6):
+        return f"the update is {factor:.3g} times too large. Have the gradients been clipped before the step was made?"
+    return f"the update is {factor:.3g} times as long as it should be."
+
+
+def _wrong_overflow(moved):
+    """A hint at what is wrong with an update that should have been left out, or ""."""
+    if moved.any():
+        return "the weights have changed, with gradients that were inf. Let the scaler decide: scaler.step(optimizer)."
+    return ""
+
+
+def _wrong_update(scaler, scale, finite):
+    """A hint at what is wrong with the scale afterwards (it grows after every good step here), or ""."""
+    now, wanted = scaler.get_scale(), 2 * scale if finite else scale / 2
+    if now == wanted:
+        return ""
+    if now == scale:
+        return "the scale is still the same afterwards. Which call lets the scaler learn from this step?"
+    return f"the scale is {now:g} afterwards, it should be {wanted:g}. Call scaler.update() exactly once."
+
+
+def _wrong_norm(got, norm, max_norm, scale):
+    """A hint at what is wrong with the norm that was returned, or ""."""
+    value, problem = attempt(float, got)
+    if problem:
+        return f"the update is right. Now return the norm; this is a {type(got).__name__}."
+    if abs(value / norm - 1) < 1e-3:
+        return ""
+    if abs(value / (norm * scale) - 1) < 1e-3:
+        return "the norm is that of the scaled gradients. Take it after they have been divided."
+    if abs(value / min(norm, max_norm) - 1) < 1e-2:
+        return f"you return {value:.3g}, the norm after clipping. clip_grad_norm_ returns the one before."
+    return f"you return {value:.3g}; the norm of the true gradients is {norm:.3g}."
+
+
+# -- accumulate ---------------------------------------------------------------------------
+
+CASES = ((4, 2.0**10), (3, 1.0))  # (micro-batches on each of two ranks, scale)
+
+
+def accumulate(answer) -> bool:
+    """`answer(model, micro_batches, scaler, optimizer)`, on every rank, must make one update from all of them."""
+    for micro, scale in CASES:
+        found, problem = ddp._on_ranks(_try_accumulate, 2, answer, micro, scale)
+        hint = problem or _wrong_accumulation(found, micro, scale)
+        if hint:
+            return not_yet(f"2 ranks, {micro} micro-batches, scale {scale:g}: {hint}")
+    return right("One message, one update, and it is the one that one process would have made with all the data.")
+
+
+def _micro_batches(rank, world_size, micro):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(2 * micro * world_size, 4, generator=generator).chunk(world_size)[rank].chunk(micro)
+    labels = (torch.arange(2 * micro * world_size) % 3).chunk(world_size)[rank].chunk(micro)
+    return list(zip(inputs, labels, strict=True))
+
+
+def _try_accumulate(answer, micro, scale):
+    """On a rank: (update, updates of its first and last micro-batch alone, update wanted, messages, final scale)."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    with distributed() as world:
+        net, _ = _small_problem()
+        whole, start, messages = copy.deepcopy(net), _weights(net), []
+
+        def counted(state, bucket):
+            messages.append(bucket.index())
+            return allreduce_hook(None, bucket)
+
+        model = nn.parallel.DistributedDataParallel(net)
+        model.register_comm_hook(None, counted)
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
+        answer(model, _micro_batches(world.rank, world.size, micro), scaler, optimizer)
+        moved = start - _weights(net)
+        dist.barrier()  # nobody leaves while another may still wait for it
+
+        def alone(batches):
+            inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
+            return _clipped_by_hand(whole, F.cross_entropy(whole(inputs), labels), float("inf"))[0]
+
+        every = [batch for rank in range(world.size) for batch in _micro_batches(rank, world.size, micro)]
+        last = [_micro_batches(rank, world.size, micro)[-1] for rank in range(world.size)]
+        own = alone(_micro_batches(world.rank, world.size, micro))
+        return moved, own, alone(last), alone(every), len(messages), scaler.get_scale()
+
+
+def _wrong_accumulation(found, micro, scale):
+    """A hint at what is wrong with what the ranks found, or None."""
+    moved, _, last, wanted, messages, now = found[0]
+
+    def everywhere(candidates, factor=1.0):
+        pairs = zip((of_rank[0] for of_rank in found), candidates, strict=True)
+        return all(torch.allclose(a, factor * b, rtol=1e-3, atol=1e-5) for a, b in pairs)
+
+    if everywhere([wanted] * 2):
+        if now == scale:
+            return "the update is right, but the scaler has not learnt from it. Which call is missing?"
+        if messages != 1:
+            return f"the update is right, but {messages} messages were sent. Only the last backward has to send."
+        return None
+    if not any(of_rank[0].any() for of_rank in found):
+        return "the weights have not changed. Which call makes the update?"
+    if everywhere([of_rank[1] for of_rank in found]):
+        return "each rank has made an update of its own. One of the backwards has to send: which?"
+    if not torch.equal(moved, found[1][0]):
+        return "the ranks have different weights now. Which of the backwards has to send, and does it send all of it?"
+    if everywhere([wanted] * 2, micro):
+        return f"the update is {micro} times too large. Backward adds up; what makes a mean of {micro} means?"
+    if everywhere([last] * 2) or everywhere([last] * 2, 1 / micro):
+        return "only the last micro-batch counts. Who forgets the gradients of the others?"
+    if everywhere([wanted] * 2, scale):
+        return f"the update is {scale:g} times too large, a factor of the scale. Who divides by it again?"
+    if now > 2 * scale:
+        return "the scale has grown more than once: there were several updates. Make one, after the last micro-batch."
+    return "this is not the update of all the data. Add up all gradients, then make one step."
