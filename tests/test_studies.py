@@ -133,3 +133,15 @@ def test_kept_studies_are_whole():
             for r in found["records"]:
                 seeds.setdefault(r["label"], set()).add(r["config"]["seed"])
             assert all(len(of) >= 3 for of in seeds.values())
+
+
+def test_the_kept_study_shows_the_trap_and_the_way_out():
+    """What README and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
+    path = helpers.paths.project_root() / "docs" / "studies" / "batch_and_accuracy.json"
+    groups = studies.read("batch_and_accuracy", path).groups()
+    mean = {
+        label: sum(r["measured"]["evaluation"]["accuracy"] for r in of) / len(of) for label, of in groups.items()
+    }  # fmt: skip
+    assert mean["1 rank"] - mean["4 ranks, naive"] >= 0.05
+    assert mean["1 rank"] - mean["4 ranks, linear + warm-up + cooldown"] <= 0.01
+    assert mean["small local batch, SyncBatchNorm"] > mean["small local batch, local statistics"] + 0.05
