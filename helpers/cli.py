@@ -169,6 +169,7 @@ def _run(options):
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:
         settings.setdefault("epochs", 10)
+    settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = comparison.compare(name="ladder", full=True, **settings)
     folder = results.results_root() / "report"
     paths = report.write(made, folder)

@@ -85,7 +85,7 @@ def _steps(axes, rows):
 
 
 def _ideal(axes, y, row, most, labelled):
-    if row["devices"] == 1:
+    if row["devices"] == 1 or (row["speed_up"] and not row["efficiency"]):  # more than the devices has changed
         return
     place, dashes = [row["devices"]] * 2, (0, (4, 2))
     axes.plot(place, [y - 0.5, y + 0.5], color=style.SOFT, linestyle=dashes, linewidth=1.2)

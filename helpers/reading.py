@@ -2,7 +2,7 @@
 
 import re
 
-from .plots_runs import wall_time
+from .plots_runs import shown, wall_time
 from .style import clean, name, number, percent, times
 
 CLOSE = 0.03  # a smaller difference in speed is not worth a word
@@ -15,7 +15,7 @@ LEARNING = (
 
 def reading(comparison) -> list:
     """(sentence, run_id) pairs: the first run, then each other run against it."""
-    rows = comparison.rows()
+    rows = shown(comparison)
     base = rows[0]
     said = [(_first(base), base["run_id"])]
     for record, row in zip(comparison.records[1:], rows[1:], strict=True):
@@ -55,7 +55,7 @@ def _step(row, base):
     took = "took" if speed > 1 else "was slower: it took"
     share = f"{number(1 / speed, 2)} {'of' if speed > 1 else 'times'} {_called(base)}'s time"
     told = f"{_name(row)} {took} {share} {unit} ({times(speed)})"
-    if row["devices"] > 1:
+    if row["devices"] > 1 and row["efficiency"]:
         told += f", where {row['devices']}× would be ideal: an efficiency of {percent(row['efficiency'])}"
     if row["speed_up_q1"] <= base["speed_up_q3"] and base["speed_up_q1"] <= row["speed_up_q3"]:
         told += ". The middle halves of their steps overlap, so run both again before trusting the difference"

@@ -30,6 +30,14 @@ def test_a_faster_run():
     assert "slower" not in text and "overlap" not in text
 
 
+def test_a_run_that_computes_otherwise_has_no_efficiency():
+    comparison = Comparison([baseline(), planted("ddp", 2, 1.82), planted("ddp", 2, 3.1, precision="bf16")])
+    text = " ".join(sentence for sentence, _ in report.reading(comparison))
+    assert "DDP ×2 · O1-bf16 took 0.32 of the baseline's time a step (3.10×)." in text
+    assert list(plots.table(comparison)["efficiency"]) == ["100.0%", "91.0%", "–"]
+    assert plots.speed_up(comparison)[1].endswith("The largest speed-up is 3.10× (DDP ×2 · O1-bf16).")
+
+
 def test_a_slower_run_reads_slower():
     text = said(planted(speed=0.5))
     assert "DDP ×2 was slower: it took 2.0 times the baseline's time a step (0.50×)" in text
