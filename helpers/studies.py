@@ -34,14 +34,20 @@ class Study:
 
     @property
     def made(self) -> str:
+        """When, where and by which code it was recorded, and whether that is the code here, in a line."""
+        code = self.records[0]["environment"]["code"]["training_sha256"]
+        same = code == results.code_state()["training_sha256"]
+        return f"{self.source} ({'the code here' if same else 'changed since'})"
+
+    @property
+    def source(self) -> str:
         """When, where and by which code it was recorded, in a line."""
         first = self.records[0]
         machine, versions = first["environment"]["machine"], first["environment"]["versions"]
         code = first["environment"]["code"]["training_sha256"]
-        same = code == results.code_state()["training_sha256"]
         return (
             f"recorded {first['started'][:10]} on {machine['name']} ({machine['kind']}, {machine['cores']} cores), "
-            f"torch {versions['torch']}, training code {code[:8]} ({'the code here' if same else 'changed since'})"
+            f"torch {versions['torch']}, training code {code[:8]}"
         )
 
 

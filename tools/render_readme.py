@@ -54,9 +54,11 @@ def ladder_block(comparison):
 def study_block(study):
     """Accuracy and time to accuracy of the study's rows, and their figure."""
     groups = _large_batches(study)
+    notes = {label: records[0]["measured"]["note"] for label, records in groups.items()}
     rows = [
         [
-            row["label"], style.number(row["steps"]), f"{style.percent(row['accuracy'])} ({spread(row)})",
+            row["label"] + "\\*" * bool(notes[row["label"]]), f"{row['steps']:.0f}",
+            f"{style.percent(row['accuracy mean'])} ({spread(row)})",
             style.times(row["speed-up in images/s"]), _seconds(row), style.times(_known(row["speed-up to target"])),
         ]
         for row in plots.summary(groups, TARGET).to_dict("records")
@@ -67,7 +69,9 @@ def study_block(study):
     ]  # fmt: skip
     _, alt = plots.time_to_accuracy(groups, TARGET)
     plot = f"![{alt}](docs/studies/{STUDY}.svg)"
-    return "\n".join([study.made.capitalize() + ".", "", *_lines(columns, rows), "", plot, ""])
+    feet = [f"\\* {style.clean(note)}.\n" for note in dict.fromkeys(notes.values()) if note]
+    about = study.source[0].upper() + study.source[1:] + "."
+    return "\n".join([about, "", *_lines(columns, rows), "", *feet, plot, ""])
 
 
 def _large_batches(study):
