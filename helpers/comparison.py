@@ -9,6 +9,8 @@ from .config import RunConfig
 from .launch import RankError, launch, prepare_launcher
 from .train import train
 
+COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
+
 
 def run(config, *, prediction=None, group="", progress=None, timeout=None) -> dict:
     """Train as `config` says on this machine and return the record, which is also on disk.
@@ -160,17 +162,21 @@ class Comparison:
         return {key: rate[key] / base["median"] for key in ("median", "q1", "q3")}
 
     def rows(self) -> list:
-        """One dict a run with its numbers, speed-up, efficiency and prediction."""
-        rows = []
+        """One dict a run with its numbers, speed-up, efficiency and prediction.
+
+        The efficiency is that of using more devices, so a run that also computes in another way has none.
+        """
+        rows, base = [], self.baseline["config"]
         for record in self.records:
             speed = self.speed_up(record) or {}
             devices = record["config"]["nproc_per_node"]
             median = speed.get("median")
             total = record.get("total_s")
+            alike = all(record["config"].get(key) == base.get(key) for key in COMPUTES)
             rows.append({
                 **results.row(record), "speed_up": median,
                 "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
-                "efficiency": median and median / devices, "predicted": record.get("prediction"),
+                "efficiency": median / devices if median and alike else None, "predicted": record.get("prediction"),
                 "whole_run_speed_up": total and self.baseline["total_s"] / total,
                 "note": (record.get("measured") or {}).get("note") or (record["error"] or ""),
             })  # fmt: skip

@@ -109,7 +109,7 @@ class RunConfig:
                 f"{self.label} needs {self.nproc_per_node} devices, this machine has {here.count} "
                 f"({here.kind}); use fewer, or device='cpu'"
             )
-        if self.precision != "fp32" and (refused := precision.refusal(self.precision, here.kind)):
+        if refused := precision.refusal(self.precision, here.kind):
             raise ValueError(refused)
         return here
 

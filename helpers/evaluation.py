@@ -9,7 +9,7 @@ BATCH = 256
 
 
 @torch.no_grad()
-def evaluate(model, test_set, world, loss_fn, forward=lambda model, inputs: model(inputs)) -> dict:
+def evaluate(model, test_set, world, loss_fn, forward) -> dict:
     """Test `model` on `test_set` with all ranks of `world`; the same dict on every rank.
 
     Each rank tests its own share, without the padding that DistributedSampler would add (a padded

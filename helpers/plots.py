@@ -8,7 +8,7 @@ import pandas
 from . import plots_speed_up
 from .plots_learning import accuracy_curves
 from .plots_precision import speed_over_batch
-from .plots_runs import loss, parts, shown, steps
+from .plots_runs import loss, parts, steps
 from .plots_time_to_accuracy import time_to_accuracy
 from .seeds import summary
 from .style import clean, name, number, percent, show, times
@@ -23,7 +23,7 @@ STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
 def table(comparison) -> "pandas.DataFrame":
     """The runs of a Comparison as text, a row a run; `.attrs["notes"]` explains the marked names."""
-    rows = shown(comparison)
+    rows = comparison.rows()
     frame = pandas.DataFrame([_cells(row) for row in rows])
     frame.attrs["notes"] = {name(row): clean(row["note"], 300) for row in rows if row["note"]}
     return frame
@@ -68,7 +68,7 @@ def settings(records) -> tuple:
 def speed_up(comparison) -> tuple:
     """Measured, ideal and predicted speed-up of each run, beside that of the whole run and its accuracy."""
     what, how = settings(comparison.records)
-    rows = shown(comparison)
+    rows = comparison.rows()
     alt = f"Bars of the speed-up of a step over {name(rows[0])}: {what}, {how}. " + " ".join(map(_told, rows))
     timed = [row for row in rows[1:] if row["speed_up"]]
     if timed:

@@ -16,7 +16,6 @@ LINES = (  # of several runs: colour, dashes, width; of two equal runs the first
     (style.GREEN, (0, (6, 2, 1, 2)), 1.8), (style.RED, "solid", 1.2), (style.PURPLE, (0, (8, 3)), 1.6),
     (style.SKY, (0, (3, 1)), 1.6), (style.GREY, "solid", 1.6),
 )  # fmt: skip
-COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
 POINTS = 120  # of a loss curve; more would only draw the noise of single batches
 
 
@@ -102,15 +101,6 @@ def parts(records) -> tuple:
             axes.annotate(total, (begin, y - 0.13), (5, 0), textcoords="offset points", va="center", weight="bold")
             alt.append(f"{style.name(row(record))}: {total} in all; {', '.join(said)}.")
     return figure, " ".join(alt)
-
-
-def shown(comparison) -> list:
-    """The rows of a Comparison; a run that also computes in another way has no scaling efficiency to show."""
-    base, rows = comparison.baseline["config"], comparison.rows()
-    for record, told in zip(comparison.records, rows, strict=True):
-        if any(record["config"].get(key) != base.get(key) for key in COMPUTES):
-            told["efficiency"] = None
-    return rows
 
 
 def wall_time(record) -> dict:

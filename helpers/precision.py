@@ -168,8 +168,10 @@ class MixedPrecision:
 
 def refusal(name, kind) -> str:
     """Why devices of `kind` cannot compute at level `name`, and what they can; "" if they can."""
-    able = devices.dtypes(kind)
     dtype = LEVELS[ALIASES[name]].dtype
+    if dtype == "float32":
+        return ""
+    able = devices.dtypes(kind)
     if dtype in able:
         return ""
     choices = ", ".join(level.name for level in LEVELS.values() if level.dtype in able)
@@ -179,10 +181,13 @@ def refusal(name, kind) -> str:
 def advice(name, kind) -> str:
     """A sentence if level `name` will be slower than fp32 on devices of `kind`, from a measurement; else ""."""
     dtype = LEVELS[ALIASES[name]].dtype
-    speed = devices.dtypes(kind).get(dtype, 0)
-    if dtype == "float32" or speed >= 1:
+    if dtype == "float32":  # nothing to compare, so nothing to measure
         return ""
-    faster = [other for other, ratio in devices.dtypes(kind).items() if ratio > 1]
+    speeds = devices.dtypes(kind)
+    speed = speeds.get(dtype, 0)
+    if speed >= 1:
+        return ""
+    faster = [other for other, ratio in speeds.items() if ratio > 1]
     instead = f"{faster[0]} is faster here" if faster else "no half format is faster here"
     return (
         f"{name} will be slower than fp32 on this device: a convolution, forward and backward, ran at "

@@ -2,7 +2,7 @@
 
 import re
 
-from .plots_runs import shown, wall_time
+from .plots_runs import wall_time
 from .style import clean, name, number, percent, times
 
 CLOSE = 0.03  # a smaller difference in speed is not worth a word
@@ -15,7 +15,7 @@ LEARNING = (
 
 def reading(comparison) -> list:
     """(sentence, run_id) pairs: the first run, then each other run against it."""
-    rows = shown(comparison)
+    rows = comparison.rows()
     base = rows[0]
     said = [(_first(base), base["run_id"])]
     for record, row in zip(comparison.records[1:], rows[1:], strict=True):

@@ -25,9 +25,17 @@ def solution(source):
     return re.search(r"```python\n(.*?)```", source, re.DOTALL)[1]
 
 
-def verdicts(check, name, notebook, cell, capsys, **names):
-    """What the check says of the folded solution and of the first attempt: two (answer, text) pairs."""
+def assert_verdicts(check, name, notebook, cell, capsys, **names):
+    """The check accepts the folded solution and says "not yet" to the first attempt."""
     sources = cells(notebook)
-    for source in (solution(sources[f"{cell}-solution"]), sources[f"{cell}-code"]):
-        answer = getattr(check, name)(function(name, source, **names))
-        yield answer, capsys.readouterr().out
+    for source, verdict in ((solution(sources[f"{cell}-solution"]), "Right. "), (sources[f"{cell}-code"], "Not yet. ")):
+        assert getattr(check, name)(function(name, source, **names)) is (verdict == "Right. ")
+        assert capsys.readouterr().out.startswith(verdict)
+
+
+def objection(check, name, mistake, capsys):
+    """What the check `name` says to a mistake, which it must object to."""
+    assert getattr(check, name)(mistake) is False
+    said = capsys.readouterr().out
+    assert said.startswith("Not yet. ")
+    return said

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from exercises import verdicts
+from exercises import assert_verdicts, objection
 
 from helpers import check
 
@@ -17,16 +17,7 @@ EXERCISES = [
 
 @pytest.mark.parametrize("name, cell", EXERCISES)
 def test_the_solution_is_right_and_the_first_attempt_is_not(name, cell, capsys):
-    right, first = verdicts(check, name, "05_batch_and_accuracy.ipynb", cell, capsys, torch=torch, F=F)
-    assert right[0] and right[1].startswith("Right. ")
-    assert not first[0] and first[1].startswith("Not yet. ")
-
-
-def objection(name, mistake, capsys):
-    assert getattr(check, name)(mistake) is False
-    said = capsys.readouterr().out
-    assert said.startswith("Not yet. ")
-    return said
+    assert_verdicts(check, name, "05_batch_and_accuracy.ipynb", cell, capsys, torch=torch, F=F)
 
 
 # -- updates ------------------------------------------------------------------------------
@@ -43,7 +34,7 @@ def objection(name, mistake, capsys):
     (lambda n: n, "TypeError"),
 ])  # fmt: skip
 def test_updates_objects_to(mistake, words, capsys):
-    assert words in objection("updates", mistake, capsys)
+    assert words in objection(check, "updates", mistake, capsys)
 
 
 # -- learning_rate --------------------------------------------------------------------------
@@ -71,7 +62,7 @@ def full(update, warmup):
     (lambda *given: "fast", "not a number"),
 ])  # fmt: skip
 def test_learning_rate_objects_to(mistake, words, capsys):
-    assert words in objection("learning_rate", mistake, capsys)
+    assert words in objection(check, "learning_rate", mistake, capsys)
 
 
 # -- gradients_in_parts -----------------------------------------------------------------------
@@ -122,12 +113,12 @@ def updates_too(model, images, labels, parts):
     (lambda model: None, "TypeError"), (7, "TypeError"),
 ])  # fmt: skip
 def test_gradients_in_parts_objects_to(mistake, words, capsys):
-    assert words in objection("gradients_in_parts", mistake, capsys)
+    assert words in objection(check, "gradients_in_parts", mistake, capsys)
 
 
 def test_every_hint_about_gradients_is_one_of_its_own(capsys):
     mistakes = (in_parts(lambda *_: 1), in_parts(lambda size, samples, parts: 1 / parts), at_once, forgets_backward)
-    assert len({objection("gradients_in_parts", mistake, capsys) for mistake in mistakes}) == len(mistakes)
+    assert len({objection(check, "gradients_in_parts", mistake, capsys) for mistake in mistakes}) == len(mistakes)
 
 
 # -- time_to --------------------------------------------------------------------------------
@@ -150,4 +141,4 @@ def last_from(curve, target):
     (lambda curve, target: [s for s, a in curve if a >= target][0], "IndexError"),
 ])  # fmt: skip
 def test_time_to_objects_to(mistake, words, capsys):
-    assert words in objection("time_to", mistake, capsys)
+    assert words in objection(check, "time_to", mistake, capsys)

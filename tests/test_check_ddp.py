@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.distributed as dist
-from exercises import verdicts
+from exercises import assert_verdicts, objection
 
 from helpers import check
-from helpers.check import ddp
+from helpers.check import ranks
 
 EXERCISES = [
     ("shard", "ddp-turn-shard"), ("average_gradients", "ddp-turn-average"), ("global_accuracy", "ddp-turn-accuracy")
@@ -15,16 +15,7 @@ EXERCISES = [
 
 @pytest.mark.parametrize("name, cell", EXERCISES)
 def test_the_solution_is_right_and_the_first_attempt_is_not(name, cell, capsys):
-    right, first = verdicts(check, name, "03_ddp.ipynb", cell, capsys, torch=torch, dist=dist)
-    assert right[0] and right[1].startswith("Right. ")
-    assert not first[0] and first[1].startswith("Not yet. ")
-
-
-def objection(name, mistake, capsys):
-    assert getattr(check, name)(mistake) is False
-    said = capsys.readouterr().out
-    assert said.startswith("Not yet. ")
-    return said
+    assert_verdicts(check, name, "03_ddp.ipynb", cell, capsys, torch=torch, dist=dist)
 
 
 def contiguous(indices, rank, world_size, size):
@@ -42,7 +33,7 @@ def contiguous(indices, rank, world_size, size):
     (lambda i, r: i, "TypeError"),
 ])  # fmt: skip
 def test_shard_objects_to(mistake, words, capsys):
-    assert words in objection("shard", mistake, capsys)
+    assert words in objection(check, "shard", mistake, capsys)
 
 
 def forgets_to_divide(parameters, world_size):
@@ -98,12 +89,12 @@ def rank_0_goes_alone(parameters, world_size):
     (only_rank_0_knows, "some ranks"), (loses_the_gradients, "None"), (raises, "KeyError"), (7, "a function"),
 ])  # fmt: skip
 def test_average_gradients_objects_to(mistake, words, capsys):
-    assert words in objection("average_gradients", mistake, capsys)
+    assert words in objection(check, "average_gradients", mistake, capsys)
 
 
 def test_a_rank_that_waits_in_vain_is_told(capsys, monkeypatch):
-    monkeypatch.setattr(ddp, "PATIENCE", 2)
-    assert ddp.ALIKE in objection("average_gradients", rank_0_goes_alone, capsys)
+    monkeypatch.setattr(ranks, "PATIENCE", 2)
+    assert ranks.ALIKE in objection(check, "average_gradients", rank_0_goes_alone, capsys)
 
 
 def rank_0_adds_up_alone(correct, count):
@@ -113,13 +104,13 @@ def rank_0_adds_up_alone(correct, count):
 
 
 def test_ranks_that_do_different_things_are_told(capsys, monkeypatch):
-    monkeypatch.setattr(ddp, "PATIENCE", 2)
-    assert ddp.ALIKE in objection("global_accuracy", rank_0_adds_up_alone, capsys)
+    monkeypatch.setattr(ranks, "PATIENCE", 2)
+    assert ranks.ALIKE in objection(check, "global_accuracy", rank_0_adds_up_alone, capsys)
 
 
 def test_a_function_that_cannot_be_sent_to_the_ranks_is_told(capsys):
     lock = __import__("threading").Lock()
-    said = objection("average_gradients", lambda parameters, world_size: lock, capsys)
+    said = objection(check, "average_gradients", lambda parameters, world_size: lock, capsys)
     assert "cannot be sent" in said
 
 
@@ -154,4 +145,4 @@ def forgets_to_answer(correct, count):
     (rank_0_only, "rank 0 knows"), (forgets_to_answer, "TypeError"), (lambda correct, count: 0.5, "Add up two numbers"),
 ])  # fmt: skip
 def test_global_accuracy_objects_to(mistake, words, capsys):
-    assert words in objection("global_accuracy", mistake, capsys)
+    assert words in objection(check, "global_accuracy", mistake, capsys)

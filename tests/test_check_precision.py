@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
-from exercises import verdicts
+from exercises import assert_verdicts, objection
 from torch import nn
 
 from helpers import check
@@ -18,16 +18,7 @@ EXERCISES = [
 @pytest.mark.parametrize("name, cell", EXERCISES)
 def test_the_solution_is_right_and_the_first_attempt_is_not(name, cell, capsys):
     known = dict(torch=torch, nn=nn, F=F, nullcontext=nullcontext)
-    right, first = verdicts(check, name, "04_mixed_precision.ipynb", cell, capsys, **known)
-    assert right[0] and right[1].startswith("Right. ")
-    assert not first[0] and first[1].startswith("Not yet. ")
-
-
-def objection(name, mistake, capsys):
-    assert getattr(check, name)(mistake) is False
-    said = capsys.readouterr().out
-    assert said.startswith("Not yet. ")
-    return said
+    assert_verdicts(check, name, "04_mixed_precision.ipynb", cell, capsys, **known)
 
 
 # -- next_scale ---------------------------------------------------------------------------
@@ -69,7 +60,7 @@ def rule(scale, good, bad, interval, *, down=0.5, up=2.0, after=0, count=True, l
     (3, "TypeError"),
 ])  # fmt: skip
 def test_next_scale_objects_to(mistake, words, capsys):
-    assert words in objection("next_scale", mistake, capsys)
+    assert words in objection(check, "next_scale", mistake, capsys)
 
 
 # -- clipped_step -------------------------------------------------------------------------
@@ -134,7 +125,7 @@ def norm_of_the_scaled(scaler, optimizer, parameters, loss, max_norm):
     (3, "TypeError"),
 ])  # fmt: skip
 def test_clipped_step_objects_to(mistake, words, capsys):
-    assert words in objection("clipped_step", mistake, capsys)
+    assert words in objection(check, "clipped_step", mistake, capsys)
 
 
 # -- accumulate ---------------------------------------------------------------------------
@@ -184,4 +175,4 @@ def past_the_scaler(model, micro_batches, scaler, optimizer):
     (3, "a function"),
 ])  # fmt: skip
 def test_accumulate_objects_to(mistake, words, capsys):
-    assert words in objection("accumulate", mistake, capsys)
+    assert words in objection(check, "accumulate", mistake, capsys)

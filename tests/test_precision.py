@@ -319,6 +319,12 @@ def test_formats_are_found_by_trying():
     assert torch.get_num_threads() == threads
 
 
+def test_fp32_is_not_measured_against_itself(monkeypatch):
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
+    assert precision.advice("fp32", "cpu") == precision.refusal("O0", "cpu") == ""
+    RunConfig().check_machine()
+
+
 def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5})
     with pytest.raises(ValueError, match="computes in float16.* they can: fp32, O1-bf16, O2-bf16, O3-bf16"):

@@ -8,14 +8,12 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from ..launch import RankError, RankTimeout, launch
 from ..process_group import distributed
+from .ranks import on_ranks
 from .verdict import attempt, not_yet, right
 
 SHARDS = ((12, 2), (10, 4), (7, 3), (3, 4), (1437, 4))  # (samples, ranks)
 COUNTED = (((2, 4), (5, 5)), ((4, 1), (5, 4)), ((3, 0, 1), (3, 2, 2)))  # (correct, count) by rank
-PATIENCE = 10  # s; a right answer needs a tenth of one
-ALIKE = "All ranks must call the same collectives, with tensors of the same size."
 
 
 # -- shard --------------------------------------------------------------------------------
@@ -62,7 +60,7 @@ def average_gradients(answer) -> bool:
     """`answer(parameters, world_size)`, called on every rank after backward, must average `.grad` in place."""
     for world_size in (2, 3):
         whole = _gradients_of(0, 1)[0]
-        found, problem = _on_ranks(_try_average, world_size, answer)
+        found, problem = on_ranks(_try_average, world_size, answer)
         hint = problem or _wrong_average(found, whole, world_size)
         if hint:
             return not_yet(f"on {world_size} ranks: {hint}")
@@ -125,7 +123,7 @@ def _wrong_average(found, whole, world_size):
 def global_accuracy(answer) -> bool:
     """`answer(correct, count)`, called on every rank, must give the accuracy over all ranks' samples."""
     for correct, count in COUNTED:
-        found, problem = _on_ranks(_try_accuracy, len(count), answer, correct, count)
+        found, problem = on_ranks(_try_accuracy, len(count), answer, correct, count)
         hint = problem or _wrong_accuracy(found, correct, count)
         if hint:
             tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
@@ -165,26 +163,6 @@ def _wrong_accuracy(found, correct, count):
 
 
 # -- ranks ----------------------------------------------------------------------------------
-
-
-def _on_ranks(work, world_size, answer, *arguments):
-    """(each rank's result, None), or (None, a hint) when the ranks did not get that far."""
-    if not callable(answer):
-        return None, f"give the check a function; this is a {type(answer).__name__}."
-    try:
-        env = {"HELPERS_DEVICE": "cpu"}
-        return launch(work, world_size, answer, *arguments, timeout=PATIENCE, threads=1, env=env), None
-    except RankTimeout:
-        return None, f"the ranks waited for each other until the time was up. {ALIKE}"
-    except RankError as error:
-        if error.exception is None:
-            return None, f"rank {error.rank} did not come to an end."
-        if "gloo" in error.traceback:  # its words hold ports and so differ from run to run
-            return None, f"rank {error.rank} waited for one that did not come. {ALIKE}"
-        told = str(error.exception).splitlines() or [""]
-        return None, f"rank {error.rank} raised {type(error.exception).__name__}: {told[0][:200]}"
-    except (TypeError, ValueError) as error:  # the function cannot be sent to the ranks
-        return None, str(error)
 
 
 def _equal(some, others):

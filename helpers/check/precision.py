@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..process_group import distributed
-from . import ddp
+from .ranks import on_ranks
 from .verdict import attempt, not_yet, right
 
 # -- next_scale ---------------------------------------------------------------------------
@@ -181,7 +181,7 @@ CASES = ((4, 2.0**10), (3, 1.0))  # (micro-batches on each of two ranks, scale)
 def accumulate(answer) -> bool:
     """`answer(model, micro_batches, scaler, optimizer)`, on every rank, must make one update from all of them."""
     for micro, scale in CASES:
-        found, problem = ddp._on_ranks(_try_accumulate, 2, answer, micro, scale)
+        found, problem = on_ranks(_try_accumulate, 2, answer, micro, scale)
         hint = problem or _wrong_accumulation(found, micro, scale)
         if hint:
             return not_yet(f"2 ranks, {micro} micro-batches, scale {scale:g}: {hint}")
