@@ -2,10 +2,10 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test lab data bench clean distclean bootstrap
+.PHONY: help run test lab data bench xla test-xla clean distclean bootstrap
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 run: bootstrap  ## measure the ladder on this machine and write the report
 	sh data/prepare.sh digits
@@ -24,12 +24,18 @@ data: bootstrap  ## prepare data sets: make data ARGS="--help"
 bench: bootstrap  ## run the benchmarks
 	$(python) -m benchmarks $(ARGS)
 
-clean:  ## remove results, build products and caches
-	rm -rf results build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . -path ./.venv -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+xla: bootstrap  ## make .venv-xla, the environment of the XLA cells (7 GB of disk)
+	@sh tools/bootstrap.sh xla
 
-distclean: clean  ## the same, and remove .venv and the prepared data sets
-	rm -rf .venv
+test-xla: xla  ## run the tests of training through XLA
+	$(python) -m pytest $(ARGS) -m xla tests
+
+clean:  ## remove results, build products and caches
+	rm -rf results .cache build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . \( -path ./.venv -o -path ./.venv-xla \) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+
+distclean: clean  ## the same, and remove .venv, .venv-xla and the prepared data sets
+	rm -rf .venv .venv-xla
 	find data -mindepth 1 -maxdepth 1 ! -name prepare.sh ! -name .gitignore -exec rm -rf {} +
 
 bootstrap:

@@ -3,7 +3,7 @@
 import json
 import time
 
-from helpers import device, results
+from helpers import device, paths, results
 from helpers.paths import results_root
 
 from . import input_paths, launch_latency, precision
@@ -28,7 +28,7 @@ def main():
     folder = results_root() / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    results.replace_file(path, json.dumps(record, indent=1))
+    paths.replace_file(path, json.dumps(record, indent=1))
     print(f"\nrecord: {path}")
 
 

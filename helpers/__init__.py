@@ -14,6 +14,7 @@ from .process_group import World, distributed
 
 _LATER = {
     "RunConfig": "config", "compare": "comparison", "run": "comparison", "ladder": "comparison",
+    "optimize": "compiler", "compiler_stats": "compiler",
 }  # fmt: skip
 __all__ = [
     "LauncherError", "RankError", "RankTimeout", "World", "choose_devices", "distributed", "emit", "launch",

@@ -44,7 +44,9 @@ def _parser():
         sub.add_argument("--lr", type=float)
         sub.add_argument("--seed", type=int)
         sub.add_argument("--amp-level", "--precision", dest="precision", choices=sorted(PRECISIONS))
-        sub.add_argument("--compiler-opt", "--compiler", dest="compiler", choices=COMPILERS)
+        without = "without a value: auto, which keeps the fastest right plan"
+        compilers = dict(choices=tuple(COMPILERS), nargs="?", const="auto", help=without)
+        sub.add_argument("--compiler-opt", "--compiler", dest="compiler", **compilers)
         sub.add_argument("--channels-last", action="store_true", default=None, help="a pixel's channels side by side")
         sub.add_argument("--lr-scaling", choices=schedules.SCALING, help="how the rate follows the global batch")
         sub.add_argument("--base-batch", type=int, help="the global batch that --lr is meant for (default: 64)")
@@ -67,6 +69,7 @@ def _parser():
     train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help=of_rank)
     train.add_argument("--accumulation", type=int, help="micro-batches for each update of the weights")
     train.add_argument("--warmup-steps", type=int)
+    train.add_argument("--log-every", type=int, default=10, help="steps between two lines of the log (default: 10)")
     train.add_argument("--checkpoint-dir")
     train.add_argument("--checkpoint-every", type=int, help="steps")
     train.add_argument("--resume", action="store_true", default=None)
@@ -91,41 +94,44 @@ def _settings(options, *leave_out):
 
 
 def _train(options):
-    from . import process_group, results
+    from . import live, process_group, results
+    from .comparison import run
     from .config import RunConfig
 
     rank, size, local_rank = process_group.place()
     launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
-    settings = _settings(options)
+    settings = _settings(options, "log_every")
+    if options.log_every < 1:
+        raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
+    log = live.Log(options.log_every)
     devices = settings.setdefault("nproc_per_node", size)
     if launched and devices != size:
         raise ValueError(f"--nproc-per-node is {devices}, but {size} processes were launched; leave it out")
     settings.setdefault("strategy", "ddp" if devices > 1 else "baseline")
     config = RunConfig(**settings)
-    record = _in_this_rank(config, rank, local_rank) if launched else _launch(config)
+    if launched and config.compiler == "xla":
+        raise ValueError(
+            "--compiler-opt=xla runs in an environment of its own, where these processes are not; let the command "
+            f"start them: python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
+        )
+    record = _in_this_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
     if record is not None:
         print(_line(record))
         print(f"record: {results.results_root() / 'runs' / record['run_id']}.json")
 
 
-def _launch(config):
-    from .comparison import run
-
-    return run(config)
-
-
-def _in_this_rank(config, rank, local_rank):
+def _in_this_rank(config, rank, local_rank, progress):
     """Train as one rank of somebody else's launch; rank 0 keeps the record."""
     import time
 
-    from . import datasets, live, precision, results
+    from . import datasets, precision, results
     from .train import train
 
     if isinstance(config.data, str) and local_rank == 0:
         datasets.ensure(config.data)
     machine = config.check_machine()
     record = results.new_record(config, machine)
-    began, progress = time.time(), live.Progress()
+    began = time.time()
     try:
         if rank == 0:
             record["advice"] = precision.advice(config.precision, machine.kind)

@@ -4,10 +4,11 @@ import math
 import time
 from dataclasses import dataclass, field
 
-from . import device, live, precision, results
+from . import device, live, precision, results, xla
 from .config import RunConfig
 from .launch import RankError, launch, prepare_launcher
 from .train import train
+from .xla.loop import train as xla_train
 
 COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
 
@@ -23,17 +24,20 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None) -> di
     record = results.new_record(config, machine, group)
     record["prediction"] = prediction
     progress = progress or live.Progress()
-    record["advice"] = precision.advice(config.precision, machine.kind)
+    elsewhere = {"python": xla.python()} if config.compiler == "xla" else {}
+    record["advice"] = "" if elsewhere else precision.advice(config.precision, machine.kind)
     progress.advise(record["advice"])
-    prepare_launcher()  # the start of a run is measured too: let it not include importing torch
+    prepare_launcher(**elsewhere)  # the start of a run is measured too: let it not include importing torch
     threads = config.threads or record["environment"]["machine"]["threads"]
-    environment = {"HELPERS_DEVICE": config.device} if config.device else None
+    environment = {"HELPERS_DEVICE": config.device} if config.device else {}
+    if elsewhere:
+        environment.update(xla.environment())
     began = time.time()
     progress.begin(config.label)
     try:
         answers = launch(
-            train, config.processes, config, began,
-            timeout=timeout, threads=threads, env=environment, on_event=progress.event,
+            xla_train if elsewhere else train, config.processes, config, began,
+            timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
         )  # fmt: skip
         record.update(measured=answers[0], status="completed")
     except KeyboardInterrupt:

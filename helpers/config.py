@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from . import config_checks as checks
-from . import device, precision, schedules
+from . import device, precision, schedules, xla
 from .config_checks import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
 
 __all__ = ["COMPILERS", "INPUT_PATHS", "PRECISIONS", "STRATEGIES", "RunConfig", "name_of"]
@@ -37,7 +37,8 @@ class RunConfig:
         loss: function (outputs, labels) -> mean loss (None: cross entropy).
         precision: a level of helpers.precision, or one of its aliases (PRECISIONS).
         channels_last: whether images and convolutions keep the channels of a pixel side by side.
-        compiler: one of COMPILERS.
+        compiler: one of COMPILERS: "auto" tries plans in the first steps and keeps the fastest right one
+            (helpers.compiler.optimize), "inductor" compiles come what may, "xla" trains in the XLA environment.
         seed: of weights, order of samples and augmentation.
         threads: CPU threads a device (None: the machine's, see `helpers.device`).
         device: a device kind (None: the best there is).
@@ -103,6 +104,9 @@ class RunConfig:
 
     def check_machine(self) -> "device.Machine":
         """The machine this run would use. Raises ValueError if it cannot: too few devices, or not this precision."""
+        if self.compiler == "xla":
+            xla.python()  # raises XlaMissing, which says how to get it
+            return device.machine("cpu")
         here = device.machine(self.device)
         if here.kind != "cpu" and self.nproc_per_node > here.count:
             raise ValueError(

@@ -2,11 +2,11 @@
 
 import difflib
 
-from . import datasets, device, models, precision, schedules
+from . import datasets, device, models, precision, schedules, xla
 
 STRATEGIES = ("baseline", "data_parallel", "ddp")
 PRECISIONS = precision.ALIASES  # every name that is understood -> the one that stands in records
-COMPILERS = ("none",)
+COMPILERS = {"none": "", "auto": "compiler auto", "inductor": "inductor", "xla": "XLA"}  # and how labels call them
 INPUT_PATHS = ("fast", "workers")
 NAMES = {"baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP"}  # in labels
 
@@ -16,7 +16,7 @@ def choices(config) -> None:
     for name, allowed in (
         ("strategy", STRATEGIES),
         ("precision", tuple(PRECISIONS)),
-        ("compiler", COMPILERS),
+        ("compiler", tuple(COMPILERS)),
         ("input_path", INPUT_PATHS),
         ("lr_scaling", tuple(schedules.SCALING)),
         ("schedule", schedules.SCHEDULES),
@@ -104,6 +104,7 @@ def completed(config) -> dict:
 def _label(config, level):
     name = NAMES[config.strategy]
     parts = [name if config.strategy == "baseline" else f"{name} ×{config.nproc_per_node}"]
+    parts += [COMPILERS[config.compiler]] * (config.compiler != "none")
     parts += [level] * (level != "fp32") + ["channels last"] * config.channels_last
     parts += [f"{config.accumulation} micro-batches"] * (config.accumulation > 1)
     return " · ".join(parts)
@@ -120,6 +121,13 @@ def together(config) -> None:
         raise ValueError(f"both epochs ({config.epochs}) and steps ({config.steps}) are given; give one of the two")
     if config.sync_batch_norm and config.strategy != "ddp":
         raise ValueError(f"sync_batch_norm needs strategy 'ddp', not {config.strategy!r}: only its ranks can talk")
+    if config.compiler != "none" and config.strategy == "data_parallel":
+        raise ValueError(
+            f"compiler {config.compiler!r} does not go with strategy 'data_parallel', which copies the model at every "
+            "step; choose 'ddp'"
+        )
+    if config.compiler == "xla" and (refused := xla.refusal(config)):
+        raise ValueError(refused)
     for name in ("lr_warmup_epochs", "evaluate_every"):
         value = getattr(config, name)
         if config.epochs is not None and value is not None and value > config.epochs:

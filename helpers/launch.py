@@ -18,7 +18,7 @@ import sys
 from numbers import Integral
 
 from . import device
-from .launcher import client, errors, payload
+from .launcher import client, errors, interpreter, payload
 from .launcher.rank import emit
 from .launcher.supervisor import Supervisor
 
@@ -27,7 +27,7 @@ __all__ = ["launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "La
 RankError, RankTimeout, LauncherError = errors.RankError, errors.RankTimeout, errors.LauncherError
 
 
-def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, **kwargs):
+def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, python=None, **kwargs):
     """Call `fn(*args, **kwargs)` on `nprocs` ranks; return the list of their return values.
 
     In each rank RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set
@@ -41,9 +41,11 @@ def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=Non
         threads: CPU threads of each rank (None: the cores divided by the ranks).
         env: environment variables to set in the ranks, a dict of strings.
         on_event: called with each dict that a rank sends by `helpers.emit`.
+        python: path of an interpreter of the same minor version, whose environment (its torch, its
+            packages) the ranks use; None for this one. The first launch in it takes some seconds more.
 
     Raises:
-        TypeError, ValueError: bad arguments; no process was started.
+        TypeError, ValueError: bad arguments; no rank was started.
         RankError: a rank failed; it names the rank that failed first and shows its traceback.
         RankTimeout: `timeout` has passed; it shows where each rank stood.
         KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
@@ -57,8 +59,9 @@ def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=Non
         raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
     if on_event is not None and not callable(on_event):
         raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
-    data = payload.pack(fn, args, kwargs, environment, threads)
-    with payload.as_file(data) as file, Supervisor(client.server(), nprocs, file, on_event) as run:
+    python = interpreter.checked(python)
+    data = payload.pack(fn, args, kwargs, environment, threads, interpreter.import_path(python))
+    with payload.as_file(data) as file, Supervisor(client.server(python), nprocs, file, on_event) as run:
         try:
             answers = run.run(timeout)
         except KeyboardInterrupt:
@@ -68,13 +71,13 @@ def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=Non
     return [cloudpickle.loads(answer) for answer in answers]
 
 
-def prepare_launcher():
-    """Wait until launches are as quick as they get, and start the fork server if need be.
+def prepare_launcher(python=None):
+    """Wait until launches (in the environment of `python`) are as quick as they get; start the server if need be.
 
     Called before timed runs, so that the first of them does not share the cores with the
     imports of the server.
     """
-    client.server().wait(generation=1)
+    client.server(interpreter.checked(python)).wait(generation=1)
 
 
 def _stop_interrupted(run):

@@ -19,25 +19,27 @@ class Progress:
     def __init__(self, runs=1):
         self.runs, self.number, self.label = runs, 0, ""
         self.draw = _drawing()
-        self.drawn = 0.0
+        self.drawn, self.share = 0.0, 0.0
         self.advised = set()
 
     def begin(self, label):
         """A run starts."""
-        self.number, self.label = self.number + 1, label
+        self.number, self.label, self.share = self.number + 1, label, 0.0
         self.draw.start(f"{self._name()}: starting")
 
     def event(self, event):
-        """An event of a rank; only training steps are shown."""
+        """An event of a rank: a training step, or a note on what takes long."""
         now = time.monotonic()
+        if event.get("event") == "note":
+            self.draw.update(self._name(), self.share, event["text"])
         if event.get("event") != "step" or (now - self.drawn < REDRAW and event["step"] < event["steps"]):
             return
         self.drawn = now
-        share = event["step"] / event["steps"]
+        self.share = event["step"] / event["steps"]
         numbers = (
             f"step {event['step']}/{event['steps']}  loss {event['loss']:.3f}  {event['images_per_s']:.0f} images/s"
         )
-        self.draw.update(self._name(), share, numbers)
+        self.draw.update(self._name(), self.share, numbers)
 
     def end(self, status):
         """The run has ended as `status` says."""
@@ -56,6 +58,46 @@ class Progress:
 
     def _name(self):
         return f"[{self.number}/{self.runs}] {self.label}" if self.runs > 1 else self.label
+
+
+class Log(Progress):
+    """A line every so many steps, with what a training script prints; for runs from a command line."""
+
+    def __init__(self, every=10):
+        super().__init__()
+        self.every, self.logged = every, 0
+
+    def begin(self, label):
+        """A run starts."""
+        self.label, self.logged = label, 0
+        print(f"{label}: starting", flush=True)
+
+    def event(self, event):
+        """An event of a rank."""
+        if event.get("event") == "note":
+            print(event["text"], flush=True)
+        if event.get("event") != "step" or event["step"] < min(self.logged + self.every, event["steps"]):
+            return
+        self.logged = event["step"]
+        print(
+            f"epoch {event['epoch']}  step {event['step']}/{event['steps']}  batch time {event['step_s']:.3f} s  "
+            f"{event['images_per_s']:,.0f} samples/s  peak memory {event['peak_memory'] / 2**20:,.0f} MiB  "
+            f"loss {event['loss']:.4f}",
+            flush=True,
+        )
+
+    def end(self, status):
+        """The run has ended as `status` says."""
+        print(f"{self.label}: {WORDS[status]}", flush=True)
+
+    def note(self, text):
+        """Something that has to be said."""
+        print(text, flush=True)
+
+    def advise(self, text):
+        """Something to know before the run starts."""
+        if text:
+            print(text, flush=True)
 
 
 class Plain:

@@ -2,7 +2,13 @@
 
 from torch import nn
 
-NAMES = ("resnet8", "resnet20", "resnet18", "resnet50")
+from . import models_pointwise
+
+POINTWISE = {
+    "silunet": models_pointwise.SiLUNet, "silu_mlp": models_pointwise.SiLUMLP,
+    "transformer": models_pointwise.Transformer,
+}  # fmt: skip
+NAMES = ("resnet8", "resnet20", "resnet18", "resnet50", *POINTWISE)
 
 
 def make(model, classes) -> nn.Module:
@@ -31,7 +37,8 @@ def build(name, classes) -> nn.Module:
 
     `resnet8` and `resnet20` are the small networks for 32×32 images of He et al., "Deep residual
     learning for image recognition" (arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are
-    torchvision's, whose first layers were made for 224×224 images.
+    torchvision's, whose first layers were made for 224×224 images. `silunet`, `silu_mlp` and
+    `transformer` are small models with much pointwise work (helpers/models_pointwise.py).
 
     Raises:
         ValueError: there is no such model.
@@ -40,6 +47,8 @@ def build(name, classes) -> nn.Module:
         return SmallResNet(blocks=1, classes=classes)
     if name == "resnet20":
         return SmallResNet(blocks=3, classes=classes)
+    if name in POINTWISE:
+        return POINTWISE[name](classes)
     if name in NAMES:
         import torchvision.models
 

@@ -1,8 +1,8 @@
-"""Where the kit keeps data sets and results.
+"""Where the kit keeps data sets, results and what it would rather not work out twice.
 
-Both live beside the package when it runs from a clone, so a notebook, a script and
+All live beside the package when it runs from a clone, so a notebook, a script and
 `make run` see the same files whatever folder they were started in. The environment
-variables HELPERS_DATA and HELPERS_RESULTS point elsewhere.
+variables HELPERS_DATA, HELPERS_RESULTS and HELPERS_CACHE point elsewhere.
 """
 
 import os
@@ -23,3 +23,22 @@ def data_root() -> Path:
 def results_root() -> Path:
     """Folder of the run records, predictions and reports."""
     return Path(os.environ.get("HELPERS_RESULTS") or project_root() / "results")
+
+
+def cache_root() -> Path:
+    """Folder of what can be made again: which plan was the fastest for a model."""
+    return Path(os.environ.get("HELPERS_CACHE") or project_root() / ".cache")
+
+
+def replace_file(path, content) -> None:
+    """Write text or bytes to `path` in one step, so that a crash leaves the old file or the new one."""
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,15 +1,12 @@
 """How accuracy grows: the learning curves of several seeds a label."""
 
 import math
-import textwrap
 from statistics import fmean
 
 from . import measure, seeds, style
-from .plots_runs import LINES
-from .style import clean, number, percent
+from .drawing import AXES, NAMES, fitted, heights, line_style, name_ends, write_foot
+from .style import number, percent
 
-MARKS = "osD^v<>PXh*p"  # at the ends of lines, so that no two of 24 lines are alike
-AXES, NAMES = 4.95, 2.15  # inches: width of the axes, and of the names to the right of them
 OVER = {  # key in a curve's entry, name of the axis, one and several of its unit
     "epoch": ("epoch", "epochs", "epoch", "epochs"),
     "step": ("step", "updates of the weights", "update", "updates"),
@@ -125,75 +122,3 @@ def _curve_told(label, curve, over, target):
     reached = next((x for x, mean, *_ in curve if mean >= 100 * target), None)
     verb = "never reaches" if reached is None else "reaches"
     return f"{told}; its mean {verb} {percent(target)}{'' if reached is None else f' after {after(reached)}'}."
-
-
-# -- lines and their names ----------------------------------------------------------------
-
-
-def line_style(place) -> dict:
-    """How the line at a place among others looks: colour, dashes, width and mark."""
-    _, dashes, width = LINES[place % len(LINES)]
-    colour = LINES[(place + 3 * (place // len(LINES))) % len(LINES)][0]
-    return {
-        "color": colour, "linestyle": dashes, "linewidth": min(width, 3), "marker": MARKS[place % len(MARKS)],
-        "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7,
-    }  # fmt: skip
-
-
-def fitted(figure, text, inches, lines, size=9, **font) -> str:
-    """`text` folded to at most `lines` lines of `inches` at most, whatever its characters.
-
-    If it is longer, its middle gives way to "…": labels tend to differ at their ends.
-    """
-    text = clean(text)
-    for width in range(min(len(text) + 1, int(180 * inches / size)), 0, -1):  # no font has narrower letters
-        folded = textwrap.wrap(text, width, break_on_hyphens=False)
-        if len(folded) > lines:
-            half = width // 2
-            folded[lines - 1 :] = [folded[lines - 1][:half] + "…" + text[len(text) - (width - half - 1) :]]
-        sample = style.write_at(figure, 0, 0, "\n".join(folded), size=size, **font)
-        wide = style.extent(figure, sample).width
-        sample.remove()
-        if wide <= inches:
-            break
-    return "\n".join(folded)
-
-
-def write_title(figure, text):
-    text = fitted(figure, text, style.WIDTH - 0.3, 1, size=13, weight="bold")
-    style.write_at(figure, 0.1, 0.1, text, size=13, weight="bold")
-
-
-def write_foot(figure, top, notes):
-    """Make the figure as high as its notes need and write them, from `top` inches on."""
-    said = "\n".join(fitted(figure, note, style.WIDTH - 0.3, 6) for note in notes if note)
-    figure.set_figheight(top + 0.1 + 0.17 * len(said.splitlines()))
-    style.write_at(figure, 0.1, top, said, color=style.SOFT, size=9, linespacing=1.25)
-
-
-def heights(names):
-    """Inches between the names of lines, and of axes high enough for all of them."""
-    pitch = 0.34 if any("\n" in name for name in names) else 0.2
-    return pitch, max(2.9, pitch * len(names))
-
-
-def name_ends(axes, ends, pitch):
-    """Name each line beside its end, with a piece of the line; `pitch` inches apart, so that all can be read.
-
-    `ends` are (x, y, number, name), in the order of the lines.
-    """
-    wide, high = (axes.bbox.width / axes.figure.dpi, axes.bbox.height / axes.figure.dpi)
-    low, top = axes.get_ylim()
-    from_top = sorted(enumerate(ends), key=lambda end: -end[1][1])
-    last = 1 + pitch / high
-    for below, (place, (x, y, value, name)) in zip(range(len(ends))[::-1], from_top, strict=True):
-        last = max(min((y - low) / (top - low), last - pitch / high), below * pitch / high)
-        axes.annotate(
-            "", (x, y), (1 + 0.15 / wide, last), "data", textcoords="axes fraction", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": style.SOFT, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 4},
-        )  # fmt: skip
-        sample = [1 + inches / wide for inches in (0.15, 0.33, 0.51)]
-        axes.plot(sample, [last] * 3, **line_style(place), markevery=[1], transform=axes.transAxes, clip_on=False)
-        name = name.replace("\n", "\n" + "\u2007" * len(value) + "  ")  # as many spaces as wide as a digit
-        first = last - 0.075 * name.count("\n") / high  # so that the first line is beside the piece of the line
-        axes.text(1 + 0.6 / wide, first, f"{value}  {name}", transform=axes.transAxes, va="center", size=9)

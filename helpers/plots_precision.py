@@ -1,7 +1,7 @@
 """From which batch size on does a precision pay? Its speed over fp32, measured at each batch."""
 
 from . import style
-from .plots_learning import AXES, NAMES, fitted, heights, line_style, name_ends, write_foot, write_title
+from .drawing import AXES, NAMES, fitted, heights, line_style, name_ends, write_foot, write_title
 from .style import clean, times
 
 NEAR = 0.42  # inches between ticks; closer ones get no text

@@ -4,6 +4,7 @@ from math import isfinite
 from statistics import fmean
 
 from . import results, style
+from .drawing import LINES, key, name_ends
 from .style import number
 
 PARTS = {  # of the wall time, in the order of the run: colour and hatch
@@ -11,11 +12,6 @@ PARTS = {  # of the wall time, in the order of the run: colour and hatch
     "steps": (style.SKY, ""), "evaluation": (style.PURPLE, "\\\\"), "checkpoint": (style.GREEN, "xx"),
     "rest": ("white", ""),
 }  # fmt: skip
-LINES = (  # of several runs: colour, dashes, width; of two equal runs the first shows below the second
-    (style.BLUE, "solid", 4), (style.ORANGE, (0, (5, 2)), 2.6), (style.INK, (0, (1, 1.5)), 1.8),
-    (style.GREEN, (0, (6, 2, 1, 2)), 1.8), (style.RED, "solid", 1.2), (style.PURPLE, (0, (8, 3)), 1.6),
-    (style.SKY, (0, (3, 1)), 1.6), (style.GREY, "solid", 1.6),
-)  # fmt: skip
 POINTS = 120  # of a loss curve; more would only draw the noise of single batches
 
 
@@ -85,7 +81,7 @@ def parts(records) -> tuple:
         left = style.names(figure, [row(record) for record in records], 0.5 - 0.13 * 0.68, 0.68)
         axes = style.panel(figure, left, 0.5, style.WIDTH - left - 0.8, 0.68 * len(records))
         axes.set(xlim=(0, longest), ylim=(len(records) - 0.5, -0.5), yticks=[], xlabel="seconds")
-        _key(figure, left, used)
+        key(figure, left, 0.19, [(part, *PARTS.get(part, ("white", "ooo"))) for part in used])
         for y, (record, times) in enumerate(zip(records, spent, strict=True)):
             begin = 0
             for part in used:
@@ -110,22 +106,6 @@ def wall_time(record) -> dict:
     return times | {"rest": max(0.0, record["total_s"] - sum(known.values()))}
 
 
-def _key(figure, left, used):
-    """One row of swatches with their names, in the order of the bars."""
-    from matplotlib.patches import Rectangle
-
-    wide, high = figure.get_size_inches()
-    for part in used:
-        colour, hatch = PARTS.get(part, ("white", "ooo"))
-        place = (left / wide, 1 - 0.35 / high)
-        figure.add_artist(Rectangle(
-            place, 0.24 / wide, 0.16 / high, transform=figure.transFigure, facecolor=colour, hatch=hatch,
-            edgecolor=style.INK, linewidth=0.6,
-        ))  # fmt: skip
-        text = style.write_at(figure, left + 0.31, 0.27, part, va="center", size=9)
-        left = style.extent(figure, text).x1 + 0.18
-
-
 def loss(records) -> tuple:
     """The training loss over the samples seen, a line a run, named at its end.
 
@@ -137,20 +117,21 @@ def loss(records) -> tuple:
     block = max(1, -(-max(len(record["measured"]["samples"]["loss"]) for record in records) // POINTS))
     with style.look():
         figure = style.canvas(3.6)
-        ends = []
+        ends, looks = [], []
         axes = style.panel(figure, 0.75, 0.3, style.WIDTH - 3.6, 2.75)
         for place, record in enumerate(records):
             run, (seen, losses) = style.name(row(record)), _curve(record, block)
             colour, dashes, width = LINES[place % len(LINES)]
-            axes.plot(seen, losses, color=colour, linestyle=dashes, linewidth=width)
+            looks.append({"color": colour, "linestyle": dashes})
+            axes.plot(seen, losses, **looks[-1], linewidth=width)
             end = next((value for value in reversed(losses) if isfinite(value)), 0.0)  # it may have diverged
-            ends.append((end, seen[-1], f"{number(losses[-1])}  {style.clean(run, 30)}", colour, dashes))
+            ends.append((seen[-1], end, number(losses[-1]), style.clean(run, 30)))
             alt.append(f"{run}: from {number(losses[0])} to {number(losses[-1])}.")
         mean = f" (mean of {block} steps)" if block > 1 else ""
         axes.set(xlabel="samples seen", ylabel=f"training loss{mean}", xlim=(0, None), ylim=(0, None))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.grid(axis="y")
-        _name_ends(axes, sorted(ends, key=lambda end: -end[0]))
+        name_ends(axes, ends, 0.22, looks)
     return figure, " ".join(alt)
 
 
@@ -160,21 +141,6 @@ def _curve(record, block):
     starts = range(0, len(losses), block)
     seen = [batch * (record["measured"]["first_step"] + min(start + block, len(losses))) for start in starts]
     return seen, [fmean(losses[start : start + block]) for start in starts]
-
-
-def _name_ends(axes, ends):
-    """Name each line beside its end, from the top, far enough apart to be read."""
-    low, high = axes.get_ylim()
-    least, place = 0.08, 1.08  # fractions of the axes' height
-    for below, (value, seen, text, colour, dashes) in zip(range(len(ends))[::-1], ends, strict=True):
-        place = max(min((value - low) / (high - low), place - least), least * below)
-        axes.annotate(
-            text, (seen, value), (1.06, place), "data", textcoords="axes fraction", va="center", size=9,
-            annotation_clip=False, arrowprops={
-                "arrowstyle": "-", "color": colour, "linestyle": dashes, "linewidth": 1.4, "relpos": (0, 0.5),
-                "shrinkA": 1, "shrinkB": 3,
-            },
-        )  # fmt: skip
 
 
 def row(record) -> dict:

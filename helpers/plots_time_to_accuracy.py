@@ -3,7 +3,7 @@
 import math
 
 from . import seeds, style
-from .plots_learning import fitted, write_foot, write_title
+from .drawing import fitted, write_foot, write_title
 from .style import beside, number, percent, times
 
 ROW, HEAD, GAP, SIDE = 0.62, 1.34, 0.2, 0.85  # inches: a label, above the labels, between panels, a small panel

@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 
 from . import plots, style
+from .paths import replace_file
 from .plots_runs import row, wall_time
 from .reading import reading
-from .results import replace_file
 from .style import clean, number
 
 __all__ = ["reading", "text", "write"]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import platform
 import secrets
 import statistics
@@ -14,11 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import measure
-from .paths import project_root, results_root
+from .paths import project_root, replace_file, results_root
 
 SCHEMA = 1
 STATUSES = ("completed", "failed", "stopped")
-FACE = ("__", "check/", "cli", "live", "plots", "reading", "report", "seeds", "stud", "style")
+FACE = (
+    "__", "check/", "cli", "drawing", "live", "op_", "plots", "reading", "report", "seeds", "stud", "style",
+    "xla/calls",
+)  # fmt: skip
 
 
 def new_record(config, machine, group="") -> dict:
@@ -45,20 +47,6 @@ def write(record, root=None) -> Path:
     path = folder / f"{record['run_id']}.json"
     replace_file(path, json.dumps(record, indent=1))
     return path
-
-
-def replace_file(path, content) -> None:
-    """Write text or bytes to `path` in one step, so that a crash leaves the old file or the new one."""
-    data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_all(root=None, group=None) -> list:

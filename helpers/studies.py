@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import comparison, live, results
-from .paths import project_root, results_root
+from .paths import project_root, replace_file, results_root
 from .study_configs import STUDIES
 
 
@@ -163,4 +163,4 @@ def _write(path, name, records, complete):
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(r) for r in records)
     head = f'"study": {json.dumps(name)}, "complete": {json.dumps(complete)}'
-    results.replace_file(path, f'{{{head}, "records": [\n{lines}\n]}}\n')
+    replace_file(path, f'{{{head}, "records": [\n{lines}\n]}}\n')

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from . import data, device, inputs, measure, models, resume, schedules, strategies, sync_batch_norm
+from . import compiled_run, data, device, inputs, measure, models, resume, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
 from .launcher.rank import emit
 from .precision import MixedPrecision
@@ -64,6 +64,8 @@ class Run:
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
         self.precision = MixedPrecision(config.precision, self.model, world.device)
+        self.warm_from = config.warmup_steps
+        compiled_run.prepare(config, self.model, lambda text: self.tell("note", text=text))
         self.wrapped, self.note = strategies.wrap(self.model, config.strategy, world.device, config.nproc_per_node)
         crowded = device.crowded(config.nproc_per_node, config.threads, config.device)
         self.note = "; ".join(filter(None, [self.note, crowded]))
@@ -109,7 +111,7 @@ class Run:
 
     def _timed_step(self, batches):
         """One step from asking for the batch to the end of the update, as the device sees it."""
-        warm = self.step - self.first_step >= self.config.warmup_steps
+        warm = self.step - self.first_step >= self.warm_from
         with self.parts.part("steps" if warm else "warm-up"):
             began = time.perf_counter()
             inputs, labels = next(batches)
@@ -118,6 +120,8 @@ class Run:
             device.synchronize(self.world.device)
             ended = time.perf_counter()
         self.step += 1
+        if not compiled_run.is_settled(self.config, self.model):
+            self.warm_from = self.step - self.first_step + 1 + self.config.warmup_steps
         self.losses.append(loss)
         self.trained_s += ended - began
         if self.precision.scaler.is_enabled():
@@ -129,7 +133,8 @@ class Run:
             self.last_told = ended
             self.tell(
                 "step", label=self.config.label, step=self.step, steps=self.total_steps,
-                loss=loss.item(), images_per_s=self.config.global_batch / (ended - began),
+                loss=loss.item(), images_per_s=self.config.global_batch / (ended - began), step_s=ended - began,
+                epoch=(self.step - 1) // len(self.loader) + 1, peak_memory=device.peak_memory(self.world.device),
             )  # fmt: skip
 
     def _update(self, inputs, labels):
@@ -163,7 +168,7 @@ class Run:
         self.peak_memory = max(self.peak_memory, device.peak_memory(self.world.device))  # that of training
         if not self.config.evaluate or self.test_set is None:
             return None
-        with self.parts.part("evaluation"):
+        with self.parts.part("evaluation"), compiled_run.eager():
             return evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
 
     def _evaluate_if_due(self):
@@ -196,7 +201,9 @@ class Run:
         enough = len(self.step_times) >= measure.AT_LEAST
         rates = [self.config.global_batch / seconds for seconds in self.step_times]
         return {
-            "note": self.note, "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
+            "note": "; ".join(filter(None, [self.note, compiled_run.note(self.config, self.model)])),
+            "compiler": compiled_run.measured(self.config, self.model),
+            "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
             "step_time_s": measure.summary(self.step_times) if enough else None,
             "images_per_s": measure.summary(rates) if enough else None,
             "input_wait_s": measure.summary(self.waits) if enough else None,

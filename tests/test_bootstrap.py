@@ -32,7 +32,7 @@ class Clone:
     def __init__(self, folder):
         self.root = folder / "a clone"
         (self.root / "tools").mkdir(parents=True)
-        for name in ("pyproject.toml", "requirements.txt", "tools/bootstrap.sh"):
+        for name in ("pyproject.toml", "requirements.txt", "requirements-xla.txt", "tools/bootstrap.sh"):
             shutil.copy(ROOT / name, self.root / name)
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -45,19 +45,19 @@ class Clone:
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
 
-    def start(self, **environment):
+    def start(self, *arguments, **environment):
         """Start the bootstrap in another folder, as `make -C` would, with nothing on PATH but the system's tools."""
         system = {"PATH": f"{self.bin}:/usr/bin:/bin", "CALLS": str(self.calls), "HOME": str(self.root)}
         self.calls.write_text("")
         return subprocess.Popen(
-            ["sh", str(self.root / "tools" / "bootstrap.sh")], cwd=self.bin, env=system | environment,
+            ["sh", str(self.root / "tools" / "bootstrap.sh"), *arguments], cwd=self.bin, env=system | environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip
 
-    def bootstrap(self, **environment):
+    def bootstrap(self, *arguments, **environment):
         """(exit status, what it said, what it called)"""
-        process = self.start(**environment)
+        process = self.start(*arguments, **environment)
         said, _ = process.communicate(timeout=60)
         return process.returncode, said, self.calls.read_text()
 
@@ -147,3 +147,70 @@ def test_a_python_without_ensurepip_is_said(clone):
     clone.add("debian", PYTHON.replace("*) exec", "*ensurepip*) exit 1 ;;\n    *) exec"))
     status, said, _ = clone.bootstrap(PYTHON="debian")
     assert status == 1 and "apt install python3-venv" in said and not (clone.root / ".venv").exists()
+
+
+# The XLA environment
+
+
+@pytest.fixture
+def linux(clone):
+    """The clone on a machine that torch_xla has packages for, whatever the tests run on."""
+    clone.add("uname", "#!/bin/sh\necho Linux x86_64\n")
+    clone.add("uv", UV)
+    return clone
+
+
+def test_the_xla_environment_is_made_beside_the_other(linux):
+    linux.bootstrap()
+    status, said, calls = linux.bootstrap("xla")
+    assert status == 0 and "making .venv-xla" in said and "7 GB" in said and "done, .venv-xla is ready" in said
+    assert "uv pip install --python .venv-xla/bin/python --compile-bytecode -r requirements-xla.txt" in calls
+    assert "-e ." not in calls and "requirements.txt" not in calls
+    assert linux.bootstrap("xla") == (0, "", "") == linux.bootstrap()
+
+
+def test_only_its_own_pins_change_it(linux):
+    linux.bootstrap("xla")
+    for file, changes in (("pyproject.toml", False), ("requirements.txt", False), ("requirements-xla.txt", True)):
+        with open(linux.root / file, "a") as text:
+            text.write("# changed\n")
+        assert ("-r requirements-xla.txt" in linux.bootstrap("xla")[2]) == changes, file
+
+
+def test_an_interrupted_xla_installation_is_started_again(linux):
+    assert linux.bootstrap("xla", UV_FAILS="1", PIP_FAILS="1")[0] == 1
+    status, said, calls = linux.bootstrap("xla")
+    assert status == 0 and "venv\n" in calls and "done" in said
+
+
+def older(python):
+    """The stand-in for Python, of version 3.10 with the answer of a real one."""
+    return python.replace("*) exec", '"-c "*version_info*:2*) echo "(3, 10)" ;;\n    *) exec')
+
+
+def test_it_follows_the_python_of_the_other(linux):
+    linux.bootstrap()
+    linux.bootstrap("xla")
+    (linux.root / ".venv" / "bin" / "python").write_text(older(PYTHON))
+    status, said, calls = linux.bootstrap("xla")
+    assert status == 0 and "making .venv-xla" in said and "venv\n" in calls
+
+
+def test_a_python_too_new_for_torch_xla_is_said(linux):
+    linux.bootstrap()
+    new = PYTHON.replace("*) exec", '*"(3, 13)"*) exit 1 ;;\n    "--version "*) echo Python 3.14.0 ;;\n    *) exec')
+    (linux.root / ".venv" / "bin" / "python").write_text(new)
+    status, said, _ = linux.bootstrap("xla")
+    assert status == 1 and "no torch_xla for Python 3.14.0" in said and "3.10 to 3.13" in said
+    assert not (linux.root / ".venv-xla").exists()
+
+
+def test_another_machine_is_told_that_there_is_no_torch_xla(clone):
+    clone.add("uname", "#!/bin/sh\necho Darwin arm64\n")
+    status, said, calls = clone.bootstrap("xla")
+    assert status == 1 and "Linux on x86-64 only; this is Darwin arm64" in said and calls == ""
+
+
+def test_an_unknown_environment_is_refused(clone):
+    status, said, calls = clone.bootstrap("tpu")
+    assert status == 1 and "'tpu' is no environment" in said and calls == ""

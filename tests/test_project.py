@@ -31,8 +31,13 @@ def pyproject_pins(text):
     return [Requirement(line) for line in project["dependencies"] + project["optional-dependencies"]["test"]]
 
 
+def group_pins(text):
+    """The requirements of the XLA environment in `pyproject.toml`."""
+    return [Requirement(line) for line in tomllib.loads(text)["dependency-groups"]["xla"]]
+
+
 def environment_pins(text):
-    """The requirements in the pip section of `environment.yml`, and the Python version of its conda section."""
+    """The requirements in the pip section of an `environment.yml`, and the Python version of its conda section."""
     *conda, last = yaml.safe_load(text)["dependencies"]
     python = next(line.partition("=")[2] for line in conda if line.startswith("python="))
     return [Requirement(line) for line in last["pip"] if not line.startswith("-")], python
@@ -60,10 +65,10 @@ def versions(pins, python, platform):
     return found
 
 
-def drift(pyproject, environment, requirements):
+def drift(pyproject, environment, requirements, direct_pins=pyproject_pins):
     """Problems: where the three files, given as texts, do not ask for the same versions."""
     direct, (conda, conda_python), closure = (
-        pyproject_pins(pyproject), environment_pins(environment), requirements_pins(requirements),
+        direct_pins(pyproject), environment_pins(environment), requirements_pins(requirements),
     )  # fmt: skip
     yield from not_exact([*direct, *conda, *closure])
     for pin in sorted(set(map(str, direct)) ^ set(map(str, conda))):
@@ -109,20 +114,58 @@ def test_a_planted_drift_is_found(file, old, new):
     assert list(drift(*texts.values())) != []
 
 
-def test_requirements_hold_pins_only():
+def xla_pin_files():
+    names = (PYPROJECT, "environment-xla.yml", "requirements-xla.txt")
+    return {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+
+
+def test_the_files_of_the_xla_environment_pin_the_same_versions():
+    assert list(drift(*xla_pin_files().values(), group_pins)) == []
+    pythons = {environment_pins((ROOT / name).read_text())[1] for name in (ENVIRONMENT, "environment-xla.yml")}
+    assert len(pythons) == 1, "functions travel as bytecode between the two environments"
+
+
+@pytest.mark.parametrize(
+    "file, old, new",
+    [
+        (PYPROJECT, "torch_xla==2.9.0", "torch_xla==2.8.1"),
+        (PYPROJECT, "'torchvision==0.24.0'", "'torchvision>=0.24.0'"),
+        ("environment-xla.yml", "- cloudpickle==3.1.2", "- cloudpickle==3.1.1"),
+        ("environment-xla.yml", "      - torchvision==0.24.0\n", ""),
+        ("requirements-xla.txt", "\ntorch==2.9.0", "\ntorch==2.9.1"),
+        ("requirements-xla.txt", "\ntorch-xla==", "\n#torch-xla=="),
+    ],
+)
+def test_a_planted_drift_of_the_xla_environment_is_found(file, old, new):
+    texts = xla_pin_files()
+    assert old in texts[file]
+    texts[file] = texts[file].replace(old, new)
+    assert list(drift(*texts.values(), group_pins)) != []
+
+
+def test_both_environments_carry_functions_with_one_cloudpickle():
+    versions = [{str(pin) for pin in pins if pin.name == "cloudpickle"} for pins in (
+        pyproject_pins(pin_files()[PYPROJECT]), group_pins(pin_files()[PYPROJECT])
+    )]  # fmt: skip
+    assert versions[0] == versions[1] != set()
+
+
+@pytest.mark.parametrize("name", [REQUIREMENTS, "requirements-xla.txt"])
+def test_requirements_hold_pins_only(name):
     """No address, index or hash: where packages come from is the reader's affair."""
-    assert not re.search(r"^\s*-|://|--hash", pin_files()[REQUIREMENTS], re.MULTILINE)
+    assert not re.search(r"^\s*-|://|--hash", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
 
 
 # Imports
 
 FLOORS = {
     1: "device launch launcher live measure paths process_group style",
-    2: "batches data data_parallel datasets evaluation inputs loaders models precision prepare prepare_cifar10 "
-    "prepare_recipes prepare_sets prepare_store schedules strategies sync_batch_norm",
-    3: "checkpoint config config_checks results resume train",
-    4: "comparison plots plots_learning plots_precision plots_runs plots_speed_up plots_time_to_accuracy seeds "
-    "studies study_configs",
+    2: "batches compiler data data_parallel datasets evaluation inputs loaders models models_pointwise op_kinds "
+    "op_profile op_work precision prepare prepare_cifar10 prepare_recipes prepare_sets prepare_store schedules "
+    "strategies sync_batch_norm",
+    3: "checkpoint compiled_run config config_checks results resume train xla",
+    4: "comparison drawing plots plots_compile_time plots_compiler plots_learning plots_plans plots_precision "
+    "plots_runs plots_speed_up plots_time_to_accuracy seeds studies study_configs",
     5: "__init__ __main__ check cli reading report",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 from records import baseline, failed, ladder, planted
 
-from helpers import plots, report, results
+from helpers import paths as places
+from helpers import plots, report
 from helpers.comparison import Comparison
 
 EVIL = "<script>alert('&')</script>\x1b[31m\n"
@@ -122,10 +123,10 @@ def test_a_write_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results.os, "replace", full)
+    monkeypatch.setattr(places.os, "replace", full)
     for name in ("picture", "report"):
         with pytest.raises(OSError, match="No space"):
-            results.replace_file(paths[name], b"new" if name == "picture" else "new")
+            places.replace_file(paths[name], b"new" if name == "picture" else "new")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from helpers import plots, results, studies, style
+from helpers import paths, plots, results, studies, style
 from helpers.comparison import Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -121,6 +121,6 @@ if __name__ == "__main__":
     if options.root:
         take(options.root)
     readme, figures = render()
-    results.replace_file(README, readme)
+    paths.replace_file(README, readme)
     for path, svg in figures.items():
-        results.replace_file(path, svg)
+        paths.replace_file(path, svg)

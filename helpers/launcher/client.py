@@ -12,7 +12,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from . import forkserver
+from . import forkserver, interpreter
 from .errors import LauncherError
 
 START_TIMEOUT = 120  # seconds; a cold disk can take most of a minute to deliver torch
@@ -27,9 +27,9 @@ def start_method() -> str:
 
 
 class Server:
-    """A running fork server and the sockets to its two generations."""
+    """A running fork server under interpreter `python`, and the sockets to its two generations."""
 
-    def __init__(self, method):
+    def __init__(self, method, python=None):
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             raise LauncherError("launching ranks needs Linux or macOS; on Windows use WSL 2")
         self.method, self.owner = method, os.getpid()
@@ -38,16 +38,18 @@ class Server:
         self.ready = [False, False]
         order = {
             "controls": [theirs.fileno() for _, theirs in pairs],
-            "notebook": os.getpid(), "method": method, "path": sys.path,
+            "notebook": os.getpid(), "method": method,
+            "path": interpreter.import_path(python),
         }  # fmt: skip
         code = (
             "import json, sys; sys.path[:] = json.loads(sys.argv[1])['path']; "
             "from helpers.launcher import forkserver; forkserver.main(sys.argv)"
         )
         self.log = tempfile.TemporaryFile()
-        environment = {k: v for k, v in os.environ.items() if k not in ("OMP_PROC_BIND", "KMP_AFFINITY")}
+        unwanted = ("OMP_PROC_BIND", "KMP_AFFINITY") + (("PYTHONHOME",) if python else ())
+        environment = {k: v for k, v in os.environ.items() if k not in unwanted}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, json.dumps(order)],
+            [python or sys.executable, "-c", code, json.dumps(order)],
             pass_fds=order["controls"], start_new_session=True, env=environment,
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
         )  # fmt: skip
@@ -110,24 +112,23 @@ class Server:
         return f"Its last words:\n{text[-2000:]}" if text else "It left no message."
 
 
-_server = None
+_servers = {}  # path of the interpreter, None for this process's own -> Server
 _lock = threading.Lock()
 
 
-def server():
-    """The fork server of this process, started if need be."""
-    global _server
+def server(python=None):
+    """The fork server of this process for `python` (as interpreter.checked returns it), started if need be."""
     method = start_method()
     with _lock:
-        if _server is not None and not (_server.alive() and _server.method == method):
-            _server.close()
-            _server = None
-        if _server is None:
-            _server = Server(method)
-        return _server
+        known = _servers.get(python)
+        if known is not None and not (known.alive() and known.method == method):
+            _servers.pop(python).close()
+        if python not in _servers:
+            _servers[python] = Server(method, python)
+        return _servers[python]
 
 
 @atexit.register
 def _close():
-    if _server is not None:
-        _server.close()
+    for server in _servers.values():
+        server.close()

@@ -18,8 +18,8 @@ from types import ModuleType
 import cloudpickle
 
 
-def pack(fn, args, kwargs, environment, threads):
-    """Return the payload as bytes.
+def pack(fn, args, kwargs, environment, threads, path=None):
+    """Return the payload as bytes; `path` is the ranks' import path (default: that of this process).
 
     Raises:
         TypeError: something the function uses cannot be sent; the message names it.
@@ -30,7 +30,7 @@ def pack(fn, args, kwargs, environment, threads):
         raise TypeError(_blame(fn, args, kwargs, error)) from None
     surroundings = {
         "environment": environment,
-        "path": list(sys.path),
+        "path": list(sys.path) if path is None else path,
         "folder": os.getcwd(),
         "sources": _cell_sources(),
         "threads": threads,

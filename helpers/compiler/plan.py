@@ -1,0 +1,135 @@
+"""A plan: one way to compute a model's training step."""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from . import stats
+
+CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Backend × memory layout × precision.
+
+    Attributes:
+        backend: "eager" for no compiler, or a backend of torch.compile: a name, or a function
+            (graph module, example inputs) -> callable.
+        channels_last: whether images [N, C, H, W] reach the model with a pixel's channels side by
+            side. Only the images are converted: convolutions pass the layout on, weights stay as
+            they are, so that the plan can be changed at every step.
+        bf16: whether the forward pass runs under autocast in bfloat16, which changes numbers.
+        mode: of torch.compile, such as "max-autotune".
+    """
+
+    backend: str | Callable = "eager"
+    channels_last: bool = False
+    bf16: bool = False
+    mode: str | None = None
+
+    def __post_init__(self):
+        if not (isinstance(self.backend, str) and self.backend) and not callable(self.backend):
+            raise TypeError(f"backend is {self.backend!r}; give a backend's name, or a function that compiles a graph")
+        for name in ("channels_last", "bf16"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is {getattr(self, name)!r}; it must be True or False")
+        if self.mode is not None and not self.compiled:
+            raise ValueError(f"mode {self.mode!r} is torch.compile's; the backend is 'eager', which compiles nothing")
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a compiler is involved."""
+        return self.backend != "eager"
+
+    def __str__(self):
+        name = self.backend if isinstance(self.backend, str) else getattr(self.backend, "__name__", "own backend")
+        parts = [f"{name} {self.mode}" if self.mode else name]
+        return " · ".join(parts + ["channels last"] * self.channels_last + ["bf16"] * self.bf16)
+
+    def make(self, forward, random=False, dynamic=False):
+        """`forward` as this plan computes it; compiles at the first call.
+
+        Args:
+            random: whether the model draws random numbers; a compiler is then asked to draw them as
+                eager does, so that the numbers can be compared.
+            dynamic: whether sizes may vary (those marked by torch._dynamo.mark_dynamic).
+
+        Raises:
+            Exception: whatever torch.compile raises for a backend that is not there.
+        """
+        quiet()
+        run = self._compiled(forward, random, dynamic) if self.compiled else forward
+
+        def call(*args, **kwargs):
+            if self.channels_last:
+                args, kwargs = pytree.tree_map_only(torch.Tensor, _channels_last, (args, kwargs))
+            with self._precision(args, kwargs):
+                outputs = run(*args, **kwargs)
+            return pytree.tree_map_only(torch.Tensor, _full, outputs) if self.bf16 else outputs
+
+        return call
+
+    def without_compiler(self):
+        """The same layout and precision, in eager."""
+        return Plan("eager", self.channels_last, self.bf16)
+
+    def _compiled(self, forward, random, dynamic):
+        stats.remember()
+        options = {}
+        if random and self.backend == "inductor":
+            options = {"fallback_random": True}
+        chosen = {"mode": self.mode}
+        if options:  # torch.compile takes options or a mode
+            known = torch._inductor.list_mode_options(self.mode) if self.mode else {}
+            chosen = {"options": {**known, **options}}
+        return torch.compile(
+            forward, backend=self.backend, dynamic=None if dynamic else False, isolate_recompiles=True, **chosen
+        )
+
+    def _precision(self, args, kwargs):
+        if not self.bf16:
+            return contextlib.nullcontext()
+        return torch.autocast(device_of(args, kwargs).type, torch.bfloat16)
+
+
+def default_plans(model, bf16=False) -> list:
+    """Eager and inductor, and each in channels last where the model has 2-d convolutions."""
+    layouts = (False, True) if any(isinstance(m, CONVOLUTIONS) for m in model.modules()) else (False,)
+    precisions = (False, True) if bf16 else (False,)
+    return [Plan(b, layout, half) for b in ("eager", "inductor") for half in precisions for layout in layouts]
+
+
+def device_of(args, kwargs) -> torch.device:
+    """Where the first tensor among the arguments is."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)]
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def quiet() -> None:
+    """Silence two warnings that say nothing to the reader.
+
+    That no GPU was found, from every compilation; and, from DDP, that gradients arrive in another
+    layout than the weights', as a compiler or channels last make them: it copies them as they are.
+    """
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+
+
+def _channels_last(tensor):
+    if tensor.dim() != 4:
+        return tensor
+    changed = tensor.contiguous(memory_format=torch.channels_last)
+    for name in [name for name in vars(tensor) if name.startswith("_dynamo")]:
+        setattr(changed, name, getattr(tensor, name))  # marks for the compiler, such as mark_dynamic's
+    return changed
+
+
+def _full(tensor):
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor

@@ -1,0 +1,109 @@
+"""Another interpreter's environment for the ranks: may it be used, and which import path is its own?"""
+
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+NEEDED = ("torch", "cloudpickle")
+TIMEOUT = 60  # seconds; a cold disk may take some to deliver an interpreter
+ASK = (
+    "import json, sys; from importlib.util import find_spec; "
+    "print(json.dumps({'version': sys.version_info[:2], 'path': sys.path, "
+    "'lacks': [name for name in sys.argv[1:] if find_spec(name) is None]}))"
+)
+
+_paths = {}  # interpreter that was found fit -> its sys.path
+
+
+def checked(python):
+    """The absolute path of interpreter `python`, None for that of this process.
+
+    Symbolic links stay: a virtual environment is known by the path that it was started under.
+
+    Raises:
+        TypeError: `python` is no path.
+        ValueError: it does not run, has another minor version than this process, or lacks NEEDED.
+    """
+    if python is None:
+        return None
+    if not isinstance(python, (str, os.PathLike)):
+        raise TypeError(f"python is {python!r}; give the path of an interpreter, or None for this one")
+    path = os.path.abspath(shutil.which(os.path.expanduser(python)) or os.path.expanduser(python))
+    if path == os.path.abspath(sys.executable):
+        return None
+    if path in _paths:
+        return path
+    about = _about(path)
+    theirs, ours = tuple(about["version"]), sys.version_info[:2]
+    if theirs != ours:
+        raise ValueError(
+            f"{path} is Python {_dotted(theirs)}, this process runs Python {_dotted(ours)}. Functions travel to the "
+            f"ranks as bytecode, which only the same version reads: make that environment with Python {_dotted(ours)}"
+        )
+    if about["lacks"]:
+        raise ValueError(
+            f"{path} lacks {' and '.join(about['lacks'])}, without which no rank can run there; "
+            f"install with: {path} -m pip install {' '.join(about['lacks'])}"
+        )
+    _paths[path] = [entry for entry in about["path"] if entry]
+    return path
+
+
+def import_path(python) -> list:
+    """sys.path for ranks under `python`, as `checked` returned it.
+
+    For another interpreter its own packages take the place of this one's. The folders of the
+    reader and of the kit stay: what is defined there must be found there too.
+    """
+    if python is None:
+        return list(sys.path)
+    ours = _own_folders()
+    kit = str(Path(__file__).resolve().parents[2])  # need not be in sys.path where it is installed as editable
+    carried = [entry for entry in [*sys.path, kit] if not _belongs(entry, ours)]
+    before = next((i for i, entry in enumerate(sys.path) if _belongs(entry, ours)), len(sys.path))
+    return list(dict.fromkeys([*sys.path[:before], *_paths[python], *carried]))
+
+
+def _about(path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    try:
+        run = subprocess.run(
+            [path, "-c", ASK, *NEEDED], capture_output=True, text=True, timeout=TIMEOUT, env=environment,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return json.loads(run.stdout.splitlines()[-1])
+    except OSError as error:
+        raise ValueError(f"python is {path!r}, which cannot be run: {error.strerror or error}") from None
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"python is {path!r}, which said nothing for {TIMEOUT} s; is it an interpreter?") from None
+    except (ValueError, IndexError):
+        last = "".join(run.stderr.strip().splitlines()[-1:]) or f"it left with exit code {run.returncode}"
+        raise ValueError(f"python is {path!r}, which is no Python interpreter that works: {last}") from None
+
+
+def _own_folders():
+    """Where this process's interpreter keeps its library and installed packages."""
+    folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    return {os.path.realpath(folder) for folder in folders}
+
+
+def _belongs(entry, folders):
+    """Whether `entry` of sys.path is one of `folders`, inside one, or the zip file beside the library."""
+    if not entry:
+        return False
+    real = Path(os.path.realpath(entry))
+    if any(real.is_relative_to(folder) for folder in folders):
+        return True
+    return real.suffix == ".zip" and real.name.startswith("python") and str(real.parent) in {
+        os.path.dirname(folder) for folder in folders
+    }
+
+
+def _dotted(version):
+    return ".".join(map(str, version))

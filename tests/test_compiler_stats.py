@@ -1,0 +1,69 @@
+"""What the compiler did, in numbers and with source lines."""
+
+import pytest
+import torch
+
+from helpers.compiler import compiler_stats
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    compiler_stats(reset=True)
+
+
+def broken(x):
+    y = x.sin()
+    print("", end="")  # the planted break
+    return y.cos() if y.sum() > 0 else y.tan()
+
+
+def whole(x):
+    return x.sin().cos()
+
+
+def test_one_graph_without_breaks():
+    torch.compile(whole, backend="eager")(torch.ones(3))
+    found = compiler_stats()
+    assert (found.graphs, found.breaks, found.recompilations) == (1, [], [])
+    assert found.compile_s > 0
+    assert "1 graph(s), 0 break(s)" in str(found)
+
+
+def test_breaks_have_their_line_and_reason():
+    torch.compile(broken, backend="eager")(torch.ones(3))
+    found = compiler_stats()
+    assert [place.code for place in found.breaks] == [
+        'print("", end="")  # the planted break', "return y.cos() if y.sum() > 0 else y.tan()",
+    ]  # fmt: skip
+    assert all(place.file == __file__ for place in found.breaks)
+    assert "print" in found.breaks[0].reason and "branch" in found.breaks[1].reason
+    assert found.graphs == 3
+    assert f"{__file__}:{found.breaks[0].line}" in str(found)
+
+
+def test_recompilations_have_their_reason():
+    compiled = torch.compile(whole, backend="eager", dynamic=False)
+    for size in (3, 4, 4, 5):
+        compiled(torch.ones(size))
+    found = compiler_stats()
+    assert found.graphs == 3 and len(found.recompilations) == 2
+    assert found.recompilations[0].function == "whole"
+    assert "expected 3, actual 4" in found.recompilations[0].reason
+
+
+def test_counting_can_begin_anew():
+    torch.compile(broken, backend="eager")(torch.ones(3))
+    assert compiler_stats(reset=True).graphs == 3
+    assert compiler_stats().graphs == 0 and compiler_stats().breaks == [] and compiler_stats().compile_s == 0
+    torch._dynamo.reset()
+    torch.compile(whole, backend="eager")(torch.ones(3))
+    assert compiler_stats().graphs == 1
+
+
+def test_more_compilations_are_remembered_than_torch_does_by_itself():
+    for _ in range(70):
+        torch._dynamo.reset()
+        torch.compile(whole, backend="eager")(torch.ones(3))
+    compiled = torch._dynamo.utils.get_compilation_metrics()
+    assert len(compiled) >= 70

@@ -1,0 +1,221 @@
+"""`launch(…, python=…)`: ranks in the environment of another interpreter."""
+
+import ast
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from kernel import descendants, kernel, running, wait_until
+
+import helpers
+from helpers import RankError, RankTimeout, launch
+from helpers.launcher import client, interpreter
+
+THEIRS = "only_in_the_other.py"
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """Another environment that has this one's packages, by a .pth file, and a module of its own."""
+    folder = tmp_path_factory.mktemp("other") / "an environment"
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    (packages / THEIRS).write_text("VALUE = 'theirs'\n")
+    yield folder / "bin" / "python"
+    for path in list(client._servers):
+        if path is not None:
+            client._servers.pop(path).close()
+
+
+@pytest.fixture
+def no_rank_may_start(monkeypatch):
+    monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a rank was about to start"))
+
+
+def script(folder, text):
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_ranks_run_in_the_other_environment(other):
+    offset = 10
+
+    def there(greeting):
+        import only_in_the_other
+
+        with helpers.distributed("cpu") as world:
+            total = helpers_sum(world.rank)
+            return greeting, sys.prefix, only_in_the_other.VALUE, total + offset
+
+    def helpers_sum(rank):
+        import torch
+
+        total = torch.tensor([float(rank + 1)])
+        torch.distributed.all_reduce(total)
+        return total.item()
+
+    prefix = str(other.parent.parent)
+    assert launch(there, 2, "hello", python=other) == [("hello", prefix, "theirs", 13.0)] * 2
+    assert launch(lambda: sys.prefix, 1) == [sys.prefix]  # and the usual ranks where they always did
+
+
+def test_output_events_and_environment_are_the_same_as_ever(other, capfd):
+    seen = []
+
+    def talk():
+        print("said on", os.environ["RANK"], os.environ["PLANTED"])
+        helpers.emit("told")
+
+    launch(talk, 2, python=str(other), env={"PLANTED": "yes"}, on_event=seen.append)
+    assert sorted(event["rank"] for event in seen) == [0, 1]
+    shown = capfd.readouterr().out
+    assert all(f"[rank {rank}] said on {rank} yes\n" in shown for rank in (0, 1))
+
+
+def test_a_failing_rank_is_named(other):
+    def fails():
+        with helpers.distributed("cpu") as world:
+            if world.rank == 1:
+                raise ZeroDivisionError("planted")
+            import torch
+
+            torch.distributed.barrier()
+
+    with pytest.raises(RankError, match=r"rank 1 failed(.|\n)*ZeroDivisionError: planted") as caught:
+        launch(fails, 2, python=other)
+    assert caught.value.rank == 1 and isinstance(caught.value.exception, ZeroDivisionError)
+
+
+def test_timeout_and_what_is_left(other):
+    launch(int, 1, python=other)
+    helpers.prepare_launcher(other)
+    before = descendants(os.getpid())
+    with pytest.raises(RankTimeout, match="planted to last"):
+        launch(lambda: __import__("time").sleep(60), 2, python=other, timeout=1)  # planted to last
+    assert wait_until(lambda: descendants(os.getpid()) == before, 2) is not None
+
+
+def test_one_server_for_each_interpreter(other):
+    launch(int, 1), launch(int, 1, python=other)
+    servers = dict(client._servers)
+    launch(int, 1), launch(int, 1, python=other), launch(int, 1, python=Path(sys.executable))
+    assert client._servers == servers and {None, str(other)} <= set(servers)
+
+
+def test_servers_end_with_the_process(other):
+    code = (
+        "import sys, helpers; from helpers.launcher import client; helpers.launch(int, 1); "
+        "helpers.launch(int, 1, python=sys.argv[1]); helpers.prepare_launcher(); "
+        "helpers.prepare_launcher(sys.argv[1]); "
+        "print([server.process.pid for server in client._servers.values()])"
+    )
+    root = Path(helpers.__file__).parents[1]
+    said = subprocess.run(
+        [sys.executable, "-c", code, other], cwd=root, check=True, capture_output=True, text=True, timeout=120
+    )
+    pids = ast.literal_eval(said.stdout.splitlines()[-1])
+    assert len(pids) == 2 and wait_until(lambda: not any(map(running, pids)), 5) is not None
+
+
+def test_ranks_die_with_the_kernel_and_stop_with_the_button(other):
+    with kernel() as k:
+        k.value(
+            "import helpers, time, signal, os\n"
+            "def stuck():\n"
+            "    print('here')\n"
+            "    time.sleep(60)\n"
+        )
+        k.start_cell(f"helpers.launch(stuck, 2, python={str(other)!r})")
+        servers = 2 + 2  # the kernel's own, which an import in a notebook starts, and the other's
+        assert wait_until(lambda: len(descendants(k.pid)) >= servers + 2 - 1, 60) is not None
+        assert wait_until(lambda: False, 0.5) is None
+        k.interrupt()
+        out = k.finish_cell()
+        assert out.error == "KeyboardInterrupt" and "time.sleep(60)" in out.stderr
+        k.start_cell(f"helpers.launch(stuck, 2, python={str(other)!r})")
+        assert wait_until(lambda: len(descendants(k.pid)) == servers + 2, 60) is not None
+        family = descendants(k.pid)
+        os.kill(k.pid, 9)
+        assert wait_until(lambda: not any(map(running, family)), 5) is not None
+
+
+# The import path
+
+
+def test_our_packages_stay_here_and_our_folders_go_along(other, monkeypatch, tmp_path):
+    python = interpreter.checked(other)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(tmp_path / "after")])
+    path = interpreter.import_path(python)
+    theirs = str(other.parent.parent)
+    assert path[0] == str(tmp_path) and path[-1] == str(tmp_path / "after")
+    assert str(Path(helpers.__file__).resolve().parents[1]) in path
+    inside = [entry for entry in path if entry.startswith(theirs)]
+    assert len(inside) == 1 and len(path) == len(set(path))
+    # Ours comes once, where the other's .pth file names it, behind its own.
+    assert path.index(sysconfig.get_path("purelib")) > path.index(inside[0])
+
+
+def test_the_kit_is_found_where_no_path_names_it(other, monkeypatch):
+    root = str(Path(helpers.__file__).resolve().parents[1])
+    python = interpreter.checked(other)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", root)])
+    assert root in interpreter.import_path(python)
+
+
+def test_a_project_around_the_environment_is_no_part_of_it(other, monkeypatch):
+    """`.venv` lies in the project's folder, and an interpreter's prefix may lie around it."""
+    python = interpreter.checked(other)
+    monkeypatch.setattr(sys, "path", [sys.prefix, *sys.path])
+    assert interpreter.import_path(python)[0] == sys.prefix
+
+
+# What is refused
+
+
+@pytest.mark.usefixtures("no_rank_may_start")
+class TestRefused:
+    @pytest.mark.parametrize("wrong", [3, True, ["python"]])
+    def test_not_a_path(self, wrong):
+        with pytest.raises(TypeError, match="give the path of an interpreter"):
+            launch(int, 2, python=wrong)
+
+    def test_not_there(self, tmp_path):
+        with pytest.raises(ValueError, match="cannot be run: No such file"):
+            launch(int, 2, python=tmp_path / "nowhere")
+
+    def test_not_executable(self, tmp_path):
+        (tmp_path / "python").write_text("")
+        with pytest.raises(ValueError, match="cannot be run: Permission denied"):
+            launch(int, 2, python=tmp_path / "python")
+
+    def test_not_an_interpreter(self, tmp_path):
+        with pytest.raises(ValueError, match="no Python interpreter that works: I am no Python"):
+            launch(int, 2, python=script(tmp_path, "echo I am no Python >&2; exit 3"))
+        with pytest.raises(ValueError, match="no Python interpreter that works: it left with exit code 0"):
+            launch(int, 2, python=script(tmp_path, "exit 0"))
+
+    def test_another_version(self, tmp_path):
+        fake = script(tmp_path, """echo '{"version": [3, 9], "path": [], "lacks": []}'""")
+        ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        with pytest.raises(ValueError, match=rf"is Python 3\.9, this process runs Python {ours}.*bytecode"):
+            launch(int, 2, python=fake)
+
+    def test_without_torch_and_once_it_is_there(self, tmp_path, monkeypatch):
+        venv.create(tmp_path / "empty", with_pip=False, symlinks=True)
+        python = tmp_path / "empty" / "bin" / "python"
+        with pytest.raises(ValueError, match="lacks torch and cloudpickle.*pip install torch cloudpickle"):
+            launch(int, 2, python=python)
+        (packages,) = (tmp_path / "empty").glob("lib/python*/site-packages")
+        (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+        assert interpreter.checked(python) == str(python)  # asked anew, not remembered
+
+    def test_bad_arguments_come_first(self, tmp_path):
+        with pytest.raises(ValueError, match="nprocs"):
+            launch(int, 0, python=tmp_path / "nowhere")
