@@ -1,22 +1,28 @@
-"""Run all benchmarks: a table in the terminal, a JSON record in results/bench/."""
+"""Run all benchmarks, or those named: a table in the terminal, a JSON record in results/bench/."""
 
 import json
+import sys
 import time
 
 from helpers import device, paths, results
 from helpers.paths import results_root
 
-from . import input_paths, launch_latency, precision
+from . import compiler, input_paths, launch_latency, precision
+
+ALL = {"launch_latency": launch_latency, "input_paths": input_paths, "precision": precision, "compiler": compiler}
 
 
-def main():
+def main(names):
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        sys.exit(f"no benchmark called {', '.join(unknown)}; there are {', '.join(ALL)}")
     record = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "environment": {"machine": device.machine().as_dict(), **results.surroundings()},
         "measured": {},
     }
-    for benchmark in (launch_latency, input_paths, precision):
-        name = benchmark.__name__.rpartition(".")[2]
+    for name in names or ALL:
+        benchmark = ALL[name]
         print(f"\n{name}: {benchmark.__doc__.splitlines()[0]}", flush=True)
         rows, ratios = benchmark.run()
         for what, summary in rows.items():
@@ -33,4 +39,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

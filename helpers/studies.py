@@ -5,6 +5,9 @@ A notebook shows a recorded study beside a short form that it runs live, and say
 """
 
 import json
+import os
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +89,8 @@ def record(name, keep=False) -> Study:
     progress = live.Progress(runs=len(configs) - len(records))
     for config in configs:
         if _key(config.label, config.seed) not in known:
-            made = comparison.run(config, group=f"study-{name}", progress=progress)
+            with _empty_caches():  # what was compiled before would hide what it costs
+                made = comparison.run(config, group=f"study-{name}", progress=progress)
             records.append(_slim(made))
             _write(own_path(name), name, records, complete=len(records) == len(configs))
     order = {_key(c.label, c.seed): place for place, c in enumerate(configs)}
@@ -149,6 +153,21 @@ def _usable(path):
         r for r in json.loads(path.read_text(encoding="utf-8"))["records"]
         if r["status"] == "completed" and r["environment"]["code"]["training_sha256"] == now
     ]  # fmt: skip
+
+
+@contextmanager
+def _empty_caches():
+    names = ("HELPERS_CACHE", "TORCHINDUCTOR_CACHE_DIR")
+    before = {name: os.environ.get(name) for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update({name: os.path.join(folder, name) for name in names})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
 
 
 def _slim(made):

@@ -80,7 +80,34 @@ def mock_at_64():
     return replace(small, images=images, labels=small.labels[:1024]), None
 
 
+def compiler():
+    """What torch.compile brings when it is switched on blindly, and what the tuner makes of it."""
+    kind = device.machine().kind
+    configs = []
+    for model in ("resnet18", "resnet50", "silunet", "silu_mlp", "transformer"):
+        for level in [level for level in ("fp32", "O1-bf16") if _runs(level, kind)]:
+            for chosen in ("none", "inductor", "auto"):
+                steps = 60 if chosen == "auto" else 17  # the tuner's own steps come first
+                label = " · ".join([model] + ["bf16"] * (level != "fp32") + [chosen] * (chosen != "none"))
+                configs.append(RunConfig(
+                    model=model, data="mock", local_batch=16, precision=level, compiler=chosen, lr=0.01, steps=steps,
+                    augment=False, evaluate=False, device=kind, threads=1, label=label,
+                ))  # fmt: skip
+    return configs
+
+
+def xla():
+    """DDP on two CPU processes, and the same training through XLA."""
+    plain = RunConfig(
+        model="silu_mlp", strategy="ddp", nproc_per_node=2, global_batch=64, steps=20, lr=0.05, augment=False,
+        threads=1, device="cpu",
+    )  # fmt: skip
+    return [plain, plain.but(compiler="xla", device=None)]
+
+
 STUDIES = {
+    "compiler": compiler,
+    "xla": xla,
     "batch_and_accuracy": batch_and_accuracy,
     "precision": precision,
     "precision_by_batch": precision_by_batch,

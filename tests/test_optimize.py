@@ -37,13 +37,7 @@ def outcome(model, name):
 # Wrong plans
 
 
-FAULTS = {
-    "off_by_5_percent": "rejected", "wrong_gradient": "rejected", "one_wrong_bias": "rejected",
-    "not_a_number": "rejected", "fails_to_compile": "failed", "fails_at_step_3": "failed",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", plans.FAULTS)
 @pytest.mark.parametrize("make", [plans.conv_net, lambda: models.build("silu_mlp", 4)], ids=["conv_net", "silu_mlp"])
 def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     expected = make()
@@ -52,7 +46,7 @@ def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     quietly(model, getattr(plans, fault))
     losses = plans.train(model, inputs)
     status, why = outcome(model, fault)
-    assert status == FAULTS[fault], why
+    assert status == plans.FAULTS[fault], why
     assert why
     assert model.tuner.choice == Plan()
     assert losses == plans.train(expected, inputs, steps=len(losses))

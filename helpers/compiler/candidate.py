@@ -49,7 +49,7 @@ class Candidate:
 
     def fail(self, error, when="at its first step") -> None:
         """Drop out because of an exception."""
-        said = " ".join(str(error).split())
+        said = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
         self.drop("failed", f"{type(error).__name__} {when}: {said[:160]}{'…' if len(said) > 160 else ''}")
 
     def verdict(self) -> str:

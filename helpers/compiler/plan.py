@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,12 +114,15 @@ def device_of(args, kwargs) -> torch.device:
 
 
 def quiet() -> None:
-    """Silence two warnings that say nothing to the reader.
+    """Silence warnings that say nothing new to the reader.
 
-    That no GPU was found, from every compilation; and, from DDP, that gradients arrive in another
-    layout than the weights', as a compiler or channels last make them: it copies them as they are.
+    The compiler's, that there is no GPU and where a graph breaks, which compiler_stats tells in order
+    (TORCH_LOGS brings them back); and DDP's, that gradients arrive in another layout than the weights',
+    as a compiler or channels last make them: it copies them as they are.
     """
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    if "TORCH_LOGS" not in os.environ:
+        for name in ("torch.utils.cpp_extension", "torch._dynamo", "torch._inductor"):
+            logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
 
 

@@ -1,0 +1,71 @@
+"""The tuner's choice against every plan timed at length, faults planted, and a warm start against a cold one.
+
+Each case runs in processes of its own: one with empty caches, one that finds them filled, one with
+planted faults, one without a C++ compiler.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from helpers import measure
+
+from .planted import FAULTS
+
+UNIT = "s"
+CASES = (  # model, pixels, batch, bf16 allowed
+    ("silunet", 32, 32, True), ("silunet", 32, 32, False), ("silu_mlp", 32, 64, False), ("transformer", 32, 32, False),
+    ("resnet18", 32, 32, False), ("resnet18", 64, 16, False), ("resnet50", 32, 16, False), ("resnet50", 64, 8, False),
+)  # fmt: skip
+TIMEOUT = 1800
+
+
+def child(case, **environment):
+    """What one process found out about `case`."""
+    command = [sys.executable, "-m", "benchmarks.compiler_case", json.dumps(case)]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run():
+    rows, ratios = {}, {}
+    sound = wrong = accepted = refused = 0
+    for model, pixels, batch, bf16 in CASES:
+        name = f"{model} {pixels}×{pixels} b{batch}{' bf16' * bf16}"
+        case = {"model": model, "pixels": pixels, "batch": batch, "bf16": bf16}
+        with tempfile.TemporaryDirectory() as caches:
+            kept = {"HELPERS_CACHE": caches, "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+            cold, warm = (child({**case, "what": what}, **kept) for what in ("cold", "warm"))
+            faults = child({**case, "what": "faults"}, **kept)
+        samples, choice = cold["samples"], cold["choice"]
+        faster = {
+            plan: statistics.median(e / s for e, s in zip(samples["eager"], spent, strict=True))
+            for plan, spent in samples.items()
+        }
+        best = max(faster, key=faster.get)
+        rows |= {f"{name}: {plan}": measure.summary(spent) for plan, spent in samples.items()}
+        ratios[f"{name}: chose {choice}, against eager"] = faster[choice]
+        ratios[f"{name}: chose {choice}, against the best ({best})"] = faster[choice] / faster[best]
+        ratios[f"{name}: warm start / cold, compiling ({cold['compile_s']:.0f} s cold)"] = (
+            warm["compile_s"] / cold["compile_s"]
+        )
+        ratios[f"{name}: warm start / cold, all tuning"] = warm["tuning_s"] / cold["tuning_s"]
+        status = {row["plan"]: row["status"] for row in faults["rows"]}
+        wrong += len(FAULTS)
+        accepted += sum(status[fault] != expected for fault, expected in FAULTS.items())
+        right = [status[plan] for plan in ("same", "aot_eager")] + [row["status"] for row in cold["rows"]]
+        sound += len(right)
+        refused += sum(state in ("rejected", "failed") for state in right)
+        print(f"  … {name}: {choice}", flush=True)
+    case = {"model": "silu_mlp", "pixels": 32, "batch": 8, "bf16": False, "what": "no compiler"}
+    with tempfile.TemporaryDirectory() as caches:
+        without = child(case, CXX="/nowhere/c++", HELPERS_CACHE=caches, TORCHINDUCTOR_CACHE_DIR=f"{caches}/inductor")
+    wrong, accepted = wrong + 1, accepted + (without["rows"][1]["status"] != "failed")
+    ratios[f"planted faults accepted, of {wrong}"] = accepted
+    ratios[f"sound plans refused, of {sound}"] = refused
+    return rows, ratios
