@@ -99,7 +99,7 @@ def compiler():
 def xla():
     """DDP on two CPU processes, and the same training through XLA."""
     plain = RunConfig(
-        model="silu_mlp", strategy="ddp", nproc_per_node=2, global_batch=64, steps=20, lr=0.05, augment=False,
+        model="silu_mlp", strategy="ddp", nproc_per_node=2, global_batch=64, steps=20, lr=0.005, augment=False,
         threads=1, device="cpu",
     )  # fmt: skip
     return [plain, plain.but(compiler="xla", device=None)]
