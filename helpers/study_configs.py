@@ -106,11 +106,11 @@ def xla():
 
 
 STUDIES = {
-    "compiler": compiler,
-    "xla": xla,
     "batch_and_accuracy": batch_and_accuracy,
     "precision": precision,
     "precision_by_batch": precision_by_batch,
+    "compiler": compiler,
+    "xla": xla,
 }
 
 

@@ -5,6 +5,7 @@ A check never raises for a wrong answer and prints the same words for the same a
 
 from .baseline import accuracy, images_per_second, median_step  # noqa: F401
 from .batch import gradients_in_parts, learning_rate, time_to, updates  # noqa: F401
+from .compiler import close_enough, one_compilation, one_graph  # noqa: F401
 from .data_parallel import reduce_gradients, scatter  # noqa: F401
 from .ddp import average_gradients, global_accuracy, shard  # noqa: F401
 from .precision import accumulate, clipped_step, next_scale  # noqa: F401
