@@ -17,7 +17,7 @@ from .planted import FAULTS
 
 UNIT = "s"
 CASES = (  # model, pixels, batch, bf16 allowed
-    ("silu_mlp", 32, 64, False), ("silunet", 32, 32, True), ("transformer", 32, 32, False), ("resnet18", 32, 32, False),
+    ("silu_mlp", 32, 64, False), ("silunet", 32, 64, True), ("transformer", 32, 32, False), ("resnet18", 32, 32, False),
     ("silunet", 32, 32, False), ("resnet50", 32, 16, False), ("resnet18", 64, 16, False), ("resnet50", 64, 8, False),
 )  # fmt: skip
 TIMEOUT = 1800
