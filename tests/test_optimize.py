@@ -162,6 +162,44 @@ def test_the_models_own_error_is_the_readers():
     assert model.tuner.done
 
 
+def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_told():
+    class OnlySingle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x.float())
+
+    said, model = [], OnlySingle()
+    optimize(model, [plans.same, plans.off_by_5_percent], rounds=1, log=said.append)
+    plans.train(model, torch.randn(16, 8))
+    assert outcome(model, "off_by_5_percent")[0] == "rejected" and outcome(model, "same")[0] != "rejected"
+    assert any("compared with eager itself" in line for line in said)
+
+
+def test_the_models_error_in_the_race_leaves_the_tuner_whole():
+    class Moody(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.well = nn.Linear(4, 4), True
+
+        def forward(self, x):
+            if not self.well:
+                self.well = True
+                raise RuntimeError("not today")
+            return self.layer(x)
+
+    model, inputs = quietly(Moody(), plans.slow), torch.randn(2, 4)
+    model(inputs).sum().backward()
+    model.tuner.race.at = next(at for at, (_, c) in enumerate(model.tuner.race.turns) if c is model.tuner.race.baseline)
+    model.well = False
+    with pytest.raises(RuntimeError, match="not today"):
+        model(inputs)
+    plans.train(model, inputs)
+    assert model.tuner.choice == Plan()
+
+
 # Nothing is touched
 
 

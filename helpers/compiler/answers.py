@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils import _pytree as pytree
 
-from .plan import device_of
+from .plan import device_of, with_marks
 
 
 @dataclass
@@ -139,9 +139,7 @@ def _copy(tensor):
 
 def _like(new, old):
     """`new` with the marks of `old` for the compiler, and its wish for a gradient."""
-    for name in [name for name in vars(old) if name.startswith("_dynamo")]:
-        setattr(new, name, getattr(old, name))
-    return new.requires_grad_(old.requires_grad)
+    return with_marks(new, old).requires_grad_(old.requires_grad)
 
 
 def _doubled(tensor):

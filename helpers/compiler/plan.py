@@ -129,10 +129,14 @@ def quiet() -> None:
 def _channels_last(tensor):
     if tensor.dim() != 4:
         return tensor
-    changed = tensor.contiguous(memory_format=torch.channels_last)
-    for name in [name for name in vars(tensor) if name.startswith("_dynamo")]:
-        setattr(changed, name, getattr(tensor, name))  # marks for the compiler, such as mark_dynamic's
-    return changed
+    return with_marks(tensor.contiguous(memory_format=torch.channels_last), tensor)
+
+
+def with_marks(new, old):
+    """`new` with the marks that `old` carries for the compiler, such as those of mark_dynamic."""
+    for name in [name for name in vars(old) if name.startswith("_dynamo")]:
+        setattr(new, name, getattr(old, name))
+    return new
 
 
 def _full(tensor):

@@ -43,6 +43,8 @@ class Race:
         try:
             outputs = call(*args, **kwargs)
         except Exception as error:
+            if candidate is self.baseline:
+                raise
             outputs = self.baseline.call(*args, **kwargs)  # raises if it was the model's own error
             candidate.fail(error, f"in round {number}")
         return self.watch.outputs(outputs)

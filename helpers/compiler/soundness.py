@@ -18,8 +18,6 @@ TRIALS = 3  # batches on which a plan may show that it is right
 # Relative noise put on the inputs, to see which units are near a kink: 16 roundings in fp32. In bf16
 # so many units change sides that its own rounding shows them.
 NOISE = {torch.float32: 2.0**-20, torch.bfloat16: 2.0**-8}
-
-
 # Relative errors that are never held against a plan. Eager adds long sums up in pairs, compilers often one
 # number after the other, which in fp32 costs √n roundings: this is for 65,536 numbers. bf16 is summed in fp32.
 FLOOR = {torch.float32: 2.0**-16, torch.bfloat16: 2.0**-8}
@@ -71,10 +69,10 @@ class Judge:
                 break
         return best
 
-    def own(self, plan):
-        """(what the reference is, eager's own relative error of the outputs, and of the gradients)."""
-        yardstick = self._yardstick(plan.bf16, 0)[1]
-        return yardstick.kind, yardstick.outputs.relative, yardstick.gradients.relative
+    @property
+    def compared_with(self) -> str:
+        """What answers are compared with, in words: "fp64", or why not."""
+        return self._reference(self.question, None)[1]
 
     def _yardstick(self, bf16, trial):
         if (bf16, trial) not in self._yardsticks:
@@ -87,7 +85,7 @@ class Judge:
             layouts = (False, True) if images else (False,)
             eager = [Plan("eager", layout, bf16).make(self.forward) for layout in layouts]
             own = [q.ask(call) for call in eager for q in (question, *others)]
-            self._yardsticks[bf16, trial] = question, Yardstick(self._reference(question, own[0]), own, dtype)
+            self._yardsticks[bf16, trial] = question, Yardstick(self._reference(question, own[0])[0], own, dtype)
         return self._yardsticks[bf16, trial]
 
     def _near(self, seed, dtype):
@@ -109,14 +107,9 @@ class Judge:
 
 
 class Yardstick:
-    """How far eager is from the reference: from fp64, or from itself where a model cannot run in fp64.
+    """How far eager is from the reference `exact`: from fp64, or from itself where a model cannot run in fp64."""
 
-    Attributes:
-        kind: what the reference is, in words for the reader.
-    """
-
-    def __init__(self, reference, own, dtype):
-        exact, self.kind = reference
+    def __init__(self, exact, own, dtype):
         self.outputs, self.buffers, self.gradients = (
             _Own([getattr(a, part) for a in own], getattr(exact, part), FLOOR[dtype])
             for part in ("outputs", "buffers", "gradients")

@@ -131,6 +131,8 @@ class Tuner:
                 raise
             one.fail(error)
         self._say(f"optimize: {plan}: {one.verdict()}")
+        if one.status == "baseline" and judge.compared_with != "fp64":
+            self._say(f"optimize: plans are compared with {judge.compared_with}")
         return time.perf_counter() - began
 
     def _made(self, plan):
