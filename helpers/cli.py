@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|study|records`.
+"""The command line: `python -m helpers train|run|study|npu|records`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -11,8 +11,11 @@ import sys
 
 def main(arguments=None) -> int:
     """Run one command; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser()
-    options = parser.parse_args([_hyphens(a) for a in (sys.argv[1:] if arguments is None else arguments)])
+    options = parser.parse_args(
+        _of_a_script(arguments) if arguments[:1] == ["npu"] else [_hyphens(a) for a in arguments]
+    )
     try:
         return options.command(options) or 0
     except KeyboardInterrupt as stop:
@@ -29,6 +32,7 @@ def main(arguments=None) -> int:
 def _parser():
     from . import schedules
     from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
+    from .npu import cli as npu
 
     about = "Train on one or more devices and measure it."
     parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
@@ -83,6 +87,7 @@ def _parser():
     study.set_defaults(command=_study)
     study.add_argument("name", help="one of those that the notebooks show (helpers/study_configs.py)")
     study.add_argument("--keep", action="store_true", help="also write it to docs/studies, which comes with the kit")
+    npu.add_to(commands)
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)
     return parser
@@ -204,6 +209,14 @@ def _records(options):
     for record in records:
         print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
     print(f"{len(records)} record(s) in {results.results_root() / 'runs'}")
+
+
+def _of_a_script(arguments):
+    """`npu`'s arguments, with `--` before those that are a script's own, which spells them as it likes."""
+    script = 1
+    while arguments[script : script + 1] and arguments[script].startswith("--"):
+        script += 1 if "=" in arguments[script] or arguments[script] == "--help" else 2
+    return [*arguments[:script], "--", *arguments[script:]]
 
 
 def _hyphens(argument):

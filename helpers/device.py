@@ -83,7 +83,7 @@ def choose(at_least=2) -> Machine:
 
 
 def accelerator_kind():
-    """The kind of accelerator present ("cuda", …), or None; does not initialise it."""
+    """The kind of accelerator present ("cuda", …), or None; does not initialise it. An emulated one is none."""
     if not _may_have_accelerator():
         return None
     import torch
@@ -91,7 +91,7 @@ def accelerator_kind():
     if not torch.accelerator.is_available():
         return None
     kind = torch.accelerator.current_accelerator().type
-    return kind if kind in KINDS else None
+    return kind if kind in KINDS and not _is_emulated(kind) else None
 
 
 def accelerator_count(environment=None) -> int:
@@ -133,15 +133,21 @@ def crowded(devices, threads=None, kind=None) -> str:
 
 
 def of_rank(local_rank=0, kind=None):
-    """The torch.device of a local rank, made current. Raises ValueError if there is none."""
+    """The torch.device of a local rank, made current. Raises ValueError if there is none.
+
+    The one place where an emulated device is given out, to those who name its kind: it can be
+    learned on, but no run that is measured may use it, so `machine` does not know it.
+    """
     import torch
 
-    here = machine(kind)
-    if here.kind in ("cpu", "mps"):
-        return torch.device(here.kind)
-    if local_rank >= here.count:
-        raise ValueError(f"local rank {local_rank} has no device of its own: there are {here.count} here")
-    device = torch.device(here.kind, local_rank)
+    if not _is_emulated(kind):
+        kind = machine(kind).kind
+    if kind in ("cpu", "mps"):
+        return torch.device(kind)
+    count = _count(kind)
+    if local_rank >= count:
+        raise ValueError(f"local rank {local_rank} has no device of its own: there are {count} here")
+    device = torch.device(kind, local_rank)
     torch.accelerator.set_device_index(local_rank)
     return device
 
@@ -228,6 +234,14 @@ def peak_memory(device) -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _is_emulated(kind):
+    """Whether `kind` is a device that `helpers.npu` has put here."""
+    import sys
+
+    module = getattr(sys.modules.get("torch"), kind or "", None)
+    return bool(getattr(module, "EMULATED", False))
 
 
 def _wanted_kind(environment):

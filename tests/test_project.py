@@ -159,13 +159,13 @@ def test_requirements_hold_pins_only(name):
 # Imports
 
 FLOORS = {
-    1: "device launch launcher live measure paths process_group style",
-    2: "batches compiler data data_parallel datasets evaluation inputs loaders models models_pointwise op_kinds "
-    "op_profile op_work precision prepare prepare_cifar10 prepare_recipes prepare_sets prepare_store schedules "
-    "strategies sync_batch_norm",
+    1: "device launch launcher live measure npu paths process_group style",
+    2: "batches compiler data data_parallel datasets evaluation inputs loaders migrate models models_pointwise "
+    "op_kinds op_profile op_work precision prepare prepare_cifar10 prepare_recipes prepare_sets prepare_store "
+    "schedules strategies sync_batch_norm",
     3: "checkpoint compiled_run config config_checks results resume train xla",
-    4: "comparison drawing plots plots_compile_time plots_compiler plots_learning plots_plans plots_precision "
-    "plots_runs plots_speed_up plots_time_to_accuracy seeds studies study_configs",
+    4: "comparison drawing plots plots_compile_time plots_compiler plots_learning plots_npu plots_plans "
+    "plots_precision plots_runs plots_speed_up plots_time_to_accuracy seeds studies study_configs",
     5: "__init__ __main__ check cli reading report",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}

@@ -1,0 +1,105 @@
+"""Make `npu` a device of this process: the real torch_npu if it is installed, else the emulated one."""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+SHIMS = Path(__file__).parent / "shims"  # `torch_npu` and `apex` for those who have not got them
+MOST_CARDS = 8
+
+
+def load(log=print) -> str:
+    """Make torch.npu, tensor.npu(), "npu:1", the backend hccl, `torch_npu` and `apex` work in this process.
+
+    Returns:
+        "torch_npu" if that is installed, else "emulated". Calling it again does nothing.
+
+    Raises:
+        NpuMissing: the emulated device has to be compiled and cannot be.
+        ValueError: HELPERS_NPU_DEVICES or HELPERS_NPU_MEMORY_MB is not a number that can be had.
+        RuntimeError: another device has taken PyTorch's slot.
+    """
+    for folder in shims():
+        if folder not in sys.path:
+            sys.path.append(folder)  # last, so that whatever is installed comes first
+    if real_torch_npu():
+        _import_real()
+        return "torch_npu"
+    import torch
+
+    if not is_emulated():
+        check_settings(os.environ)
+        taken = torch._C._get_privateuse1_backend_name()
+        if taken not in ("privateuseone", "npu"):
+            raise RuntimeError(f"PyTorch has room for one device of a third party, and {taken!r} is there already")
+        _register(log)
+    import torch_npu  # noqa: F401 - so that `sys.modules` has it, as after a real import
+
+    return "emulated"
+
+
+def is_emulated() -> bool:
+    """Whether the emulated device is loaded in this process."""
+    torch = sys.modules.get("torch")
+    return bool(torch and getattr(getattr(torch, "npu", None), "EMULATED", False))
+
+
+def real_torch_npu() -> bool:
+    """Whether the real torch_npu is installed."""
+    return _installed("torch_npu")
+
+
+def shims() -> list:
+    """Folders that a process needs on its path for `import torch_npu` and `from apex import amp`."""
+    return [
+        str(SHIMS / name) for name in ("torch_npu", "apex") if not _installed(name, "amp" if name == "apex" else "")
+    ]
+
+
+def check_settings(environment) -> None:
+    """ValueError if the emulated host that `environment` describes cannot be had."""
+    limits = {"HELPERS_NPU_DEVICES": (1, MOST_CARDS, "cards"), "HELPERS_NPU_MEMORY_MB": (1, 1 << 20, "MiB for a card")}
+    for name, (least, most, unit) in limits.items():
+        text = environment.get(name) or str(most)
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise ValueError(f"an emulated host has {least} to {most} {unit}, not {text} ({name})")
+
+
+def _installed(package, module=""):
+    """Whether `package` (with a `module` in it) can be imported from somewhere other than our shims."""
+    path = [entry for entry in sys.path if not entry.startswith(str(SHIMS))]
+    spec = PathFinder.find_spec(package, path)
+    if spec is None or spec.origin is None:  # a mere folder of that name is no package
+        return False
+    return not module or PathFinder.find_spec(module, spec.submodule_search_locations) is not None
+
+
+def _import_real():
+    import torch_npu  # noqa: F401
+
+
+def _register(log):
+    import torch
+
+    from .build import library
+
+    torch.ops.load_library(library(log))
+    torch.utils.rename_privateuse1_backend("npu")
+    from . import amp, hccl, module
+
+    torch._register_device_module("npu", module)
+    sys.modules["torch.npu"], sys.modules["torch.npu.amp"] = module, amp
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    hccl.register()
+    _print_on_the_host(torch)
+    if folder := os.environ.get("HELPERS_NPU_REPORT"):
+        from . import counts
+
+        counts.write_at_exit(folder)
+
+
+def _print_on_the_host(torch):
+    """Show a card's tensor through a copy, as torch_npu does: the formatting computes in float64."""
+    shown = torch._tensor_str._tensor_str
+    torch._tensor_str._tensor_str = lambda t, indent: shown(t.cpu() if t.device.type == "npu" else t, indent)

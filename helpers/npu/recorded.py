@@ -1,0 +1,63 @@
+"""What a demonstration gave on a machine that could run it, for machines that cannot compile the device."""
+
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from ..paths import project_root, replace_file
+from .build import NpuMissing, library
+from .loading import real_torch_npu
+
+RECORDS = "docs/npu"
+
+
+def run_or_show(lesson, name, function, *args, **kwargs):
+    """`function(*args, **kwargs)` where an NPU can be had, real or emulated; else what it gave when recorded.
+
+    Args:
+        lesson: names the file of recordings, docs/npu/LESSON.json.
+        name: names the demonstration in it.
+        function: returns what JSON can hold (tuples come back as lists). With HELPERS_NPU_RECORD=1
+            its answer is kept in that file, which is how the recordings of the kit were made.
+
+    Raises:
+        NpuMissing: the device cannot be built here and there is no recording of that name.
+    """
+    missing = why_missing()
+    if missing is None:
+        answer = json.loads(json.dumps(function(*args, **kwargs)))
+        if os.environ.get("HELPERS_NPU_RECORD"):
+            kept = _read(lesson)
+            kept[name] = answer
+            file(lesson).parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file(lesson), json.dumps(kept, indent=1, sort_keys=True) + "\n")
+        return answer
+    kept = _read(lesson)
+    if name not in kept:
+        raise missing
+    print("recorded earlier on another machine, because there is no C++ compiler on this one:")
+    return kept[name]
+
+
+@lru_cache
+def why_missing():
+    """None where an NPU can be had, else the NpuMissing that says why not."""
+    try:
+        if not real_torch_npu():
+            library()
+    except NpuMissing as missing:
+        return missing
+    return None
+
+
+def file(lesson) -> Path:
+    """The recordings of a lesson."""
+    return project_root() / RECORDS / f"{lesson}.json"
+
+
+def _read(lesson):
+    try:
+        return json.loads(file(lesson).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,157 @@
+"""The process group `hccl` of the emulated NPU: what gloo computes, and what HCCL refuses."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+import helpers
+from tests.npu_ranks import needs_npu, with_device
+
+pytestmark = needs_npu
+
+
+def net():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16),
+        nn.ReLU(), nn.Flatten(), nn.Linear(144, 5),
+    )  # fmt: skip
+
+
+def ddp_losses(kind, steps=5):
+    """Every loss, and the weights, of DDP on this rank's share of a batch."""
+    with helpers.distributed(kind) as world:
+        torch.manual_seed(0)
+        model = net().to(world.device)
+        ddp = nn.parallel.DistributedDataParallel(model, device_ids=[world.local_rank] if kind == "npu" else None)
+        optimizer = torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9)
+        torch.manual_seed(1 + world.rank)
+        losses = []
+        for _ in range(steps):
+            images, labels = torch.randn(4, 3, 8, 8).to(world.device), torch.randint(5, (4,)).to(world.device)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(ddp(images), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return str(world.device), losses, [p.detach().cpu() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit(ranks):
+    on_cpu = helpers.launch(ddp_losses, ranks, "cpu", threads=1, timeout=120)
+    on_cards = helpers.launch(with_device, ranks, ddp_losses, "npu", threads=1, timeout=120)
+    assert [place for place, *_ in on_cards] == [f"npu:{r}" for r in range(ranks)]
+    for (_, losses, weights), (_, card_losses, card_weights) in zip(on_cpu, on_cards, strict=True):
+        assert losses == card_losses
+        assert all(torch.equal(a, b) for a, b in zip(weights, card_weights, strict=True))
+    assert on_cards[0][1] != on_cards[1][1]  # the ranks had different data
+
+
+def collectives():
+    from helpers.npu import hccl
+
+    with helpers.distributed("npu") as world:
+        rank, size, here = world.rank, world.size, world.device
+        mine = torch.arange(2.0, device=here) + 10 * rank
+        got = {}
+        total = mine.clone()
+        dist.all_reduce(total)
+        got["all_reduce"] = total.tolist()
+        everyone = [torch.empty(2, device=here) for _ in range(size)]
+        dist.all_gather(everyone, mine)
+        got["all_gather"] = torch.stack(everyone).tolist()
+        flat = torch.empty(2 * size, device=here)
+        dist.all_gather_into_tensor(flat, mine)
+        got["all_gather_into_tensor"] = flat.tolist()
+        sent = mine.clone()
+        dist.broadcast(sent, src=1)
+        got["broadcast"] = sent.tolist()
+        part = torch.empty(1, device=here)
+        dist.reduce_scatter_tensor(part, mine)
+        got["reduce_scatter"] = part.tolist()
+        swapped = torch.empty(2, device=here)
+        dist.all_to_all_single(swapped, mine)
+        got["all_to_all"] = swapped.tolist()
+        if rank == 0:
+            dist.send(mine, 1)
+        else:
+            dist.recv(got.setdefault("recv", torch.empty(2, device=here)), 0)
+            got["recv"] = got["recv"].tolist()
+        reduced = mine.clone()
+        dist.reduce(reduced, 0)
+        got["reduce"] = reduced.tolist() if rank == 0 else None
+        objects = [None] * size
+        dist.all_gather_object(objects, {"rank": rank})
+        got["objects"] = objects
+        word = ["from", rank]
+        dist.broadcast_object_list(word, src=1)
+        got["object list"] = word
+        work = dist.all_reduce(mine, op=dist.ReduceOp.MAX, async_op=True)
+        work.wait()
+        got["max"] = mine.tolist()
+        dist.barrier()
+        half = torch.ones(2, device=here, dtype=torch.float16)
+        dist.all_reduce(half)
+        got["half"] = half.tolist()
+        return got, dict(hccl.calls)
+
+
+def test_every_collective_gives_what_it_should():
+    (first, calls), (second, _) = helpers.launch(with_device, 2, collectives, timeout=120)
+    for got in (first, second):
+        assert got["all_reduce"] == [10, 12]
+        assert got["all_gather"] == [[0, 1], [10, 11]] and got["all_gather_into_tensor"] == [0, 1, 10, 11]
+        assert got["broadcast"] == [10, 11] and got["max"] == [10, 11] and got["half"] == [2, 2]
+        assert got["objects"] == [{"rank": 0}, {"rank": 1}] and got["object list"] == ["from", 1]
+    assert (first["reduce_scatter"], second["reduce_scatter"]) == ([10], [12])
+    assert (first["all_to_all"], second["all_to_all"]) == ([0, 10], [1, 11])
+    assert second["recv"] == [0, 1] and first["reduce"] == [10, 12]
+    assert calls["allreduce"] == 3 and calls["barrier"] == 1
+
+
+def refused(*what):
+    with helpers.distributed("npu") as world:
+        told = []
+        for make in what:
+            with pytest.raises(RuntimeError) as error:
+                dist.all_reduce(make(world.device))
+            told.append(str(error.value))
+        return told
+
+
+def test_tensors_that_hccl_does_not_take_are_refused():
+    makers = (
+        lambda here: torch.ones(3),
+        lambda here: torch.ones(3, dtype=torch.float64, device=here),
+        lambda here: torch.ones(4, 4, device=here).t()[1:],
+    )
+    for told in helpers.launch(with_device, 2, refused, *makers, timeout=60):
+        assert "device type cpu" in told[0]
+        assert "float64" in told[1] and "emulated NPU" in told[1]
+        assert "contiguous" in told[2]
+
+
+def on_one_card(card):
+    torch.npu.set_device(card)
+    dist.init_process_group("hccl")
+    dist.all_reduce(torch.ones(1, device="npu"))
+
+
+def test_two_ranks_on_one_card_are_refused_by_name():
+    with pytest.raises(helpers.RankError, match="ranks 0, 1 are all on npu:3(.|\n)*set_device"):
+        helpers.launch(with_device, 2, on_one_card, 3, timeout=60)
+
+
+def in_a_subgroup():
+    with helpers.distributed("npu") as world:
+        pair = dist.new_group([0, 2])
+        t = torch.full((1,), float(world.rank), device=world.device)
+        if world.rank in (0, 2):
+            dist.all_reduce(t, group=pair)
+        return t.item()
+
+
+def test_subgroups_work():
+    assert helpers.launch(with_device, 3, in_a_subgroup, timeout=60) == [2, 1, 2]

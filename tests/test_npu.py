@@ -1,0 +1,417 @@
+"""The emulated NPU computes what the CPU computes, and refuses what the hardware refuses."""
+
+import io
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import nn
+
+import helpers
+from helpers.npu import loading
+from tests.npu_ranks import needs_npu, on_npu, with_device
+
+NAMES = json.loads((Path(loading.__file__).parent / "names.json").read_text())
+CNNS = [
+    "resnet18",
+    "resnet50",
+    "mobilenet_v3_small",
+    "shufflenet_v2_x0_5",
+    "densenet121",
+    "regnet_y_400mf",
+    "googlenet",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """Compile once, outside the time limits of single tests."""
+    if not loading.real_torch_npu():
+        from helpers.npu.build import library
+
+        try:
+            library()
+        except helpers.npu.NpuMissing:
+            pass  # the tests skip, each with the reason
+
+
+def losses_and_weights(name, device, steps=5):
+    """`steps` of fp32 SGD on random images."""
+    torch.manual_seed(0)
+    arguments = {"init_weights": True, "aux_logits": False} if name == "googlenet" else {}
+    model = torchvision.models.get_model(name, num_classes=10, **arguments)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # each device has its own random numbers
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+    images, labels, losses = torch.randn(4, 3, 64, 64), torch.randint(10, (4,)), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images.to(device)), labels.to(device))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, {k: v.cpu() for k, v in model.state_dict().items()}
+
+
+def train_on(name, device):
+    losses, state = losses_and_weights(name, device)
+    if device != "cpu":
+        assert torch.npu.emulator_stats(device)["ops"] > 500
+        assert torch.npu.emulator_stats(0)["ops"] == 0
+    return losses, state
+
+
+@needs_npu
+@pytest.mark.parametrize("name", CNNS)
+def test_training_a_cnn_is_bitwise_that_of_the_cpu(name):
+    threads = {"threads": 1, "timeout": 120}  # the same number: sums are split by threads
+    ((losses, state),) = helpers.launch(train_on, 1, name, "cpu", **threads)
+    ((on_card, card_state),) = helpers.launch(with_device, 1, train_on, name, "npu:3", **threads)
+    assert losses == on_card
+    assert len(set(losses)) == len(losses)
+    assert all(torch.equal(state[key], card_state[key]) for key in state)
+
+
+@on_npu
+def test_tensors_go_to_the_card_and_come_back():
+    x = torch.randn(3, 4)
+    assert str(x.npu().device) == "npu:0" and str(x.to("npu:1").device) == "npu:1"
+    assert x.npu().is_npu and not x.is_npu
+    assert torch.equal(x.to("npu:2").npu(3).cpu(), x)
+    assert str(nn.Linear(2, 2).npu(1).weight.device) == "npu:1"
+    torch.npu.set_device(2)
+    assert str(torch.zeros(1, device="npu").device) == "npu:2"
+    with torch.npu.device(1):
+        assert str(torch.zeros(1, device="npu").device) == "npu:1"
+    with torch.npu.device_of(torch.zeros(1, device="npu:5")):
+        assert torch.npu.current_device() == 5
+    with torch.npu.device_of(torch.zeros(1)):
+        assert torch.npu.current_device() == 2
+    assert torch.npu.current_device() == 2
+    assert "device='npu:2'" in repr(torch.zeros(1, device="npu"))
+
+
+@on_npu
+def test_views_share_memory_and_results_are_new():
+    x = torch.arange(12.0, device="npu").reshape(3, 4)
+    x[1].add_(100)
+    x.t()[0, 0] = -1
+    assert x.cpu().tolist() == [[-1, 1, 2, 3], [104, 105, 106, 107], [8, 9, 10, 11]]
+    y = x + 0
+    y.zero_()
+    assert x.sum().item() != 0
+    out = torch.empty(0, device="npu")
+    torch.add(x, x, out=out)
+    assert out.shape == (3, 4) and torch.equal(out, x + x)
+    x.resize_(5, 5)
+    assert x.shape == (5, 5) and x[2, 4].item() == float(x.cpu()[2, 4])
+    base = torch.zeros(6, device="npu")
+    base.set_(torch.ones(4, device="npu"))
+    assert base.tolist() == [1, 1, 1, 1]
+
+
+def refusals():
+    x = torch.ones(2, 3, device="npu")
+    picture = torch.ones(1, 3, 8, 8, device="npu")
+    return {
+        "npu with cpu": lambda: x + torch.ones(2, 3),
+        "npu with cpu in a matrix product": lambda: x @ torch.ones(3, 2),
+        "npu with cpu in a list": lambda: torch.cat([x, torch.ones(2, 3)]),
+        "npu with cpu in place": lambda: x.add_(torch.ones(2, 3)),
+        "a model on the cpu": lambda: nn.Linear(3, 1)(x),
+        "a convolution on the cpu": lambda: nn.Conv2d(3, 1, 3)(picture),
+        "labels on the cpu": lambda: F.cross_entropy(x, torch.zeros(2, dtype=torch.long)),
+        "two cards": lambda: x + torch.ones(2, 3, device="npu:1"),
+        "two cards in a convolution": lambda: nn.Conv2d(3, 1, 3).npu(1)(picture),
+        "a card that is not there": lambda: x.to("npu:8"),
+        "a card that is not there, made current": lambda: torch.npu.set_device(8),
+        "a negative card": lambda: torch.npu.set_device(-1),
+        "a card's tensor pinned": lambda: x.pin_memory(),
+        "channels last": lambda: picture.to(memory_format=torch.channels_last),
+        "contiguous in channels last": lambda: picture.contiguous(memory_format=torch.channels_last),
+        "a model in channels last": lambda: nn.Conv2d(3, 1, 3).to("npu", memory_format=torch.channels_last),
+        "a matrix product in float64": lambda: torch.ones(2, 2, dtype=torch.float64, device="npu") @ torch.ones(
+            2, 2, dtype=torch.float64, device="npu"
+        ),
+    }  # fmt: skip
+
+
+@on_npu
+def test_what_the_hardware_refuses_is_refused_in_the_emulators_name():
+    for what, action in refusals().items():
+        with pytest.raises(RuntimeError) as refused:
+            action()
+        assert "emulated NPU" in str(refused.value), what
+
+
+@on_npu
+def test_a_number_on_the_host_and_indices_on_the_host_may_be_mixed_in():
+    x = torch.arange(6.0, device="npu")
+    assert (x * torch.tensor(2.0))[torch.tensor([1, 2])].tolist() == [2, 4]
+    x[torch.tensor([0])] = 9.0
+    assert x[0].item() == 9
+
+
+@on_npu
+def test_float64_becomes_float32_with_one_warning():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert torch.ones(2, device="npu").double().dtype == torch.float32
+        assert torch.ones(2, dtype=torch.float64).npu().dtype == torch.float32
+        assert nn.Linear(2, 2).double().npu().weight.dtype == torch.float32
+    assert len([w for w in caught if "double" in str(w.message) and "emulated NPU" in str(w.message)]) == 1
+    assert torch.ones(2, dtype=torch.float64).dtype == torch.float64  # the CPU keeps its own
+
+
+@on_npu
+def test_class_labels_may_be_int32():
+    logits, labels = torch.randn(4, 5), torch.tensor([0, 4, 2, 1])
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        F.cross_entropy(logits, labels.int())
+    weights = logits.npu().requires_grad_()
+    loss = F.cross_entropy(weights, labels.int().npu())
+    loss.backward()
+    reference = logits.clone().requires_grad_()
+    F.cross_entropy(reference, labels).backward()
+    assert torch.equal(weights.grad.cpu(), reference.grad)
+    assert torch.npu.emulator_stats()["int32_targets"] == 1
+    pixels = torch.randn(1, 3, 4, 4, device="npu"), torch.zeros(1, 4, 4, dtype=torch.int32, device="npu")
+    assert F.cross_entropy(*pixels).item() > 0
+
+
+@on_npu(env={"HELPERS_NPU_MEMORY_MB": "64"})
+def test_memory_is_counted_and_capped():
+    assert torch.npu.mem_get_info() == (64 << 20, 64 << 20)
+    x = torch.zeros(4 << 20, device="npu:1")  # 16 MiB
+    assert torch.npu.memory_allocated(1) == torch.npu.max_memory_allocated(1) == 16 << 20
+    assert torch.npu.memory_allocated(0) == 0
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"NPU out of memory.*48.00? MiB|NPU out of memory(.|\n)*emulated NPU"
+    ):
+        torch.zeros(16 << 20, device="npu:1")
+    assert torch.npu.memory_allocated(1) == 16 << 20
+    y = x + 1  # what an operator makes counts as well
+    assert torch.npu.memory_allocated(1) == 32 << 20
+    del x, y
+    assert torch.npu.memory_allocated(1) == 0 and torch.npu.max_memory_allocated(1) == 32 << 20
+    torch.npu.reset_peak_memory_stats(1)
+    assert torch.npu.max_memory_allocated(1) == 0
+    torch.npu.set_per_process_memory_fraction(0.25, 1)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.zeros(5 << 20, device="npu:1")
+    assert "emulated" in torch.npu.memory_summary(1)
+
+
+@on_npu
+def test_random_numbers_repeat_by_seed_and_by_state():
+    torch.manual_seed(7)
+    first = torch.randn(5, device="npu:1")
+    assert torch.equal(first.cpu(), torch.randn(5, device="npu:2").cpu())  # each card starts at the seed
+    assert not torch.equal(first, torch.randn(5, device="npu:1"))
+    torch.npu.manual_seed_all(7)
+    assert torch.equal(first, torch.randn(5, device="npu:1"))
+    state = torch.npu.get_rng_state("npu:1")
+    once = F.dropout(torch.ones(50, device="npu:1"))
+    torch.npu.set_rng_state(state, "npu:1")
+    assert torch.equal(once, F.dropout(torch.ones(50, device="npu:1")))
+    generator = torch.Generator("npu:3").manual_seed(1)
+    own = torch.rand(3, device="npu:3", generator=generator)
+    assert torch.equal(own, torch.rand(3, device="npu:3", generator=generator.manual_seed(1)))
+    states = torch.npu.get_rng_state_all()
+    torch.rand(3, device="npu:4")
+    torch.npu.set_rng_state_all(states)
+    assert torch.equal(torch.npu.get_rng_state(4), states[4])
+    with torch.random.fork_rng(devices=[1], device_type="npu"):
+        inside = torch.rand(2, device="npu:1")
+    assert torch.equal(inside, torch.rand(2, device="npu:1"))
+
+
+@on_npu
+def test_checkpoints_go_between_cards_and_the_host():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).npu(1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 3, 5, 5, device="npu:1")).sum().backward()
+    optimizer.step()
+    file = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+
+    def load(**kwargs):
+        file.seek(0)
+        return torch.load(file, **kwargs)
+
+    places = {None: "npu:1", "npu:0": "npu:0", "cpu": "cpu"}
+    for where, there in places.items():
+        loaded = load(map_location=where)["model"]
+        assert {str(t.device) for t in loaded.values()} == {there}
+        assert all(torch.equal(loaded[k].cpu(), v.cpu()) for k, v in model.state_dict().items())
+    moved = load(map_location={"npu:1": "npu:4"})["optimizer"]["state"][0]["exp_avg"]
+    assert str(moved.device) == "npu:4"
+    assert str(load(map_location=lambda storage, place: storage.npu(2))["model"]["0.weight"].device) == "npu:2"
+    copy = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    copy.load_state_dict(load(map_location="npu:0")["model"])  # onto the host
+
+
+@on_npu
+def test_autocast_computes_in_half_what_is_safe_in_half():
+    layer, x = nn.Linear(8, 8).npu(), torch.randn(4, 8, device="npu")
+    for dtype in (torch.float16, torch.bfloat16):
+        with torch.autocast("npu", dtype=dtype):
+            assert torch.npu.is_autocast_enabled()
+            y = layer(x)
+            assert y.dtype == dtype and F.softmax(y, 1).dtype == torch.float32
+            assert nn.Conv2d(3, 2, 3).npu()(torch.ones(1, 3, 4, 4, device="npu")).dtype == dtype
+    with torch.npu.amp.autocast():
+        assert layer(x).dtype == torch.float16
+        with pytest.raises(RuntimeError, match="unsafe to autocast"):
+            F.binary_cross_entropy(torch.sigmoid(layer(x)), torch.zeros(4, 8, device="npu"))
+    assert layer(x).dtype == torch.float32
+    exact = layer.weight.float() @ x.t()
+    assert torch.allclose(layer.half().weight @ x.half().t(), exact.half(), rtol=2e-3, atol=2e-3)
+
+
+@on_npu
+def test_the_gradient_scaler_skips_the_step_with_an_overflow():
+    weight = torch.ones(2, device="npu", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], 0.5)
+    for scaler in (torch.amp.GradScaler("npu"), torch.npu.amp.GradScaler()):
+        before, scale = weight.detach().clone(), scaler.get_scale()
+        scaler.scale(weight.sum() * float("inf")).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(weight, before) and scaler.get_scale() == scale / 2
+        optimizer.zero_grad()
+        scaler.scale(weight.sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(weight, before - 0.5)
+        optimizer.zero_grad()
+
+
+@on_npu
+def test_streams_and_events_say_that_they_do_nothing():
+    with pytest.warns(UserWarning, match="emulated NPU"):
+        start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    with pytest.warns(UserWarning, match="do nothing"):
+        stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        x = torch.ones(3, device="npu") + 1
+    x.record_stream(stream)
+    torch.npu.current_stream().wait_stream(stream)
+    end.record()
+    torch.npu.synchronize()
+    assert start.elapsed_time(end) > 0 and end.query()
+
+
+@on_npu
+def test_a_forked_child_may_not_use_the_device():
+    import os
+
+    torch.ones(1, device="npu")
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            torch.ones(1, device="npu")
+            os.write(writing, b"allowed")
+        except RuntimeError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.wait()
+    told = os.read(reading, 4096).decode()
+    assert "spawn" in told and "emulated NPU" in told
+
+
+@on_npu
+def test_a_data_loader_feeds_the_card():
+    images = torch.utils.data.TensorDataset(torch.randn(10, 3), torch.arange(10))
+    torch.ones(1, device="npu")
+    for options in ({}, {"num_workers": 2}, {"pin_memory": True}):
+        loader = torch.utils.data.DataLoader(images, batch_size=4, **options)
+        got = [y.npu(non_blocking=True) for _, y in loader]
+        assert torch.cat(got).tolist() == list(range(10))
+    assert torch.npu.emulator_stats()["pinned"] > 0
+
+
+@on_npu
+def test_different_shapes_are_counted_as_kernels_to_compile():
+    layer = nn.Linear(4, 4).npu()
+
+    def kernels(batch):
+        before = torch.npu.emulator_stats()["kernels"]
+        layer(torch.ones(batch, 4, device="npu"))
+        return torch.npu.emulator_stats()["kernels"] - before
+
+    assert kernels(8) > 0 and kernels(8) == 0 and kernels(3) > 0
+
+
+@on_npu
+def test_names_are_those_of_the_real_package():
+    import torch_npu
+
+    assert torch_npu.npu is torch.npu and "emulated" in torch_npu.__version__
+    own = {"EMULATED", "COUNTERS", "emulator_stats"}
+    modules = {"amp", "contextlib", "json", "torch", "Path", "SimpleNamespace", "card_of"}
+    offered = {n for n in vars(torch.npu) if not n.startswith("_")} - own - modules - {"default_generators"}
+    assert offered <= set(NAMES["npu"]), offered - set(NAMES["npu"])
+    assert len(offered) > 50
+    assert {n for n in vars(torch.npu.amp) if not n.startswith("_")} - {"partial", "torch"} == set(NAMES["npu.amp"])
+    absent = sorted(set(NAMES["npu"]) - offered)[0]
+    with pytest.raises(AttributeError, match="torch_npu has it, the emulated NPU does not"):
+        getattr(torch.npu, absent)
+    with pytest.raises(AttributeError, match="no attribute"):
+        torch.npu.nonsense  # noqa: B018
+
+
+@on_npu
+def test_the_emulated_card_is_none_of_the_devices_to_measure_on():
+    assert torch.accelerator.current_accelerator().type == "npu"
+    assert helpers.machine().kind == "cpu" and helpers.choose_devices(2).kind == "cpu"
+    with pytest.raises(ValueError, match="no npu device"):
+        helpers.machine("npu")
+
+
+@pytest.mark.parametrize("devices", ["0", "9", "two", "-1", "1.5"])
+def test_a_host_that_cannot_be_is_refused(devices):
+    with pytest.raises(ValueError, match="1 to 8 cards"):
+        helpers.npu.environment(devices)
+
+
+@on_npu(env={"HELPERS_NPU_DEVICES": "2"})
+def test_the_number_of_cards_is_set_by_the_environment():
+    assert torch.npu.device_count() == 2
+    with pytest.raises(RuntimeError, match="npu:2.*2 cards"):
+        torch.ones(1, device="npu:2")
+
+
+def test_a_compiler_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
+    from helpers.npu import build
+
+    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(helpers.npu.NpuMissing, match="no-such-compiler(.|\n)*apt-get install g"):
+        build.library()
+    broken = tmp_path / "cxx"
+    broken.write_text("#!/bin/sh\necho 'npu.cpp:1: error: planted' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    with pytest.raises(helpers.npu.NpuMissing, match="error: planted"):
+        build.library()
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_the_real_package_is_preferred(tmp_path, monkeypatch):
+    assert not loading.real_torch_npu() or loading.shims() == []
+    (tmp_path / "torch_npu").mkdir()
+    (tmp_path / "torch_npu" / "__init__.py").write_text("REAL = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert loading.real_torch_npu()
+    assert str(loading.SHIMS / "torch_npu") not in helpers.npu.environment()["PYTHONPATH"].split(":")
+    assert loading.load() == "torch_npu"
+    monkeypatch.delitem(__import__("sys").modules, "torch_npu")
