@@ -1,8 +1,10 @@
 """Run a script on the emulated cards (or the real ones) in processes of its own, and tell what it did there."""
 
+import errno
 import json
 import os
 import re
+import selectors
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from .loading import MOST_CARDS, check_settings, real_torch_npu, shims
 
 GRACE = 2.0  # s that a process has to end in after it was asked to
+QUIET = 0.5  # s without output after which to look whether the script has ended
 
 
 @dataclass(frozen=True)
@@ -97,21 +100,14 @@ def run(arguments, *, devices=2, memory=None, timeout=None, env=None, cwd=None, 
 
         library(echo or (lambda line: None))  # here, rather than in each of the script's processes
     with tempfile.TemporaryDirectory(prefix="helpers-npu-") as folder:
-        made.update(HELPERS_NPU_REPORT=folder, PYTHONUNBUFFERED="1")
+        made["HELPERS_NPU_REPORT"] = folder
         began = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=made,
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process, terminal = _start([sys.executable, *arguments], made, cwd)
         try:
-            output, timed_out = _follow(process, timeout, echo)
+            output, timed_out = _follow(process, terminal, timeout, echo)
         finally:
             _end(process)
+            os.close(terminal)
         seconds = time.monotonic() - began
         counted = [json.loads(file.read_text()) for file in Path(folder).glob("[!.]*.json")]
     counted.sort(key=lambda p: (p["rank"] is None, p["rank"], p["pid"]))
@@ -129,20 +125,55 @@ def _checked(arguments, devices):
     return arguments
 
 
-def _follow(process, timeout, echo):
+def _start(command, environment, cwd):
+    """The process, and the reading end of its terminal.
+
+    Python writes whole lines to a terminal as they are complete; into a pipe it would write them
+    much later, or, unbuffered, in pieces that several processes mix up.
+    """
+    import pty
+    import termios
+
+    terminal, theirs = pty.openpty()
+    try:
+        settings = termios.tcgetattr(theirs)
+        settings[1] &= ~termios.OPOST  # "\n" stays "\n"
+        termios.tcsetattr(theirs, termios.TCSANOW, settings)
+        streams = {"stdin": subprocess.DEVNULL, "stdout": theirs, "stderr": theirs}
+        process = subprocess.Popen(command, env=environment, cwd=cwd, start_new_session=True, **streams)
+    except BaseException:
+        os.close(terminal)
+        raise
+    finally:
+        os.close(theirs)
+    return process, terminal
+
+
+def _read(terminal):
+    """What there is to read; b"" when the last process has closed its end."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return b""
+
+
+def _follow(process, terminal, timeout, echo):
     """The process's output, handed on line by line; and whether time ran out."""
-    import selectors
 
     lines, rest, deadline = [], b"", None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
+        selector.register(terminal, selectors.EVENT_READ)
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return "\n".join(lines), True
-            if not selector.select(left):
+            if not selector.select(QUIET if left is None else min(left, QUIET)):
+                if process.poll() is not None:  # the script has ended; whoever keeps its terminal is ended as well
+                    return "\n".join(lines), False
                 continue
-            data = os.read(process.stdout.fileno(), 65536)
+            data = _read(terminal)
             *complete, rest = (rest + data).split(b"\n")
             for line in complete if data else filter(None, [*complete, rest]):
                 lines.append(line.decode(errors="replace").rpartition("\r")[2])
@@ -164,5 +195,4 @@ def _end(process):
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
             continue
-    process.stdout.close()
     process.wait()
