@@ -49,6 +49,28 @@ def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit(ranks):
     assert on_cards[0][1] != on_cards[1][1]  # the ranks had different data
 
 
+def compressed():
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    with helpers.distributed("npu") as world:
+        torch.manual_seed(0)
+        model = net().to(world.device)
+        ddp = nn.parallel.DistributedDataParallel(model, device_ids=[world.local_rank], find_unused_parameters=True)
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        torch.manual_seed(world.rank)
+        images = torch.randn(4, 3, 8, 8).to(world.device)
+        with ddp.no_sync():
+            ddp(images).sum().backward()
+        alone = model[0].weight.grad.clone()
+        ddp(images).sum().backward()
+        return alone.cpu(), model[0].weight.grad.cpu()
+
+
+def test_hooks_of_ddp_and_no_sync_work():
+    (alone, together), (other_alone, other_together) = helpers.launch(with_device, 2, compressed, timeout=120)
+    assert torch.equal(together, other_together) and not torch.equal(alone, other_alone)
+
+
 def collectives():
     from helpers.npu import hccl
 

@@ -116,6 +116,45 @@ def test_views_share_memory_and_results_are_new():
     assert base.tolist() == [1, 1, 1, 1]
 
 
+LAYERS = {
+    "lstm": (lambda: nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), (2, 3, 4)),
+    "lstm without bias": (lambda: nn.LSTM(4, 5, bias=False), (2, 3, 4)),
+    "gru": (lambda: nn.GRU(4, 5, 2), (2, 3, 4)),
+    "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 3, 8)),
+    "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding="same"), (2, 3, 8)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, 3), (1, 2, 5, 5, 5)),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), (2, 3, 5, 5)),
+    "grouped": (lambda: nn.Conv2d(4, 8, 3, groups=4, dilation=2), (2, 4, 7, 7)),
+    "group norm": (lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.GELU()), (2, 4, 5, 5)),
+    "pools": (lambda: nn.Sequential(nn.Conv2d(3, 3, 1), nn.MaxPool2d(2), nn.Upsample(scale_factor=2)), (2, 3, 8, 8)),
+}
+
+
+@on_npu
+def test_layers_and_their_gradients_are_those_of_the_cpu():
+    import copy
+
+    for name, (build, shape) in LAYERS.items():
+        torch.manual_seed(0)
+        layer, x = build(), torch.randn(shape)
+        twin, twin_x = copy.deepcopy(layer).npu(1), x.npu(1).requires_grad_()
+        outputs = [(y[0] if isinstance(y, tuple) else y) for y in (layer(x.requires_grad_()), twin(twin_x))]
+        for y in outputs:
+            y.pow(2).sum().backward()
+        assert str(outputs[1].device) == "npu:1", name
+        assert torch.allclose(outputs[0], outputs[1].cpu(), atol=1e-6), name
+        pairs = zip([x, *layer.parameters()], [twin_x, *twin.parameters()], strict=True)
+        assert all(torch.allclose(a.grad, b.grad.cpu(), atol=1e-5) for a, b in pairs), name
+
+
+@on_npu
+def test_lazy_conjugates_are_followed():
+    x = torch.randn(3, dtype=torch.complex64)
+    y = x.npu().conj()
+    assert y.is_conj() and torch.equal(y.cpu(), x.conj()) and torch.equal((y * x.npu()).cpu(), x.conj() * x)
+    assert torch.equal(y.imag.cpu(), x.conj().imag)
+
+
 def refusals():
     x = torch.ones(2, 3, device="npu")
     picture = torch.ones(1, 3, 8, 8, device="npu")
@@ -337,6 +376,8 @@ def test_a_data_loader_feeds_the_card():
         got = [y.npu(non_blocking=True) for _, y in loader]
         assert torch.cat(got).tolist() == list(range(10))
     assert torch.npu.emulator_stats()["pinned"] > 0
+    pinned = torch.ones(6).pin_memory()
+    assert pinned.is_pinned() and pinned[3:].is_pinned() and not torch.ones(6).is_pinned()
 
 
 @on_npu
@@ -381,6 +422,21 @@ def test_the_emulated_card_is_none_of_the_devices_to_measure_on():
 def test_a_host_that_cannot_be_is_refused(devices):
     with pytest.raises(ValueError, match="1 to 8 cards"):
         helpers.npu.environment(devices)
+
+
+@on_npu(env={"ASCEND_RT_VISIBLE_DEVICES": "5,2"})
+def test_a_process_sees_the_cards_that_it_may():
+    from helpers.npu import counts
+
+    assert torch.npu.device_count() == 2
+    torch.ones(1, device="npu:1") + 1
+    assert list(counts.of_process()["devices"]) == ["2"]
+
+
+@pytest.mark.parametrize("cards", ["0,0", "8", "a", "0,,1", "-1"])
+def test_cards_that_are_not_there_cannot_be_made_visible(cards):
+    with pytest.raises(ValueError, match="ASCEND_RT_VISIBLE_DEVICES"):
+        helpers.npu.environment(2 if cards == "8" else 8, base={"ASCEND_RT_VISIBLE_DEVICES": cards})
 
 
 @on_npu(env={"HELPERS_NPU_DEVICES": "2"})

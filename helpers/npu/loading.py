@@ -64,6 +64,23 @@ def check_settings(environment) -> None:
         text = environment.get(name) or str(most)
         if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
             raise ValueError(f"an emulated host has {least} to {most} {unit}, not {text} ({name})")
+    visible_cards(environment)
+
+
+def visible_cards(environment) -> list:
+    """The host's numbers of the cards that a process sees: ASCEND_RT_VISIBLE_DEVICES, or all.
+
+    Raises:
+        ValueError: it names what is no card of this host.
+    """
+    cards = list(range(int(environment.get("HELPERS_NPU_DEVICES") or MOST_CARDS)))
+    text = environment.get("ASCEND_RT_VISIBLE_DEVICES")
+    if not text:
+        return cards
+    chosen = [int(part) if part.isascii() and part.isdigit() else -1 for part in text.split(",")]
+    if not set(chosen) <= set(cards) or len(set(chosen)) < len(chosen):
+        raise ValueError(f"ASCEND_RT_VISIBLE_DEVICES is {text!r}; give different cards of 0 to {len(cards) - 1}, as 0,2")
+    return chosen
 
 
 def _installed(package, module=""):

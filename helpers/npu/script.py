@@ -101,6 +101,7 @@ def run(arguments, *, devices=2, memory=None, timeout=None, env=None, cwd=None, 
         library(echo or (lambda line: None))  # here, rather than in each of the script's processes
     with tempfile.TemporaryDirectory(prefix="helpers-npu-") as folder:
         made["HELPERS_NPU_REPORT"] = folder
+        made.pop("PYTHONUNBUFFERED", None)  # it would cut lines into pieces, see _start
         began = time.monotonic()
         process, terminal = _start([sys.executable, *arguments], made, cwd)
         try:

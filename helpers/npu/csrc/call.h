@@ -13,6 +13,8 @@ using at::Tensor;
 inline Tensor over(const c10::Storage& s, c10::DispatchKey key, const Tensor& like) {
   auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(s), c10::DispatchKeySet(key), like.dtype());
   t.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) t._set_conj(true);  // a lazy conjugate is the same memory
+  if (like.is_neg()) t._set_neg(true);
   return t;
 }
 inline Tensor alias_cpu(const Tensor& t) { return over(host_view(t.storage()), c10::DispatchKey::CPU, t); }

@@ -5,8 +5,10 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 
 namespace npu {
 constexpr auto kNPU = c10::DeviceType::PrivateUse1;
@@ -16,8 +18,12 @@ inline int64_t from_environment(const char* name, int64_t otherwise) {  // Pytho
   const char* text = std::getenv(name);
   return text && *text ? std::atoll(text) : otherwise;
 }
-inline int count() {
-  static const int n = int(from_environment("HELPERS_NPU_DEVICES", kMostCards));
+inline int count() {  // cards that this process may see
+  static const int n = [] {
+    const char* visible = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+    if (!visible || !*visible) return int(from_environment("HELPERS_NPU_DEVICES", kMostCards));
+    return 1 + int(std::count(visible, visible + std::strlen(visible), ','));
+  }();
   return n;
 }
 

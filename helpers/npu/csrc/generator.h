@@ -61,12 +61,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex d) const override {
     return at::make_generator<Generator>(d < 0 ? current : d);
   }
-  // Host memory needs no pinning here, yet a script that pins is counted: pinned memory is a matter of CUDA.
-  bool isPinnedPtr(const void*) const override { return false; }
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    pinned++;
-    return c10::GetCPUAllocator();
-  }
+  bool isPinnedPtr(const void* data) const override { return pinned_allocator.holds(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
   void resizePrivateUse1Bytes(const c10::Storage& s, size_t bytes) const override {
     auto* impl = s.unsafeGetStorageImpl();
     auto fresh = on_card(c10::GetCPUAllocator()->allocate(bytes), int64_t(bytes), impl->device().index());

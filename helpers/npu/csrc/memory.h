@@ -4,6 +4,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 
+#include <map>
+#include <mutex>
+
 #include "device.h"
 
 namespace npu {
@@ -51,6 +54,43 @@ struct Allocator final : c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 inline Allocator allocator;
+
+// Pinned host memory is plain memory that is known to be pinned: scripts and DDP ask. It is counted, since pinning is
+// what a migration takes out.
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    pinned++;
+    auto* host = new c10::DataPtr(c10::GetCPUAllocator()->allocate(bytes));
+    void* data = host->get();
+    std::lock_guard<std::mutex> lock(mutex_);
+    blocks_[data] = bytes;
+    return {data, host, &unpin, c10::Device(c10::kCPU)};
+  }
+  bool holds(const void* data) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto next = blocks_.upper_bound(data);
+    if (next == blocks_.begin()) return false;
+    --next;
+    return static_cast<const char*>(data) < static_cast<const char*>(next->first) + next->second;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &unpin; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static void unpin(void* host);
+  std::mutex mutex_;
+  std::map<const void*, size_t> blocks_;
+};
+inline PinnedAllocator pinned_allocator;
+inline void PinnedAllocator::unpin(void* host) {
+  auto* block = static_cast<c10::DataPtr*>(host);
+  {
+    std::lock_guard<std::mutex> lock(pinned_allocator.mutex_);
+    pinned_allocator.blocks_.erase(block->get());
+  }
+  delete block;
+}
 
 // The two views of one storage. Each keeps the other alive.
 inline c10::DataPtr keeping(const c10::Storage& s) {

@@ -4,6 +4,7 @@
 // How a device joins PyTorch: https://docs.pytorch.org/tutorials/advanced/privateuseone.html
 #include <ATen/autocast_mode.h>
 
+#include "cells.h"
 #include "operators.h"
 #include "timer.h"
 
@@ -22,6 +23,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", npu::set_tensor);
   m.impl("convolution_overrideable", npu::convolution);
   m.impl("convolution_backward_overrideable", npu::convolution_backward);
+  m.impl("_thnn_fused_lstm_cell", npu::lstm_cell);
+  m.impl("_thnn_fused_gru_cell", npu::gru_cell);
   // PyTorch's shape check of these refuses int32 labels before a backend is asked.
   for (auto* name : {"nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward"})
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&npu::fallback>());
@@ -35,6 +38,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
       m.impl((name.name + (name.overload_name.empty() ? "" : "." + name.overload_name)).c_str(),
              torch::CppFunction::makeFromBoxedFunction<&npu::fallback>());
   }
+}
+// PyTorch resolves a lazy conjugate by copying it: that copy must see it.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  m.impl("_thnn_fused_lstm_cell", npu::lstm_cell);
+  m.impl("_thnn_fused_gru_cell", npu::gru_cell);
 }
 TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_to_copy", npu::to_copy); }  // for what comes from the host
 
