@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|study|npu|records`.
+"""The command line: `python -m helpers train|run|study|migrate|npu|records`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -32,6 +32,7 @@ def main(arguments=None) -> int:
 def _parser():
     from . import schedules
     from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
+    from .migrate import cli as migrate
     from .npu import cli as npu
 
     about = "Train on one or more devices and measure it."
@@ -87,6 +88,7 @@ def _parser():
     study.set_defaults(command=_study)
     study.add_argument("name", help="one of those that the notebooks show (helpers/study_configs.py)")
     study.add_argument("--keep", action="store_true", help="also write it to docs/studies, which comes with the kit")
+    migrate.add_to(commands)
     npu.add_to(commands)
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)

@@ -239,8 +239,9 @@ def test_memory_is_counted_and_capped():
     assert torch.npu.memory_allocated(1) == 32 << 20
     del x, y
     assert torch.npu.memory_allocated(1) == 0 and torch.npu.max_memory_allocated(1) == 32 << 20
+    assert torch.accelerator.max_memory_allocated(1) == 32 << 20 and torch.accelerator.memory_allocated(1) == 0
     torch.npu.reset_peak_memory_stats(1)
-    assert torch.npu.max_memory_allocated(1) == 0
+    assert torch.npu.max_memory_allocated(1) == torch.accelerator.max_memory_allocated(1) == 0
     torch.npu.set_per_process_memory_fraction(0.25, 1)
     with pytest.raises(torch.OutOfMemoryError):
         torch.zeros(5 << 20, device="npu:1")

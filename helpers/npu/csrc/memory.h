@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/Context.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Storage.h>
 
 #include <map>
@@ -46,7 +47,24 @@ inline c10::DataPtr on_card(c10::DataPtr host, int64_t bytes, int card) {
   return {data, new Block{card, bytes, std::move(host)}, &release, c10::Device(kNPU, c10::DeviceIndex(card))};
 }
 
-struct Allocator final : c10::Allocator {
+struct Allocator final : c10::DeviceAllocator {  // torch.accelerator asks a device allocator for its numbers
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex card) override { counters[card].peak = counters[card].bytes.load(); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex card) override {
+    return {size_t(capacity() - counters[card].bytes), size_t(capacity())};
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex card) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    for (auto* bytes : {&stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes, &stats.requested_bytes}) {
+      (*bytes)[0].current = counters[card].bytes;
+      (*bytes)[0].peak = counters[card].peak;
+    }
+    return stats;
+  }
+
   c10::DataPtr allocate(size_t bytes) override {
     return on_card(c10::GetCPUAllocator()->allocate(bytes), int64_t(bytes), current);
   }
