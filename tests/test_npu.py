@@ -394,6 +394,16 @@ def test_different_shapes_are_counted_as_kernels_to_compile():
 
 
 @on_npu
+def test_the_old_tensor_types_work():
+    numbers = torch.npu.FloatTensor([1, 2])
+    assert numbers.is_npu and numbers.dtype == torch.float32 and numbers.tolist() == [1, 2]
+    assert torch.npu.LongTensor(2, 3).shape == (2, 3) and torch.npu.HalfTensor().numel() == 0
+    assert isinstance(numbers, torch.npu.FloatTensor)
+    assert not isinstance(numbers, torch.npu.HalfTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
+    assert numbers.type() == "torch.npu.FloatTensor" and torch.ones(2).type("torch.npu.HalfTensor").is_npu
+
+
+@on_npu
 def test_names_are_those_of_the_real_package():
     import torch_npu
 

@@ -13,6 +13,18 @@ import torch
 
 from . import amp  # noqa: F401 - torch.npu.amp
 from .indices import card_of
+from .legacy import (  # noqa: F401
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
 from .memory import (  # noqa: F401
     empty_cache,
     get_per_process_memory_fraction,
@@ -56,6 +68,7 @@ from .streams import (  # noqa: F401
 
 EMULATED = True
 COUNTERS = "bytes peak_bytes allocations h2d d2h syncs ops kernels int32_targets pinned".split()
+matmul, conv = SimpleNamespace(allow_hf32=False), SimpleNamespace(allow_hf32=True)  # without effect on a CPU
 _c = torch.ops.helpers_npu
 _chosen = []  # the cards given to set_device, in order
 
