@@ -93,7 +93,7 @@ def run(arguments, *, devices=2, memory=None, timeout=None, env=None, cwd=None, 
         NpuMissing: the emulated device cannot be built.
         ValueError, TypeError: bad arguments; nothing was started.
     """
-    arguments = [os.fspath(a) if isinstance(a, (str, Path)) else str(a) for a in _checked(arguments, devices)]
+    arguments = [os.fspath(a) if isinstance(a, (str, Path)) else str(a) for a in _checked(arguments, devices, cwd)]
     made = environment(devices, memory, {**os.environ, **(env or {})})
     if not real_torch_npu():
         from .build import library
@@ -115,14 +115,14 @@ def run(arguments, *, devices=2, memory=None, timeout=None, env=None, cwd=None, 
     return Finished(process.returncode, output, seconds, counted, timed_out)
 
 
-def _checked(arguments, devices):
+def _checked(arguments, devices, cwd):
     if isinstance(arguments, (str, Path)) or not arguments:
         raise TypeError(f"give the script and its arguments as a list, ['main.py', '--epochs', '1'], not {arguments!r}")
     if isinstance(devices, bool) or not isinstance(devices, int):
         raise TypeError(f"devices is {devices!r}; give a whole number of cards, 1 to {MOST_CARDS}")
     script = str(arguments[0])
-    if not script.startswith("-") and not Path(script).is_file():
-        raise FileNotFoundError(f"there is no script {script}")
+    if not script.startswith("-") and not Path(cwd or ".", script).is_file():
+        raise FileNotFoundError(f"there is no script {script} in {cwd or Path.cwd()}")
     return arguments
 
 
