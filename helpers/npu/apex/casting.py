@@ -1,0 +1,186 @@
+"""Formats: of weights, of what goes into a model and comes out, and of the operations inside."""
+
+import contextlib
+import copy
+import copyreg
+import dataclasses
+import functools
+import threading
+from collections.abc import Mapping, MutableMapping
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+def converted(value, change):
+    """`value` with `change` applied to every tensor in it: in lists, tuples, mappings, dataclasses, nested or not."""
+    if torch.is_tensor(value):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields") and not hasattr(value, "to"):
+        return type(value)(*(converted(item, change) for item in value))
+    if type(value) in (list, tuple):
+        return type(value)(converted(item, change) for item in value)
+    if isinstance(value, Mapping):
+        items = {key: converted(item, change) for key, item in value.items()}
+        if not isinstance(value, MutableMapping) or type(value) is dict:
+            return items
+        new = copy.copy(value)  # keeps an order, a default, or attributes
+        new.update(items)
+        return new
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        new = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(new, field.name, converted(getattr(value, field.name), change))
+        return new
+    return change(value) if hasattr(value, "to") and not isinstance(value, type) else value
+
+
+def to_dtype(dtype, only=None):
+    """A `change` for `converted`: floating tensors (those of the formats `only`) become `dtype`."""
+
+    def change(value):
+        if not torch.is_tensor(value):  # the reader's own class of batches, which knows what to cast
+            return value.to(dtype) if only is None and not isinstance(value, nn.Module) else value
+        wanted = value.is_floating_point() if only is None else value.dtype in only
+        return value.to(dtype) if wanted and value.dtype != dtype else value
+
+    return change
+
+
+def _exact(value):
+    """Half outputs in float32, as a loss wants them; they remember where they come from (see functions.py)."""
+    if not torch.is_tensor(value) or value.dtype not in HALF:
+        return value
+    exact = value.float()
+    if not torch.compiler.is_compiling():
+        exact._amp_was_half = True
+    return exact
+
+
+@dataclasses.dataclass
+class Casts:
+    """What is cast around one model's forward.
+
+    Attributes:
+        kind: device type of the model.
+        autocast: half dtype of operations that choose their own format, or None.
+        inputs: dtype of the inputs, or None for no cast.
+        outputs: dtype that the caller wants of all outputs, or None: half ones become float32.
+        local: whether the last forward was in DDP's `no_sync`, so that its gradients stay on this rank.
+    """
+
+    kind: str
+    autocast: torch.dtype | None = None
+    inputs: torch.dtype | None = None
+    outputs: torch.dtype | None = None
+    local: bool = False
+
+    @contextlib.contextmanager
+    def region(self):
+        """The context of the forward."""
+        stack = _stack()
+        if stack and stack[-1] is OFF:
+            yield
+            return
+        stack.append(self)
+        try:
+            with torch.autocast(self.kind, self.autocast) if self.autocast else contextlib.nullcontext():
+                yield
+        finally:
+            stack.pop()
+
+
+OFF = Casts("cpu")  # what `disable_casts` puts on the stack
+_regions = threading.local()
+_outside = None  # casts of user functions outside any forward: those of the latest `initialize`
+
+
+def _stack():
+    if not hasattr(_regions, "stack"):
+        _regions.stack = []
+    return _regions.stack
+
+
+def active():
+    """The Casts that user functions follow at this moment; None where nothing is to be cast."""
+    stack = _stack()
+    casts = stack[-1] if stack else _outside
+    return casts if casts is not None and casts.autocast else None
+
+
+def set_outside(casts):
+    """Let user functions outside any forward follow `casts`; None for no casts."""
+    global _outside
+    _outside = casts
+
+
+@contextlib.contextmanager
+def disable_casts():
+    """No operation and no user function casts inside this context."""
+    kinds = {casts.kind for casts in (*_stack(), _outside) if casts is not None}
+    with contextlib.ExitStack() as contexts:
+        for kind in kinds:
+            contexts.enter_context(torch.autocast(kind, enabled=False))
+        _stack().append(OFF)
+        try:
+            yield
+        finally:
+            _stack().pop()
+
+
+def cast_weights(model, dtype, keep_batchnorm_fp32):
+    """Parameters and floating buffers of `model` in `dtype`, in place; batch norm with weights can stay as it is."""
+    for module in model.modules():
+        if keep_batchnorm_fp32 and isinstance(module, nn.modules.batchnorm._BatchNorm) and module.affine:
+            continue
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+            if tensor.is_floating_point() and tensor.dtype != dtype:
+                tensor.grad = None
+                tensor.data = tensor.data.to(dtype)
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()
+
+
+def cast_forward(model, casts):
+    """Let `model` cast around its forward.
+
+    The object gets a class of its own, derived from the one it had. So copies of the model cast as
+    well (a `forward` set on the object would call the original's weights), and so do the replicas
+    of DataParallel; no other object of the class is touched.
+    """
+    model._amp_casts = casts
+    model._amp_forward = vars(model).pop("forward", None)  # one that was set on the object
+    model.__class__ = _casting(type(model))
+
+
+def _casting(cls):
+    class Casting(cls):
+        @functools.wraps(cls.forward)
+        def forward(self, *args, **kwargs):
+            casts, inner = self._amp_casts, self._amp_forward or super().forward
+            if torch.is_grad_enabled():
+                ddp = getattr(DistributedDataParallel, "_active_ddp_module", None)
+                casts.local = ddp is not None and not ddp.require_backward_grad_sync
+            with casts.region():
+                if casts.inputs:
+                    args, kwargs = converted((args, kwargs), to_dtype(casts.inputs))
+                outputs = inner(*args, **kwargs)
+            return converted(outputs, to_dtype(casts.outputs) if casts.outputs else _exact)
+
+        def __reduce_ex__(self, protocol):
+            function, arguments, *rest = super().__reduce_ex__(protocol)
+            if function is copyreg.__newobj__:  # the class cannot be found by name, so it is made again
+                function, arguments = _rebuilt, (cls,)
+            return function, arguments, *rest
+
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(Casting, name, getattr(cls, name))
+    return Casting
+
+
+def _rebuilt(cls):
+    casting = _casting(cls)
+    return casting.__new__(casting)
