@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from npu_ranks import needs_npu, with_device
 from torch import nn
 
 import helpers
-from tests.npu_ranks import needs_npu, with_device
 
 pytestmark = needs_npu
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchvision
+from npu_ranks import needs_npu, on_npu, with_device
 from torch import nn
 
 import helpers
 from helpers.npu import loading
-from tests.npu_ranks import needs_npu, on_npu, with_device
 
 NAMES = json.loads((Path(loading.__file__).parent / "names.json").read_text())
 CNNS = [

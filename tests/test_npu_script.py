@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
+from npu_ranks import needs_npu
 
 import helpers
 import helpers.npu
 from helpers.npu import recorded
-from tests.npu_ranks import needs_npu
 
 ROOT = Path(__file__).parent.parent
 TWO_CARDS = """

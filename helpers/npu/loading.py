@@ -79,7 +79,7 @@ def visible_cards(environment) -> list:
         return cards
     chosen = [int(part) if part.isascii() and part.isdigit() else -1 for part in text.split(",")]
     if not set(chosen) <= set(cards) or len(set(chosen)) < len(chosen):
-        raise ValueError(f"ASCEND_RT_VISIBLE_DEVICES is {text!r}; give different cards of 0 to {len(cards) - 1}, as 0,2")
+        raise ValueError(f"ASCEND_RT_VISIBLE_DEVICES is {text!r}; give different cards of 0 to {cards[-1]}, as 0,2")
     return chosen
 
 
