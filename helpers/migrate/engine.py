@@ -1,0 +1,158 @@
+"""The migration: runs the passes on each other's output and remembers who changed what."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .blame import Blame
+from .notes import Notes
+from .script import Script
+from .source import MigrationError, check, decode
+
+STYLES = ("article", "modern")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line that a step wrote (`line` of the result) or took out (`line` of the source); both from 1."""
+
+    step: int
+    line: int
+    text: str
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class Migration:
+    """A migrated script: `source` and `result` (text), `changes`, `notes`, and ways to show them."""
+
+    name: str
+    source: str
+    result: str
+    style: str
+    changes: tuple
+    notes: tuple
+    encoding: str = "utf-8"
+    blame: Blame = field(repr=False, compare=False, default=None)
+
+    @property
+    def changed(self):
+        """Whether the result differs from the source."""
+        return self.result != self.source
+
+    @property
+    def steps(self):
+        """The numbers of the steps that changed something, sorted."""
+        return sorted({change.step for change in self.changes})
+
+    def diff(self, step=None, context=3):
+        """A unified diff, every hunk tagged with its step; "" where nothing changed.
+
+        The whole diff turns the source into the result (`patch -p0`, `git apply -p0`). With `step`,
+        only the hunks of this step: they lead from `without(step)` to the result.
+        """
+        from .hunks import diff
+
+        return diff(self, step, context)
+
+    def without(self, step):
+        """The result with the lines of one step put back as they were; it need not run, or even parse."""
+        from .hunks import without
+
+        return without(self, step)
+
+    def report(self):
+        """What was changed, what was seen and left, and what only you can choose, as text."""
+        from .report import report
+
+        return report(self)
+
+
+def migrate(path_or_source, *, to="npu", style="article", name=None):
+    """Migrate a script for CUDA to Ascend NPUs; nothing is written anywhere.
+
+    `path_or_source` is a path (or a text of one line that names a file or ends in ".py"), or the text
+    or the bytes of a script. `style` is "article" (the sixteen steps with apex) or "modern" (torch.amp, torchrun).
+    Raises MigrationError (a ValueError) with file and line for what does not parse, ValueError for an
+    unknown `to` or `style`, OSError for a file that cannot be read.
+    """
+    if to != "npu":
+        raise ValueError(f"to is {to!r}, but the only device that migrate knows is 'npu' (Ascend)")
+    if style not in STYLES:
+        raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
+    text, name, encoding = _read(path_or_source, name)
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    check(text[len(mark) :], name)
+    blame, notes = Blame(text[len(mark) :]), Notes()
+    result = _run(text[len(mark) :], name, style, blame, notes)
+    if mark and blame.source:
+        blame.source[:1] = [mark + line for line in blame.source[:1]]
+        blame.lines[0].text = mark + blame.lines[0].text
+    made = notes.final(blame.origins())
+    return Migration(name, text, mark + result, style, _changes(blame), made, encoding, blame)
+
+
+def _read(path_or_source, name):
+    if isinstance(path_or_source, str) and not _is_path(path_or_source):
+        return path_or_source, name or "<script>", "utf-8"
+    if isinstance(path_or_source, bytes):
+        raw, name = path_or_source, name or "<script>"
+    else:
+        raw, name = Path(path_or_source).read_bytes(), name or os.fspath(path_or_source)
+    text, encoding = decode(raw, name)
+    return text, name, encoding
+
+
+def _is_path(text):
+    if "\n" in text or not text.strip():
+        return False
+    return text.endswith(".py") or os.path.isfile(text)
+
+
+def _run(text, name, style, blame, notes):
+    from .passes import PASSES
+
+    script = None
+    for group in PASSES:
+        script = script or Script(text, name=name, style=style, notes=notes)
+        for step, after in _stages(script, group if isinstance(group, tuple) else (group,)):
+            if after != text:
+                _check_pass(after, group, step)
+                notes.move(blame.update(after, step))
+                text, script = after, None
+    return text
+
+
+def _stages(script, passes):
+    """(step, text) after each step of a group of passes, which read one text and edit it together."""
+    stages = []
+    for one in passes:
+        script.step = one.STEP
+        made = one.apply(script)
+        assert made is None or len(passes) == 1, f"{one.__name__} must only collect edits: it is one of a group"
+        stages += [(one.STEP, made)] if isinstance(made, str) else made or ()
+    made = script.edited()
+    stages += [(passes[-1].STEP, made)] if isinstance(made, str) else made or ()
+    return stages
+
+
+def _check_pass(text, group, step):
+    try:
+        check(text, "result")
+    except MigrationError as error:
+        raise AssertionError(f"step {step} of {group} wrote what does not parse: {error}") from None
+
+
+def _changes(blame):
+    kept = {line.origin for line in blame.lines}
+    added = [
+        Change(line.step, n, line.text.rstrip("\r\n"))
+        for n, line in enumerate(blame.lines, 1)
+        if line.origin is None
+    ]
+    gone = [
+        Change(blame.removed_by[place], place + 1, text.rstrip("\r\n"), removed=True)
+        for place, text in enumerate(blame.source)
+        if place not in kept
+    ]
+    return tuple(sorted(added + gone, key=lambda change: (change.step, change.removed, change.line)))

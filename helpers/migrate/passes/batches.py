@@ -1,0 +1,206 @@
+"""Images and labels go to the card of the process, labels as int32, and so does what is added up over cards."""
+
+import ast
+import re
+
+from ..placement import SETTERS
+from ..syntax import Unclear, careful
+
+STEP = 15
+
+CLASSES = ("CrossEntropyLoss", "NLLLoss")
+FUNCTIONS = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
+NEED_INT64 = {"one_hot", "scatter", "scatter_", "scatter_add_", "gather", "index_select", "index_add_", "long"}
+COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather": 1, "all_gather_into_tensor": 1}
+TYPED = {"torch.FloatTensor", "torch.DoubleTensor", "torch.cuda.FloatTensor", "torch.cuda.DoubleTensor"}
+DOUBLE = ("torch.float64", "torch.double")
+
+
+@careful
+def apply(script):
+    """Mend the loops over batches of an ImageNet-shaped script, and reductions of any script with NCCL."""
+    shape = script.shape
+    if shape.full:
+        for loop in _loops(shape):
+            _loop(shape, loop)
+    if shape.full or re.search("nccl|hccl", script.source):
+        _reductions(shape)
+    return script.edited()
+
+
+# Batches
+
+
+def _loops(shape):
+    """The innermost loops that call the model or the loss, and where each of them is."""
+    for loop in ast.walk(shape.tree.module):
+        if not isinstance(loop, ast.For) or shape.tree.function(loop) in (None, shape.main):
+            continue
+        inner = [it for it in ast.walk(loop) if isinstance(it, ast.For) and it is not loop]
+        if _data(loop) and not any(_data(it) for it in inner) and _losses(shape, loop):
+            yield loop
+
+
+def _data(loop):
+    """The names of what a loop gets from its loader: of `for i, (images, target) in enumerate(…)` the two."""
+    target = loop.target
+    if isinstance(target, ast.Tuple) and getattr(getattr(loop.iter, "func", None), "id", "") == "enumerate":
+        target = target.elts[-1]
+    if isinstance(target, (ast.Tuple, ast.List)) and all(isinstance(it, ast.Name) for it in target.elts):
+        return [it.id for it in target.elts]
+    return []
+
+
+def _losses(shape, loop):
+    """The calls of a loss with two arguments in a loop."""
+    tree, training = shape.tree, shape.training
+    names = {it.targets[0].id for it in training.losses} | {"criterion"}
+    names |= {inner for inner, outer in training.given.items() if outer in names}
+    return [
+        it for it in ast.walk(loop)
+        if isinstance(it, ast.Call) and len(it.args) > 1 and tree.name(it.func) in {*names, *FUNCTIONS}
+    ]  # fmt: skip
+
+
+def _loop(shape, loop):
+    tree, data, function = shape.tree, _data(loop), shape.tree.function(loop)
+    place, label = shape.place_in(function), _label(shape, loop)
+    moved = set()
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and tree.name(node.func) in SETTERS:
+            if len(tree.block(tree.statement(node))) > 1:
+                tree.replace(tree.statement(node), "")
+        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in ("cuda", "npu", "to"):
+            continue
+        name = _root(node.func.value)
+        if name not in data:
+            continue
+        moved.add(name)
+        _move(tree, node, place, name == label)
+    inputs = _inputs(shape, loop) - moved
+    lines = [f"{it} = {it}{_int32(tree) if it == label else ''}.to({place})" for it in data if it in inputs]
+    if lines:
+        tree.before(loop.body[0], "\n".join(lines))
+
+
+def _root(node):
+    """x of `x`, of `x[0]`, and of `x.to(torch.int32)`."""
+    while isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return getattr(node, "id", None)
+
+
+def _inputs(shape, loop):
+    """Names that a loop gives to the model or the loss just as they came from the loader."""
+    training = shape.training
+    models = {training.model, training.in_trainer(training.model) if training.model else None, "model"} - {None}
+    given = [it.args for it in ast.walk(loop) if isinstance(it, ast.Call) and shape.tree.name(it.func) in models]
+    given += [call.args[1:2] for call in _losses(shape, loop)]
+    names = {it.id for args in given for it in args if isinstance(it, ast.Name)}
+    changed = {it.id for part in loop.body for it in ast.walk(part) if isinstance(it, ast.Name) and _is_stored(it)}
+    return names - changed
+
+
+def _is_stored(name):
+    return isinstance(name.ctx, ast.Store)
+
+
+def _int32(tree):
+    return f".to({tree.alias('torch')}.int32)"
+
+
+def _move(tree, call, place, is_label):
+    """`x.cuda(gpu, non_blocking=True)` becomes `x.to(place)`; a move to the function's own device stays."""
+    first = tree.code(call.args[0]) if call.args else ""
+    if call.func.attr == "to" and (first.endswith(("int32", "float32", "half", "float16")) or "dtype" in first):
+        return
+    stays = call.func.attr == "to" and first == place
+    source = tree.code(call.func.value)
+    if is_label and "int32" not in tree.code(call):
+        source += _int32(tree)
+    elif stays:
+        return
+    rest = [tree.code(it) for it in call.args[1:]] + [f"{it.arg}={tree.code(it.value)}" for it in call.keywords]
+    tree.edit(call, f"{source}.to({', '.join([place, *rest]) if stays else place})")
+
+
+def _label(shape, loop):
+    """The name in a loop that is class numbers and may be int32, or None."""
+    tree, training = shape.tree, shape.training
+    made = [tree.called(training.loss_made(it.value)).rpartition(".")[2] for it in training.losses]
+    found = {_root(call.args[1]) for call in _losses(shape, loop)} & set(_data(loop))
+    by_class = all(name in CLASSES for name in made) and made
+    by_function = any(tree.name(it.func) in FUNCTIONS for it in _losses(shape, loop))
+    if len(found) != 1 or not (by_class or by_function):
+        return None
+    name = found.pop()
+    why = _needs_int64(tree, loop, name)
+    if why is not None:
+        tree.script.left(why.lineno, f"{name} stays int64: {tree.code(why)[:40]} needs it",
+                         "Make int32 of what goes into the loss, if speed matters.")  # fmt: skip
+        return None
+    return name
+
+
+def _needs_int64(tree, scope, name, deep=True):
+    """An expression in `scope` that does not take int32 for `name`, or None."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Subscript) and _mentions(node.slice, name):
+            return node
+        if not isinstance(node, ast.Call):
+            continue
+        word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = [*node.args, *(it.value for it in node.keywords)]
+        own = getattr(node.func, "value", None)
+        if word in NEED_INT64 and any(_mentions(it, name) for it in [*given, own] if it is not None):
+            return node
+        for function in tree.module.body if deep else ():
+            if isinstance(function, ast.FunctionDef) and function.name == word:
+                for parameter, value in zip(function.args.args, node.args, strict=False):
+                    if getattr(value, "id", None) == name:
+                        found = _needs_int64(tree, function, parameter.arg, deep=False)
+                        if found is not None:
+                            return found
+    return None
+
+
+def _mentions(node, name):
+    return any(isinstance(it, ast.Name) and it.id == name for it in ast.walk(node))
+
+
+# What is added up over cards
+
+
+def _reductions(shape):
+    tree = shape.tree
+    for word, place in COLLECTIVES.items():
+        for call in tree.calls(tree.module, f"torch.distributed.{word}"):
+            function = tree.function(call)
+            value = call.args[place] if len(call.args) > place else None
+            if function is None or not isinstance(value, ast.Name):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == value.id:
+                    _on_card(tree, node.value)
+
+
+def _on_card(tree, made):
+    """HCCL takes neither tensors of the CPU nor float64."""
+    name, torch, quote = tree.called(made), tree.alias("torch"), tree.quote
+    if name in TYPED:
+        given = ", ".join(map(tree.code, made.args))
+        tree.edit(made, f"{torch}.tensor({given}, dtype={torch}.float32, device={quote}npu{quote})")
+        return
+    if name not in {f"torch.{it}" for it in ("tensor", "as_tensor", "zeros", "ones", "full", "empty")}:
+        return
+    words = {it.arg: it.value for it in made.keywords}
+    if tree.name(words.get("dtype")) in DOUBLE:
+        tree.edit(words["dtype"], f"{torch}.float32")
+    if "device" in words:
+        if tree.code(words["device"]).strip("'\"") == "cpu":
+            tree.edit(words["device"], f"{quote}npu{quote}")
+    elif made.args:
+        last = tree.span((made.keywords or made.args)[-1])[1]
+        tree.script.insert(last, f", device={quote}npu{quote}")
+    else:
+        raise Unclear(made, "what is reduced over cards may be on the CPU", "Make it on the card, as float32.")

@@ -1,0 +1,245 @@
+"""The training in the worker of an ImageNet-shaped script: model, optimizer, epochs, batches, checkpoints."""
+
+import ast
+from functools import cached_property
+
+DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+
+
+class Training:
+    """What the worker of `shape` trains and how; parts that are not clear are None."""
+
+    def __init__(self, shape):
+        self.shape, self.tree, self.worker = shape, shape.tree, shape.worker
+
+    @cached_property
+    def complete(self):
+        """Whether all that mixed precision needs is clear."""
+        parts = (self.model, self.optimizer, self.optimizer_statement, self.trainer, self.backward, self.ddp)
+        if not all(parts) or self.optimizer_in_trainer is None or self.args_in(self.trainer) is None:
+            return False
+        if self.shape.script.style == "article":
+            return self.trained == self.model  # it is wrapped only after the optimizer was made
+        return bool(self.forward and self.step and self.takes_scaler and self.in_trainer(self.model))
+
+    # What the worker makes
+
+    def _made(self, test):
+        """Assignments `name = call` in the worker, by the name of what is called."""
+        found = [
+            it for it in self.tree.walk(self.worker)
+            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name) and test(self.tree.called(it.value))
+        ]  # fmt: skip
+        return sorted(found, key=lambda it: it.lineno)
+
+    @cached_property
+    def _optimizers(self):
+        return self._made(lambda name: name.startswith("torch.optim.") and "lr_scheduler" not in name)
+
+    @cached_property
+    def optimizer(self):
+        """The name of the only optimizer."""
+        names = {it.targets[0].id for it in self._optimizers}
+        return names.pop() if len(names) == 1 else None
+
+    @cached_property
+    def optimizer_statement(self):
+        """The last statement of the worker's own body that makes the optimizer."""
+        return self.tree.top(self._optimizers[-1], self.worker) if self._optimizers else None
+
+    @cached_property
+    def trained(self):
+        """The name whose parameters the optimizer gets: the model, or another name for it."""
+        names = {
+            self.tree.name(it.value).split(".")[0] for made in self._optimizers for it in self.tree.walk(made)
+            if isinstance(it, ast.Attribute) and it.attr in ("parameters", "named_parameters")
+        }  # fmt: skip
+        return names.pop() if len(names) == 1 else None
+
+    @cached_property
+    def model(self):
+        """The name of the model: what is trained (net of `plain = net.module`), or what DDP wraps."""
+        names = {self.trained} if self.trained else {self.tree.name(it.args[0]) for it in self.wrappings if it.args}
+        whole = {
+            self.tree.name(it.value).removesuffix(".module") for it in self.tree.walk(self.worker)
+            if isinstance(it, ast.Assign) and self.tree.code(it.targets[0]) in names and self.tree.name(it.value)
+        } - names  # fmt: skip
+        names = whole or names
+        return names.pop() if len(names) == 1 and "" not in names else None
+
+    @cached_property
+    def wrappings(self):
+        """The calls of DistributedDataParallel in the worker."""
+        return self.tree.calls(self.worker, *DDP)
+
+    @cached_property
+    def ddp(self):
+        """The wrapping that counts: the only one, or the only one that names its device."""
+        named = [it for it in self.wrappings if any(word.arg == "device_ids" for word in it.keywords)]
+        found = self.wrappings if len(self.wrappings) == 1 else named
+        if len(found) != 1 or not found[0].args:
+            return None
+        statement = self.tree.statement(found[0])
+        names = {self.tree.code(found[0].args[0]), *map(self.tree.code, getattr(statement, "targets", ()))}
+        return found[0] if names == {self.model} else None
+
+    @cached_property
+    def scheduler(self):
+        """The name of the only scheduler of torch.optim.lr_scheduler, or None."""
+        names = {it.targets[0].id for it in self._made(lambda name: name.startswith("torch.optim.lr_scheduler."))}
+        return names.pop() if len(names) == 1 else None
+
+    @cached_property
+    def losses(self):
+        """The statements that make a loss module of torch.nn, moved to a device or not."""
+        return [it for it in self._made(lambda _: True) if self.loss_made(it.value)]
+
+    def loss_made(self, node):
+        """The call `nn.CrossEntropyLoss(...)` in `nn.CrossEntropyLoss(...).cuda(...)`, or None."""
+        inner = getattr(getattr(node, "func", None), "value", None)
+        node = inner if isinstance(inner, ast.Call) else node
+        name = self.tree.called(node)
+        return node if name.startswith("torch.nn.") and name.endswith("Loss") else None
+
+    # How it trains
+
+    @cached_property
+    def _backwards(self):
+        return [
+            it for it in self.tree.walk(self.tree.module)
+            if isinstance(it, ast.Call) and getattr(it.func, "attr", "") == "backward" and not it.args
+        ]  # fmt: skip
+
+    @cached_property
+    def backward(self):
+        """The only statement `loss.backward()` on a plain name."""
+        if len(self._backwards) != 1:
+            return None
+        statement = self.tree.statement(self._backwards[0])
+        value = self._backwards[0].func.value
+        return statement if isinstance(statement, ast.Expr) and isinstance(value, ast.Name) else None
+
+    @cached_property
+    def step(self):
+        """The only statement `optimizer.step()` of the trainer, or None."""
+        found = [
+            it for it in self.tree.walk(self.trainer)
+            if isinstance(it, ast.Expr) and self.tree.called(it.value) == f"{self.optimizer_in_trainer}.step"
+            and not it.value.args
+        ] if self.trainer else []  # fmt: skip
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def forward(self):
+        """The statements from the call of the model to the loss, one after the other before the backward pass."""
+        if self.backward is None or not self.optimizer_in_trainer:
+            return None
+        block, model = self.tree.block(self.backward), self.in_trainer(self.model)
+        loss = self.backward.value.func.value.id
+        before = block[: block.index(self.backward)]
+        calls = [n for n, it in enumerate(before) if self.tree.calls(it, model)]
+        made = [n for n, it in enumerate(before) if _assigns(it, loss)]
+        return before[calls[0] : made[-1] + 1] if calls and made and calls[0] <= made[-1] else None
+
+    @cached_property
+    def takes_scaler(self):
+        """Whether the trainer can be handed one thing more, in its place."""
+        given = self.trainer.args if self.trainer else None
+        if self.trainer is self.worker:
+            return True
+        plain = given and not (given.vararg or given.kwarg or given.defaults or given.kwonlyargs)
+        return bool(plain and self.call and len(self.call.args) + len(self.call.keywords) == len(given.args))
+
+    @cached_property
+    def trainer(self):
+        """The function around `loss.backward()`: of the module, or the worker itself."""
+        found = self.tree.function(self._backwards[0]) if self._backwards else None
+        functions = {self.tree.function(it) for it in self._backwards}
+        known = found is self.worker or found in self.tree.module.body
+        return found if len(functions) == 1 and known else None
+
+    @cached_property
+    def call(self):
+        """The only call of the trainer in the worker; None where the worker trains itself."""
+        if self.trainer in (None, self.worker):
+            return None
+        found = self.tree.calls(self.worker, self.trainer.name)
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def given(self):
+        """{parameter of the trainer: the worker's text for it}."""
+        if self.call is None:
+            return {}
+        names = [it.arg for it in self.trainer.args.args]
+        given = dict(zip(names, map(self.tree.code, self.call.args), strict=False))
+        return given | {it.arg: self.tree.code(it.value) for it in self.call.keywords if it.arg}
+
+    def in_trainer(self, name):
+        """What the trainer calls the worker's `name`, or None."""
+        if self.trainer is self.worker:
+            return name
+        return next((inner for inner, outer in self.given.items() if outer == name), None)
+
+    @cached_property
+    def optimizer_in_trainer(self):
+        return self.in_trainer(self.optimizer) if self.optimizer else None
+
+    def args_in(self, function):
+        """How args are called in a function (a parameter, a closure or a global), or None."""
+        name = self.shape.args
+        around = [function, *(it for it in self.tree.parents(function) if isinstance(it, ast.FunctionDef))]
+        if any(name in [it.arg for it in outer.args.args] for outer in around):
+            return name
+        is_global = self.shape.parsed in self.tree.module.body or any(
+            isinstance(it, ast.Global) and self.shape.args_in_main in it.names for it in self.tree.walk(self.shape.main)
+        )
+        return self.shape.args_in_main if is_global else None
+
+    @cached_property
+    def epochs(self):
+        """The outermost loop of the worker around the training, or None."""
+        inner = self.call or (self.backward if self.trainer is self.worker else None)
+        loops = [it for it in self.tree.parents(inner) if isinstance(it, ast.For)] if inner else []
+        loops = [it for it in loops if self.tree.function(it) is self.worker and isinstance(it.target, ast.Name)]
+        return loops[-1] if loops else None
+
+    @cached_property
+    def loader(self):
+        """The worker's name of the loader that is trained on, or None."""
+        around = self.tree.parents(self._backwards[0]) if self._backwards else ()
+        loops = [it for it in around if isinstance(it, ast.For)]
+        if not loops or self.trainer is None:
+            return None
+        source = loops[0].iter
+        while isinstance(source, ast.Call) and source.args:  # enumerate(loader), tqdm(enumerate(loader))
+            source = source.args[0]
+        name = self.tree.name(source)
+        return name if self.trainer is self.worker else self.given.get(name)
+
+    # What it keeps
+
+    @cached_property
+    def save(self):
+        """The call in the worker that writes a checkpoint (torch.save, or a function that calls it)."""
+        savers = [
+            it.name for it in self.tree.module.body
+            if isinstance(it, ast.FunctionDef) and it is not self.worker and self.tree.calls(it, "torch.save")
+        ]  # fmt: skip
+        found = self.tree.calls(self.worker, "torch.save", *savers)
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def saved(self):
+        """The dict that is saved, where the worker writes it out, or None."""
+        for given in self.save.args if self.save else ():
+            if isinstance(given, ast.Name):
+                made = [it.value for it in self.tree.walk(self.worker) if _assigns(it, given.id)]
+                given = made[-1] if made else given
+            if isinstance(given, ast.Dict):
+                return given
+        return None
+
+
+def _assigns(node, name):
+    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name

@@ -1,0 +1,167 @@
+"""`python -m helpers migrate`: what it prints, what it writes, and when it writes nothing at all."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("libcst")
+
+from helpers.cli import main
+from helpers.migrate import migrate
+
+SOURCE = "import torch\r\nx.cuda()\r\n"
+RESULT = migrate(SOURCE).result
+PLAIN = "print(1)\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with two scripts that need a change and some that do not; it is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    files = {"main.py": SOURCE, "net/model.py": SOURCE, "net/plain.py": PLAIN, "notes.txt": "torch.cuda"}
+    files |= {".hidden/a.py": SOURCE, "__pycache__/b.py": SOURCE, "env/pyvenv.cfg": "", "env/lib/c.py": SOURCE}
+    for name, text in files.items():
+        path = tmp_path / "scripts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    return tmp_path
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_without_an_option_it_shows_diff_and_report_and_writes_nothing(folder, capfdbinary):
+    before = contents(folder)
+    assert main(["migrate", "scripts/main.py"]) == 0
+    out = capfdbinary.readouterr().out.decode()
+    assert "+x.npu()\r\n" in out and "scripts/main.py: 2 lines written and 1 taken out" in out
+    assert contents(folder) == before
+
+
+def test_the_diff_of_a_folder_applies(folder, capfdbinary):
+    assert main(["migrate", "--diff", "scripts"]) == 0
+    diff = capfdbinary.readouterr().out
+    assert b"Only you can choose" not in diff and b"hidden" not in diff and b"plain" not in diff and b"env" not in diff
+    subprocess.run(["git", "apply", "-p0"], input=diff, cwd=folder, check=True, timeout=30)
+    assert contents(folder)["scripts/main.py"] == contents(folder)["scripts/net/model.py"] == RESULT.encode()
+
+
+def test_out_writes_all_scripts_of_a_folder_and_leaves_the_sources(folder, capsys):
+    before = contents(folder)
+    assert main(["migrate", "scripts", "--out", "done/here", "--report"]) == 0
+    after = contents(folder)
+    new = {name: after[name] for name in after.keys() - before.keys()}
+    assert {name: after[name] for name in before} == before
+    done = {"main.py": RESULT, "net/model.py": RESULT, "net/plain.py": PLAIN}
+    assert new == {f"done/here/{name}": text.encode() for name, text in done.items()}
+    assert capsys.readouterr().out.count("Only you can choose") == 2
+
+
+def test_out_replaces_nothing_that_differs_unless_forced(folder, capsys):
+    (folder / "done/net").mkdir(parents=True)
+    (folder / "done/net/model.py").write_text("mine")
+    before = contents(folder)
+    assert main(["migrate", "scripts", "--out", "done"]) == 2
+    error = capsys.readouterr().err
+    assert os.path.join("done", "net", "model.py") in error and "--force" in error
+    assert contents(folder) == before  # main.py was not written either
+    assert main(["migrate", "scripts", "--out", "done", "--force"]) == 0
+    assert main(["migrate", "scripts", "--out", "done"]) == 0  # the same again is no difference
+    assert contents(folder)["done/net/model.py"] == RESULT.encode()
+
+
+def test_out_into_the_folder_of_the_source_is_refused(folder):
+    before = contents(folder)
+    assert main(["migrate", "scripts/main.py", "--out", "scripts"]) == 2
+    assert contents(folder) == before
+
+
+def test_in_place_replaces_only_what_changes_and_keeps_the_permissions(folder):
+    path, plain = folder / "scripts/main.py", folder / "scripts/net/plain.py"
+    path.chmod(0o750)
+    link = folder / "link.py"
+    link.symlink_to(path)
+    as_it_was = plain.stat()
+    assert main(["migrate", "--in_place", "link.py", "scripts/net"]) == 0
+    assert path.read_bytes() == RESULT.encode() and path.stat().st_mode & 0o777 == 0o750
+    assert link.is_symlink() and plain.stat() == as_it_was
+    assert [name for name in os.listdir(folder / "scripts") if name.startswith(".m")] == []
+    written = path.stat()
+    assert main(["migrate", "--in-place", "link.py"]) == 0
+    assert path.stat() == written
+
+
+BAD = {
+    "missing": (None, "bad.py"),
+    "not UTF-8": (b"import torch\n\xff\n", "bad.py:2: "),
+    "Python 2": (b"import torch\n\nprint 'cuda'\n", "bad.py:3: "),
+    "not closed": (b"f(\n", "bad.py:1: "),
+}
+
+
+@pytest.mark.parametrize("where", ["--in-place", "--out done", "--diff", ""])
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_ends_with_status_2_and_writes_nothing(folder, capsys, case, where):
+    raw, message = BAD[case]
+    if raw is not None:
+        (folder / "bad.py").write_bytes(raw)
+    before = contents(folder)
+    assert main(["migrate", "scripts", "bad.py", *where.split()]) == 2
+    out, error = capsys.readouterr()
+    assert message in error and out == "" and len(error.splitlines()) == 1
+    assert contents(folder) == before
+
+
+def test_stdin(folder, monkeypatch, capfdbinary):
+    def give(raw):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+
+    give(SOURCE.encode())
+    assert main(["migrate", "-", "--out", "-"]) == 0
+    assert capfdbinary.readouterr().out == RESULT.encode()
+    give(SOURCE.encode())
+    assert main(["migrate", "--diff", "-"]) == 0
+    assert capfdbinary.readouterr().out.startswith(b"--- stdin.py\n+++ stdin.py\n")
+    give(b"x = '\n")
+    assert main(["migrate", "-"]) == 2
+    assert b"stdin.py:1: " in capfdbinary.readouterr().err
+    give(SOURCE.encode())
+    assert main(["migrate", "-", "--in-place"]) == 2
+    assert b"--out -" in capfdbinary.readouterr().err
+
+
+def test_what_cannot_be_done_is_said(folder, capsys):
+    for arguments, message in {
+        ("scripts", "--out", "-"): "one script",
+        ("scripts/main.py", "scripts/main.py", "--out", "done"): "two of the scripts",
+        ("scripts/.hidden/none",): "none",
+        ("scripts/main.py", "--to", "cuda"): "'npu'",
+    }.items():
+        assert main(["migrate", *arguments]) == 2
+        assert message in capsys.readouterr().err
+    (folder / "empty").mkdir()
+    assert main(["migrate", "empty"]) == 2
+    assert "no .py file" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["migrate", "scripts", "--diff", "--in-place"])
+
+
+def test_the_modern_style(folder, capfdbinary):
+    (folder / "amp.py").write_text("import torch\ntorch.cuda.amp.autocast()\n")
+    assert main(["migrate", "--diff", "--style=modern", "amp.py"]) == 0
+    assert b'+torch.amp.autocast("npu")\n' in capfdbinary.readouterr().out
+
+
+def test_without_libcst_it_says_what_to_install(folder, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    assert main(["migrate", "scripts/main.py"]) == 1
+    assert "pip install libcst" in capsys.readouterr().err
+
+
+def test_importing_it_is_light():
+    code = "import sys, helpers.migrate, helpers.migrate.cli; sys.exit(bool({'torch', 'libcst'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
