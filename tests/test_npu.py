@@ -148,6 +148,20 @@ def test_layers_and_their_gradients_are_those_of_the_cpu():
 
 
 @on_npu
+def test_inference_mode_knows_views_of_what_was_made_outside():
+    layer, outside = nn.Conv2d(3, 4, 3).npu(), torch.ones(2, 3, device="npu")
+    with torch.inference_mode():
+        inside = torch.ones(2, 3, device="npu")
+        assert inside.is_inference() and inside.t().is_inference() and (outside + 1).is_inference()
+        assert not outside.t().is_inference() and outside.t().shape == (3, 2)
+        assert layer(torch.ones(1, 3, 5, 5, device="npu")).is_inference()
+    outside.t().requires_grad_().sum().backward()
+    x = outside.clone().requires_grad_()
+    x.t()[0].sum().backward()
+    assert x.grad.tolist() == [[1, 0, 0], [1, 0, 0]]
+
+
+@on_npu
 def test_lazy_conjugates_are_followed():
     x = torch.randn(3, dtype=torch.complex64)
     y = x.npu().conj()

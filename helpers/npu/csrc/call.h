@@ -10,12 +10,19 @@
 namespace npu {
 using at::Tensor;
 
-inline Tensor over(const c10::Storage& s, c10::DispatchKey key, const Tensor& like) {
-  auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(s), c10::DispatchKeySet(key), like.dtype());
+inline Tensor as_like(Tensor t, const Tensor& like) {
   t.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   if (like.is_conj()) t._set_conj(true);  // a lazy conjugate is the same memory
   if (like.is_neg()) t._set_neg(true);
   return t;
+}
+inline Tensor over(const c10::Storage& s, c10::DispatchKey key, const Tensor& like) {
+  return as_like(at::detail::make_tensor<c10::TensorImpl>(c10::Storage(s), c10::DispatchKeySet(key), like.dtype()), like);
+}
+// A view is what its base is: within inference_mode, that of a normal tensor is normal.
+inline Tensor view_of(const Tensor& base, const Tensor& like) {
+  auto keys = base.key_set().remove(c10::DispatchKey::Conjugate).remove(c10::DispatchKey::Negative);
+  return as_like(at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()), keys, like.dtype()), like);
 }
 inline Tensor alias_cpu(const Tensor& t) { return over(host_view(t.storage()), c10::DispatchKey::CPU, t); }
 
@@ -58,7 +65,10 @@ class Call {
     return fresh(widened && t.scalar_type() == at::kFloat ? t.to(at::kHalf) : t);
   }
   Tensor fresh(const Tensor& t) {
-    for (auto& s : storages_)  // a view of an argument
+    for (auto& e : tensors_)  // a view of an argument
+      if (!e.stand_in && e.host.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
+        return view_of(e.card, t);
+    for (auto& s : storages_)  // two results in one storage
       if (s.host.unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
         return over(s.card, c10::DispatchKey::PrivateUse1, t);
     auto s = card_view(t.storage(), device.index());
