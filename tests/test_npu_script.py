@@ -136,7 +136,7 @@ def test_without_a_compiler_recorded_answers_are_shown(tmp_path, monkeypatch, ca
     assert helpers.npu.run_or_show("07", "other", lambda: [1]) == [1]
     monkeypatch.setattr(recorded, "why_missing", lambda: helpers.npu.NpuMissing("planted"))
     assert helpers.npu.run_or_show("07", "sum", lambda a: pytest.fail("was called"), 3) == {"n": 3}
-    assert "recorded earlier" in capsys.readouterr().out
+    assert "as it was recorded" in capsys.readouterr().out
     with pytest.raises(helpers.npu.NpuMissing, match="planted"):
         helpers.npu.run_or_show("07", "other", lambda: [1])
 

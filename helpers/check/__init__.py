@@ -8,6 +8,7 @@ from .batch import gradients_in_parts, learning_rate, time_to, updates  # noqa: 
 from .compiler import close_enough, one_compilation, one_graph  # noqa: F401
 from .data_parallel import reduce_gradients, scatter  # noqa: F401
 from .ddp import average_gradients, global_accuracy, shard  # noqa: F401
-from .npu import migrated, placement, resumed, whole_accuracy  # noqa: F401
+from .npu import placement, resumed, whole_accuracy  # noqa: F401
+from .npu_script import migrated  # noqa: F401
 from .precision import accumulate, clipped_step, next_scale  # noqa: F401
 from .start import mean_of_squares, slices  # noqa: F401
