@@ -146,7 +146,7 @@ def refused(*what):
 def test_tensors_that_hccl_does_not_take_are_refused():
     makers = (
         lambda here: torch.ones(3),
-        lambda here: torch.ones(3, dtype=torch.float64, device=here),
+        lambda here: torch.ones(3, dtype=torch.float64).to(here),
         lambda here: torch.ones(4, 4, device=here).t()[1:],
     )
     for told in helpers.launch(with_device, 2, refused, *makers, timeout=60):

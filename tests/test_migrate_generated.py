@@ -214,7 +214,7 @@ def patched(source, diff):
 
 
 @given(scripts())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_generated_script_does_the_same_on_the_npu(source):
     try:
         compile(source, "script", "exec")
@@ -226,7 +226,7 @@ def test_a_generated_script_does_the_same_on_the_npu(source):
 
 
 @given(scripts(), st.sampled_from(["article", "modern"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_generated_script_is_migrated_once_and_completely(source, style):
     try:
         compile(source, "script", "exec")

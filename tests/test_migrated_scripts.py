@@ -119,9 +119,9 @@ def data(tmp_path_factory):
     return images(tmp_path_factory.mktemp("images"), training=24, validation=9)
 
 
-# These start processes and import everything anew, as a user's do; the others run in ranks of the kit, which have
-# imported PyTorch already (3 CPU seconds a process).
-FROM_A_SHELL = ("imagenet, 2 cards", "imagenet, 2 cards, modern")
+# This one starts processes and imports everything anew, as a user's do (and notebook 07 does it with torchrun); the
+# others run in ranks of the kit, which have imported PyTorch already (3 CPU seconds a process).
+FROM_A_SHELL = ("imagenet, 2 cards",)
 OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OF_A_LAUNCHER += ("TORCHELASTIC_USE_AGENT_STORE",)
 
@@ -142,12 +142,8 @@ def run(name, data, folder):
 
 
 def from_a_shell(case, script, arguments, folder):
-    environment, port = {"OMP_NUM_THREADS": "1"}, str(free_port())
-    if case.torchrun:
-        start = ["-m", "torch.distributed.run", f"--nproc_per_node={case.cards}", f"--master_port={port}", script]
-    else:
-        start, environment["MASTER_PORT"] = [script], port
-    return helpers.npu.run([*start, *arguments], devices=2, cwd=folder, env=environment, timeout=200, echo=None)
+    environment = {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
+    return helpers.npu.run([script, *arguments], devices=2, cwd=folder, env=environment, timeout=200, echo=None)
 
 
 def in_ranks(case, script, arguments, folder):

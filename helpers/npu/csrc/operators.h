@@ -166,14 +166,14 @@ inline Tensor empty_like(const Tensor& self, std::optional<at::ScalarType> dtype
   return at::native::empty_like(self, dtype, layout, device, pin, format);
 }
 
-// Copies to a card and casts on a card. No card computes in float64: torch_npu casts to float32 and warns.
+// Copies to a card and casts on a card. A card's memory may hold float64, but it computes in float32: torch_npu casts
+// to float64 on the card to float32 instead, and warns (torch_npu/csrc/aten/common/ToKernelNpu.cpp).
 inline Tensor to_copy(const Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                       std::optional<c10::Device> device, std::optional<bool> pin, bool non_blocking,
                       std::optional<at::MemoryFormat> format) {
   if (device.value_or(self.device()).is_privateuseone()) {
     refuse_channels_last(format);
-    const bool asked = dtype == at::kDouble, kept = !dtype && self.is_cpu() && self.scalar_type() == at::kDouble;
-    if (asked || kept) {
+    if (dtype == at::kDouble && self.scalar_type() != at::kDouble) {
       TORCH_WARN_ONCE("Device do not support double dtype now, dtype cast replace with float. (emulated NPU)");
       dtype = at::kFloat;
     }
