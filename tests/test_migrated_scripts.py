@@ -119,9 +119,8 @@ def data(tmp_path_factory):
     return images(tmp_path_factory.mktemp("images"), training=24, validation=9)
 
 
-# This one starts processes and imports everything anew, as a user's do (and notebook 07 does it with torchrun); the
-# others run in ranks of the kit, which have imported PyTorch already (3 CPU seconds a process).
-FROM_A_SHELL = ("imagenet, 2 cards",)
+# The scripts run in ranks of the kit, which have imported PyTorch already: a process of their own costs 3 CPU seconds.
+# Started as by a user, imagenet.py is in test_migration_steps.py (mp.spawn) and in notebook 07 (mp.spawn and torchrun).
 OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OF_A_LAUNCHER += ("TORCHELASTIC_USE_AGENT_STORE",)
 
@@ -136,14 +135,8 @@ def run(name, data, folder):
             continue
         if case.gone:
             (folder / case.gone).unlink(missing_ok=True)
-        start = from_a_shell if name in FROM_A_SHELL else in_ranks
-        finished.append(start(case, folder / "main.py", arguments.replace("DATA", str(data)).split(), where))
+        finished.append(in_ranks(case, folder / "main.py", arguments.replace("DATA", str(data)).split(), where))
     return finished
-
-
-def from_a_shell(case, script, arguments, folder):
-    environment = {"OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_port())}
-    return helpers.npu.run([script, *arguments], devices=2, cwd=folder, env=environment, timeout=200, echo=None)
 
 
 def in_ranks(case, script, arguments, folder):
