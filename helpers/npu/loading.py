@@ -24,7 +24,8 @@ def load(log=print) -> str:
         if folder not in sys.path:
             sys.path.append(folder)  # last, so that whatever is installed comes first
     if real_torch_npu():
-        _import_real()
+        import torch_npu
+
         return "torch_npu"
     import torch
 
@@ -90,10 +91,6 @@ def _installed(package, module=""):
     if spec is None or spec.origin is None:  # a mere folder of that name is no package
         return False
     return not module or PathFinder.find_spec(module, spec.submodule_search_locations) is not None
-
-
-def _import_real():
-    import torch_npu  # noqa: F401
 
 
 def _register(log):

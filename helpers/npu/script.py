@@ -162,7 +162,6 @@ def _read(terminal):
 
 def _follow(process, terminal, timeout, echo):
     """The process's output, handed on line by line; and whether time ran out."""
-
     lines, rest, deadline = [], b"", None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         selector.register(terminal, selectors.EVENT_READ)

@@ -7,7 +7,7 @@ from ..syntax import careful
 STEP = 6
 
 MAP = "process_device_map = device_id_to_process_device_map($args.device_list)\n"
-SPAWNED = MAP + """
+SPAWNED = MAP + """\
 if $spawned:
     $card = process_device_map[$process]
 elif $process is None:  # torchrun says which process this is; without it, it is the only one
@@ -32,7 +32,6 @@ def apply(script):
             tree.edit(card.value, f"{shape.process} or 0")
     elif "process_device_map[" not in tree.code(shape.worker):
         text = SPAWNED if shape.spawned else ALWAYS
-        text = text.replace("\n\n", "\n")
         if card is None:
             tree.before(shape.first_of_worker, text, **words)
         elif card in shape.worker.body:

@@ -57,14 +57,13 @@ def _modern(script, shape, tree, args):
     words = {name: args + "." + text.removeprefix(own[0]) for name, text in words.items()}
     card = shape.card_statement.targets[0].attr
     uses = (words["world_size"], words["spawned"], shape.distributed.replace(shape.args, args, 1))
-    statement = next(
-        (it for it in shape.main.body if any(tree.code(node) in uses for node in ast.walk(it) if _is_use(node))), None
-    )
+    used_in = (it for it in shape.main.body for node in ast.walk(it) if _is_one_of(tree, node, uses))
+    statement = next(used_in, None)
     tree.before(statement or _first(shape.main, args), MODERN, args=args, card=card, **words)
 
 
-def _is_use(node):
-    return isinstance(node, ast.Attribute)
+def _is_one_of(tree, node, attributes):
+    return isinstance(node, ast.Attribute) and tree.code(node) in attributes
 
 
 def _first(main, args=None):
