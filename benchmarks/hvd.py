@@ -1,0 +1,48 @@
+"""hvd against DDP: two ranks, gloo, ResNet-18 on 32×32; then the same over a link of 200 Mbit/s.
+
+The methods train equal copies of the network in the same two ranks, and their steps take turns. The slow
+link needs root on Linux (see helpers/twohosts.py); without it only the first part is measured.
+"""
+
+import functools
+import statistics
+
+from helpers import launch, measure, models, twohosts
+from helpers.hvd.lessons import slow_link
+
+UNIT = "s a step"
+FAST, SLOW = ("DDP", "hvd"), ("DDP", "hvd, fp16", "DDP, fp16", "DDP, PowerSGD")
+RESNET = functools.partial(models.build, "resnet18", 10)
+CPU = {"HELPERS_DEVICE": "cpu"}
+
+
+def nothing_sent():
+    return 0
+
+
+def by_name(rows):
+    return {row["method"]: row for row in rows}
+
+
+def run():
+    options = {"batch": 32, "sent_so_far": nothing_sent, "threads": 1, "env": CPU, "timeout": 600}
+    fast = by_name(launch(slow_link.compare, 2, FAST, RESNET, 25, **options)[0])
+    assert fast["DDP"]["losses"] == fast["hvd"]["losses"], "hvd and DDP must train alike"
+    rows = {f"no limit: {name}": measure.summary(row["seconds"]) for name, row in fast.items()}
+    pairs = zip(fast["hvd"]["seconds"], fast["DDP"]["seconds"], strict=True)
+    ratios = {
+        "no limit: hvd / DDP": rows["no limit: hvd"]["median"] / rows["no limit: DDP"]["median"],
+        "no limit: hvd / DDP, median of the pairs": statistics.median(a / b for a, b in pairs),
+    }
+    reason = twohosts.why_not()
+    if reason:
+        print(f"  no slow link here: {reason}")
+        return rows, ratios
+    slow = twohosts.run(slow_link.compare, SLOW, RESNET, 5, rate=slow_link.RATE, by="tbf", timeout=600)[0]
+    slow = by_name(slow)
+    rows |= {f"200 Mbit/s: {name}": measure.summary(row["seconds"]) for name, row in slow.items()}
+    plain = rows["200 Mbit/s: DDP"]["median"]
+    ratios |= {f"200 Mbit/s: DDP / {name}": plain / rows[f"200 Mbit/s: {name}"]["median"] for name in SLOW[1:]}
+    for name, row in slow.items():
+        print(f"  200 Mbit/s: {name:<20} {row['sent'] / 1e6:8.2f} MB a step and rank, loss {row['loss']:.4f}")
+    return rows, ratios

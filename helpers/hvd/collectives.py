@@ -1,0 +1,212 @@
+"""The collectives on torch tensors, in the process group that `plane` chose."""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from . import adasum
+
+SMALL = 2**22  # bytes; to copy a larger tensor into a shared buffer and back costs more than a message of its own
+WIDER = {torch.int16: torch.int32}  # what gloo cannot add -> what it can, with the same result modulo 2^n
+for _name, _wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64")):
+    if hasattr(torch, _name):
+        WIDER[getattr(torch, _name)] = getattr(torch, _wide)
+OPS = {"Average": "SUM", "Sum": "SUM", "Min": "MIN", "Max": "MAX", "Product": "PRODUCT"}
+TIMEOUT = timedelta(minutes=30)  # a rank that dies is noticed by the engine, long before
+
+
+class Call:
+    """One collective in one group. Methods are named after the kinds; each returns a result for each entry."""
+
+    def __init__(self, group, ranks, rank, message, room):
+        self.group, self.ranks, self.message, self.room = group, ranks, message, room
+        self.me, self.count = ranks.index(rank), len(ranks)
+
+    def allreduce(self, specs, entries):
+        outputs = [self._outputs(spec, entry) for spec, entry in zip(specs, entries)]
+        self._reduce([tensor for each in outputs for tensor in each], specs[0]["op"], specs[0]["scales"])
+        return outputs
+
+    def _outputs(self, spec, entry):
+        """Tensors that hold this rank's values and are reduced in place."""
+        if entry is None:
+            return [torch.zeros(shape, dtype=getattr(torch, name)) for name, shape, _ in spec["tensors"]]
+        outputs = entry.outputs or [_like(each) for each in entry.inputs]
+        for output, given in zip(outputs, entry.inputs):
+            if output is not given:
+                output.data.copy_(given.data)
+        return outputs
+
+    def _reduce(self, tensors, op, scales):
+        """Reduce tensors in place. All are under way before the first is waited for."""
+        begun = [self._begin(batch, op, scales[0]) for batch in _batches(tensors, op)]
+        for batch, buffer, way, work in begun:
+            if work:
+                work.wait()
+            if way.data_ptr() != buffer.data_ptr():
+                buffer.copy_(way)
+            _scale(buffer, scales[1], self.count if op == "Average" else 1)
+            if buffer is not batch[0]:
+                for tensor, piece in zip(batch, buffer.split([each.numel() for each in batch])):
+                    tensor.copy_(piece.view(tensor.shape))
+
+    def _begin(self, batch, op, prescale):
+        """(tensors, the buffer that holds them, what travels of it, its work)."""
+        whole = len(batch) == 1 and batch[0].is_contiguous() and batch[0].device.type in ("cpu", "cuda")
+        buffer = batch[0] if whole else self.room.put(batch)
+        _scale(buffer, prescale)
+        if op == "Adasum":
+            return batch, buffer, adasum.combine(self._all(buffer)), None
+        options = _options(c10d.AllreduceOptions)
+        name = OPS[op]
+        if buffer.dtype is torch.bool:  # gloo would count: True and True is 2
+            name = {"SUM": "MAX", "PRODUCT": "MIN"}.get(name, name)
+        options.reduceOp = getattr(dist.ReduceOp, name)
+        way = buffer.view(torch.uint8) if buffer.dtype is torch.bool else buffer
+        way = _near(way.to(WIDER[way.dtype]) if way.dtype in WIDER else way)
+        return batch, buffer, way, self.group.allreduce([way], options)
+
+    def _all(self, tensor):
+        """All ranks' tensors of the same shape, as a list."""
+        there = [torch.empty_like(tensor) for _ in self.ranks]
+        self.group.allgather(
+            [[_bytes(each) for each in there]], [_bytes(tensor)], _options(c10d.AllgatherOptions)
+        ).wait()
+        return there
+
+    def broadcast(self, specs, entries):
+        entry = entries[0]
+        outputs = entry.outputs or [_like(each) for each in entry.inputs]
+        options = _options(c10d.BroadcastOptions)
+        options.rootRank, options.rootTensor = self.ranks.index(specs[0]["root"]), 0
+        for output, given in zip(outputs, entry.inputs):
+            buffer = given.data.contiguous()
+            if buffer.data_ptr() == given.data_ptr() and output is not given:
+                buffer = output.data.copy_(given.data)
+            if not buffer.numel():
+                continue
+            way = _near(buffer)
+            self.group.broadcast([_bytes(way)], options).wait()
+            if way.data_ptr() != output.data_ptr() or not output.is_contiguous():
+                output.data.copy_(way)
+        return [outputs]
+
+    def allgather(self, specs, entries):
+        results = []
+        for index, tensor in enumerate(entries[0].inputs):
+            rows = [tensors[index][1][0] for tensors in self.message["tensors"]]
+            tensor = tensor.data.contiguous()
+            output = tensor.new_empty((sum(rows), *tensor.shape[1:]))
+            self._exchange(tensor, [tensor.shape[0]] * self.count, output, rows, sum(rows), repeat=True)
+            results.append(output)
+        return [results]
+
+    def alltoall(self, specs, entries):
+        splits = self.message["splits"]
+        tensor = entries[0].inputs[0].data[: sum(splits[self.me])].contiguous()
+        received = [theirs[self.me] for theirs in splits]
+        output = tensor.new_empty((sum(received), *tensor.shape[1:]))
+        self._exchange(tensor, splits[self.me], output, received, sum(map(sum, splits)))
+        return [(output, received)]
+
+    def _exchange(self, tensor, sent, output, received, total, repeat=False):
+        """Send `sent[i]` rows to the i-th rank (with `repeat` all rows to each), receive `received[i]` from it.
+
+        All ranks have to enter the group's collective, or none: `total` is the number of rows of all of them.
+        """
+        row = tensor.element_size()
+        for length in tensor.shape[1:]:
+            row *= length
+        if row * total == 0:
+            return
+        out, into = _bytes(_near(tensor)), _bytes(_near(output))
+        if repeat and len(set(received)) == 1:
+            self.group.allgather([list(into.chunk(self.count))], [out], _options(c10d.AllgatherOptions)).wait()
+        else:
+            out = out.repeat(self.count) if repeat else out
+            sizes = [row * n for n in received], [row * n for n in sent]
+            self.group.alltoall_base(into, out, *sizes, _options(c10d.AllToAllOptions)).wait()
+        if into.data_ptr() != output.data_ptr():
+            _bytes(output).copy_(into)
+
+    def reducescatter(self, specs, entries):
+        # All of it is reduced everywhere and each rank keeps its rows: gloo has no faster way with unequal parts.
+        copies = [each.data.clone(memory_format=torch.contiguous_format) for each in entries[0].inputs]
+        self._reduce(copies, specs[0]["op"], specs[0]["scales"])
+        results = []
+        for copy in copies:
+            rows, more = divmod(copy.shape[0], self.count)
+            begin = self.me * rows + min(self.me, more)
+            results.append(copy[begin : begin + rows + (self.me < more)].clone())
+        return [results]
+
+
+class Room:
+    """Memory that tensors are put together in, kept from one collective to the next: fresh pages are slow."""
+
+    def __init__(self):
+        self._kept, self._used = torch.empty(0, dtype=torch.uint8), 0
+
+    def empty(self):
+        """What was put here is not needed any more."""
+        self._used = 0
+
+    def put(self, tensors):
+        """A flat copy of tensors of one dtype and device."""
+        first = tensors[0]
+        if first.device != self._kept.device:
+            return torch.cat([each.reshape(-1) for each in tensors])
+        size = sum(each.numel() for each in tensors) * first.element_size()
+        if self._used + size > self._kept.numel():
+            self._kept, self._used = torch.empty(max(2 * size, 2**20), dtype=torch.uint8), 0
+        buffer = self._kept[self._used : self._used + size].view(first.dtype)
+        self._used += -(-size // 64) * 64
+        return torch.cat([each.reshape(-1) for each in tensors], out=buffer)
+
+
+def _batches(tensors, op):
+    """Lists of tensors that travel together: small ones of a dtype, large ones by themselves."""
+    together = {}
+    for tensor in tensors:
+        if tensor.numel() == 0:
+            continue
+        alone = tensor.numel() * tensor.element_size() > SMALL or op == "Adasum"
+        together.setdefault(id(tensor) if alone else tensor.dtype, []).append(tensor.data)
+    return together.values()
+
+
+def _options(kind):
+    options = kind()
+    options.timeout = TIMEOUT
+    return options
+
+
+def _like(tensor):
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _bytes(tensor):
+    """A contiguous tensor's memory, which is carried whatever its dtype means."""
+    if tensor.numel() == 0:
+        return torch.empty(0, dtype=torch.uint8, device=tensor.device)
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # strides of lengths of 1 may be anything
+
+
+def _near(tensor):
+    """The tensor, or a copy on the CPU if its device has no process group here."""
+    return tensor if tensor.device.type in ("cpu", "cuda") else tensor.cpu()
+
+
+def _scale(tensor, factor, divisor=1):
+    """tensor *= factor / divisor, for integers in float64 and truncated, as Horovod's documentation says."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        if factor != 1:
+            tensor.mul_(factor)
+        if divisor != 1:
+            tensor.div_(divisor)
+    elif factor != 1:
+        tensor.copy_((tensor.to(torch.float64) * (factor / divisor)).to(tensor.dtype))
+    elif divisor != 1:
+        tensor.copy_(torch.div(tensor, divisor, rounding_mode="trunc"))

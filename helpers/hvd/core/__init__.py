@@ -1,0 +1,151 @@
+"""The engine under all spellings of the API. It knows no framework: importing it imports none."""
+
+import enum
+
+from . import job, sets
+from .engine import Entry
+from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
+from .job import is_initialized, reset, sign, verify
+from .sets import (
+    ProcessSet,
+    add_process_set,
+    get_process_set_ids_and_ranks,
+    global_process_set,
+    remove_process_set,
+)
+
+
+class ReduceOp(enum.IntEnum):
+    """How the tensors of the ranks become one; the numbers are Horovod's."""
+
+    Average = 0
+    Sum = 1
+    Adasum = 2
+    Min = 3
+    Max = 4
+    Product = 5
+
+
+Average, Sum, Adasum, Min, Max, Product = ReduceOp
+
+
+def init(comm=None, process_sets=None):
+    """Meet the other ranks. A second call does nothing.
+
+    Args:
+        comm: the ranks that meet (default: all); a rank that is not among them is a world of its own.
+        process_sets: ProcessSets to register at once, or "dynamic" (they may be added later in any case).
+
+    Raises:
+        RankLost: not all ranks came in time; it names who did not.
+    """
+    if job.is_initialized():
+        return
+    job.start(comm)
+    sets.register(process_sets)
+
+
+def shutdown():
+    """Leave; what other ranks have asked this one for fails there. `init()` may follow."""
+    job.stop()
+    sets.forget()
+
+
+def rank():
+    """This process's number among all, from 0."""
+    return job.current().rank
+
+
+def size():
+    """How many processes there are."""
+    return job.current().size
+
+
+def local_rank():
+    """This process's number on its host; the number of its device."""
+    return job.current().local_rank
+
+
+def local_size():
+    """How many processes run on this host."""
+    return job.current().local_size
+
+
+def cross_rank():
+    """The number of this host among those that have a process with this local rank."""
+    return job.current().cross_rank
+
+
+def cross_size():
+    """How many hosts have a process with this local rank."""
+    return job.current().cross_size
+
+
+def is_homogeneous():
+    """Whether all hosts run equally many processes."""
+    return job.current().homogeneous
+
+
+def start_timeline(file_path, mark_cycles=False):
+    """Record this rank's collectives to a file for chrome://tracing; there are no cycles to mark here."""
+    job.current().timeline.start(file_path)
+
+
+def stop_timeline():
+    """Finish the file of `start_timeline`."""
+    job.current().timeline.stop()
+
+
+def gloo_built():
+    """Whether gloo moves the data of CPU tensors: always."""
+    return True
+
+
+def gloo_enabled():
+    """Whether gloo is in use: always."""
+    return True
+
+
+def mpi_built():
+    """Whether MPI moves data: never; mpirun starts processes, gloo connects them."""
+    return False
+
+
+mpi_enabled = ddl_built = ccl_built = mpi_built
+
+
+def mpi_threads_supported():
+    """Whether MPI may be used from several threads beside this: it is not in use, so nothing here stands against it."""
+    job.current()
+    return False
+
+
+def nccl_built():
+    """NCCL's version as one number (2.21.5 is 22105) if torch has it for CUDA tensors, else 0."""
+    from .. import plane
+
+    return plane.nccl_version()
+
+
+def cuda_built():
+    """Whether torch was built for CUDA."""
+    from .. import plane
+
+    return plane.built_for("cuda")
+
+
+def rocm_built():
+    """Whether torch was built for ROCm."""
+    from .. import plane
+
+    return plane.built_for("hip")
+
+
+__all__ = [
+    "Adasum", "Average", "CollectiveError", "Entry", "HorovodInternalError", "HostsUpdatedInterrupt", "Max", "Min",
+    "NotInitialized", "ProcessSet", "Product", "RankLost", "ReduceOp", "Sum", "add_process_set", "ccl_built",
+    "cross_rank", "cross_size", "cuda_built", "ddl_built", "get_process_set_ids_and_ranks", "global_process_set",
+    "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built",
+    "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank", "remove_process_set", "reset", "rocm_built",
+    "shutdown", "sign", "size", "start_timeline", "stop_timeline", "verify",
+]  # fmt: skip

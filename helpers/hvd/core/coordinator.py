@@ -1,0 +1,213 @@
+"""The first rank's bookkeeping: which rank has asked for what, and what runs next.
+
+As in Horovod's controller (Sergeev and Del Balso, arXiv:1802.05799), ranks may submit tensors
+in any order: a tensor runs when every rank of its process set has asked for it, and all ranks run
+what is ready in the one order decided here, so that no two of them wait for each other crosswise.
+"""
+
+import time
+
+from . import requests as req
+
+
+class Waiting:
+    """A name that some ranks have submitted and others have not yet."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.requests = {}  # rank -> request
+        self.blocked = set()  # ranks that stand still until this is done
+        self.since = time.monotonic()
+        self.reported = False
+
+
+class Coordinator:
+    """Takes messages of ranks in, hands decisions out; not thread-safe, knows no sockets.
+
+    Args:
+        size: world size. deliver: called with (rank, message) for everything decided, in order.
+        fusion: bytes that small tensors are put together up to, 0 to run each by itself.
+    """
+
+    def __init__(self, size, deliver, fusion=2**27):
+        self.size, self.deliver, self.fusion = size, deliver, fusion
+        self.sets = {0: list(range(size))}  # number -> global ranks
+        self._numbers = 0
+        self.waiting = {}  # (set, name) -> Waiting
+        self.joined = []  # ranks, in order
+        self.left = {}  # rank -> why
+
+    def ask(self, rank, asked):
+        """Requests of a rank, in the order it made them."""
+        ready = []
+        for request in asked:
+            if request["kind"] == "join":
+                self._join(rank)
+                ready += [key for key in list(self.waiting) if self._complete(key)]
+                continue
+            key = (request["set"], request["name"])
+            if rank not in self.sets.get(request["set"], ()):
+                self._refuse(key, {rank: request}, f"process set {request['set']} is not there, or not for rank {rank}")
+                continue
+            waiting = self.waiting.setdefault(key, Waiting(request["kind"]))
+            waiting.requests[rank] = request
+            if self._complete(key):
+                ready.append(key)
+            else:
+                self._never_complete(key)
+        self._run(ready)
+
+    def blocked(self, rank, keys):
+        """A rank tells that it stands still until these are done: two ranks may wait in two process sets."""
+        for key in map(tuple, keys):
+            if key in self.waiting:
+                self.waiting[key].blocked.add(rank)
+                self._crossed(key)
+
+    def leave(self, rank, again):
+        """A rank has shut down: whatever needs it fails, the rest goes on. `again`: it is about to meet all anew."""
+        self.left[rank] = f"rank {rank} has left to start again" if again else f"rank {rank} has shut down"
+        for each in range(self.size) if not again else ():
+            self.deliver(each, {"gone": rank})
+        for key in list(self.waiting):
+            if key in self.waiting:
+                self._never_complete(key)
+        self._end_joins()
+
+    def stalled(self, seconds):
+        """[(key, ranks that came, ranks that did not)] of what has waited longer than that."""
+        now = time.monotonic()
+        return [
+            (key, sorted(waiting.requests), self._missing(key))
+            for key, waiting in self.waiting.items()
+            if now - waiting.since > seconds
+        ]
+
+    # Who has come
+
+    def _missing(self, key):
+        came = self.waiting[key].requests
+        return [rank for rank in self.sets[key[0]] if rank not in came and rank not in self.joined]
+
+    def _complete(self, key):
+        return bool(self.waiting[key].requests) and not self._missing(key)
+
+    def _never_complete(self, key):
+        gone = [rank for rank in self._missing(key) if rank in self.left]
+        if gone:
+            why = "; ".join(self.left[rank] for rank in gone)
+            text = f"{self.waiting[key].kind} '{key[1]}' needs {req.listed(gone)}: {why}"
+            self._refuse(key, self.waiting.pop(key).requests, text, lost=True)
+
+    def _crossed(self, key):
+        """The same name waits in another process set for just the ranks that wait here, and all stand still."""
+        here = self.waiting[key]
+        for other, there in list(self.waiting.items()):
+            if other[1] != key[1] or other == key:
+                continue
+            away = set(self._missing(key)) & set(there.requests)
+            back = set(self._missing(other)) & set(here.requests)
+            if away and back and away <= there.blocked and back <= here.blocked:
+                told = "; ".join(
+                    f"{req.listed(sorted(w.requests))}: set {k[0]}, ranks {self.sets[k[0]]}"
+                    for k, w in sorted(((key, here), (other, there)))
+                )
+                text = f"{here.kind} '{key[1]}': process sets differ between ranks ({told}), which wait for each other"
+                self._refuse(key, self.waiting.pop(key).requests, text)
+                self._refuse(other, self.waiting.pop(other).requests, text)
+                return
+
+    def _join(self, rank):
+        self.joined.append(rank)
+        self._end_joins()
+        if len(self.joined) == self.size:
+            last, self.joined = self.joined[-1], []
+            for each in range(self.size):
+                self.deliver(each, {"joined": last})
+
+    def _end_joins(self):
+        """A rank that left without joining leaves those that have joined waiting for ever."""
+        if self.left and self.joined:
+            why = "; ".join(self.left[rank] for rank in sorted(self.left))
+            self._refuse((0, "join"), self.joined, f"join needs {req.listed(sorted(self.left))}: {why}", lost=True)
+            self.joined = []
+
+    # What is decided
+
+    def _run(self, keys):
+        plain, fused = [], {}
+        for key in keys:
+            if key not in self.waiting:
+                continue
+            waiting = self.waiting.pop(key)
+            first = next(iter(waiting.requests.values()))
+            absent = [rank for rank in self.sets[key[0]] if rank not in waiting.requests]
+            wrong = req.disagreement(key[1], waiting.requests)
+            if not wrong and absent:
+                wrong = req.without_joined(first["kind"], first.get("op"))
+                wrong = wrong and f"{first['kind']} '{key[1]}' with {req.listed(absent)} joined: {wrong}"
+            if wrong:
+                self._refuse(key, waiting.requests, wrong)
+            elif first["kind"] in ("add_set", "drop_set"):
+                self._change_sets(key, first)
+            elif self._may_fuse(first):
+                look = (key[0], first["tensors"][0][0], first["tensors"][0][2], first["op"], tuple(first["scales"]))
+                fused.setdefault(look, []).append((key, waiting, bool(absent)))
+            else:
+                plain.append([(key, waiting, bool(absent))])
+        for batch in [part for group in fused.values() for part in self._parts(group)] + plain:
+            self._start(batch)
+
+    def _may_fuse(self, request):
+        return (
+            request["kind"] == "allreduce"
+            and request["op"] != "Adasum"
+            and len(request["tensors"]) == 1
+            and request["bytes"] <= self.fusion
+        )
+
+    def _parts(self, group):
+        """Pieces of `group` of at most `fusion` bytes each."""
+        part, size = [], 0
+        for item in group:
+            more = next(iter(item[1].requests.values()))["bytes"]
+            if part and size + more > self.fusion:
+                yield part
+                part, size = [], 0
+            part.append(item)
+            size += more
+        yield part
+
+    def _start(self, batch):
+        key, waiting, _ = batch[0]
+        message = {"run": [name for (_, name), _, _ in batch], "set": key[0], "kind": waiting.kind}
+        members = self.sets[key[0]]
+        if waiting.kind in req.ANY_ROWS:
+            message["tensors"] = [waiting.requests[rank]["tensors"] for rank in members]
+            message["splits"] = [waiting.requests[rank].get("splits") for rank in members]
+        if any(absent for _, _, absent in batch):  # joined ranks have to know what they stand in for
+            message["spec"] = [next(iter(w.requests.values())) for _, w, _ in batch]
+        for rank in members:
+            self.deliver(rank, message)
+
+    def _refuse(self, key, asked, text, lost=False):
+        for rank in sorted(asked):
+            self.deliver(rank, {"error": text, "set": key[0], "name": key[1], "left": lost})
+
+    def _change_sets(self, key, request):
+        ranks = request["ranks"]
+        number = next((n for n, members in self.sets.items() if members == ranks), None)
+        if request["kind"] == "add_set":
+            fresh = number is None
+            if fresh:
+                self._numbers = number = self._numbers + 1
+                self.sets[number] = ranks
+        else:
+            fresh = bool(number)
+            for other in [other for other in self.waiting if fresh and other[0] == number]:
+                text = f"{self.waiting[other].kind} '{other[1]}': its process set {ranks} was removed"
+                self._refuse(other, self.waiting.pop(other).requests, text)
+            if fresh:
+                del self.sets[number]
+        for rank in range(self.size):
+            self.deliver(rank, {request["kind"]: ranks, "number": number, "fresh": fresh, "name": key[1]})

@@ -1,0 +1,299 @@
+"""One rank's side: what it has submitted, the thread that runs what was decided, and what became of it.
+
+A caller's thread submits an Entry and may go on computing. Requests gather for a moment
+(HOROVOD_CYCLE_TIME), go to the coordinator, and come back as an order of collectives, the same on
+every rank, which one thread carries out on the data plane.
+"""
+
+import collections
+import os
+import sys
+import threading
+import time
+
+from .errors import CollectiveError, RankLost
+from .notices import Notices
+from .requests import listed
+from .wire import TooLong
+
+FLUSH = 2**24  # bytes of tensors after which requests are not held back any longer
+RESTLESS = 1.0  # seconds without a request after which the working thread goes to rest
+GRACE = 0.3  # seconds that collectives under way may still take to end by themselves once a rank is lost
+STANDING = 0.5  # seconds after which a rank that waits says so
+
+
+class Entry:
+    """One submitted collective: `request` travels; what `inputs` and `outputs` are, only the plane knows."""
+
+    __slots__ = ("request", "inputs", "outputs", "ready", "done", "error", "result", "submitted")
+
+    def __init__(self, request, inputs=(), outputs=(), ready=None):
+        self.request, self.inputs, self.outputs, self.ready = request, inputs, outputs, ready
+        self.done, self.error, self.result = threading.Event(), None, None
+        self.submitted = time.monotonic()
+
+    @property
+    def key(self):
+        return self.request["set"], self.request["name"]
+
+    def value(self):
+        """The result of what has ended, or its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Engine:
+    """See the module. `send` takes a message for the coordinator; `plane` runs collectives."""
+
+    def __init__(self, rank, size, send, timeline):
+        self.rank, self.size, self.send, self.timeline = rank, size, send, timeline
+        self.plane = None
+        self.lost = None  # (text, ranks) once a rank is lost
+        self.gone = set()  # ranks that have shut down for good
+        self.first_returns = False  # whether the first rank, when it leaves, is about to meet all anew
+        self.forked = False  # in a child of the rank
+        self._resting = False  # whether the working thread sleeps until it is woken
+        self._entries = {}  # (set, name) -> Entry
+        self._queue, self._bytes, self._due = [], 0, 0.0  # asked for, not yet sent; sent at the latest when it is due
+        self._responses = collections.deque()
+        self._wake = threading.Condition()
+        self._sending = threading.RLock()
+        self._running = ()
+        self._stop = False
+        self.notices = Notices(send)
+        self.cycle = float(os.environ.get("HOROVOD_CYCLE_TIME", 20)) / 1000
+        self.on_joined = lambda: None
+        self._carried = 0  # decisions carried out
+        self._thread = threading.Thread(target=self._work, daemon=True, name="hvd")
+
+    def start(self, plane):
+        """Begin to run collectives on `plane`."""
+        self.plane = plane
+        self._thread.start()
+
+    def submit(self, entry):
+        """Hand over a collective.
+
+        Raises:
+            CollectiveError: its name is in use. RankLost: a rank is.
+        """
+        if self.forked:
+            raise RankLost("this process was forked from a rank and is none itself; it has no connection to the others")
+        with self._wake:
+            self._check()
+            if entry.key in self._entries:
+                raise CollectiveError(
+                    f"{entry.request['kind']} '{entry.key[1]}': this name is in use by an earlier request of rank "
+                    f"{self.rank} that has not ended; synchronize that first, or use another name"
+                )
+            self._entries[entry.key] = entry
+            if not self._queue:
+                self._due = time.monotonic() + self.cycle / 2
+            if self._resting:  # else it looks again within a cycle: waking it would cost more than the request
+                self._wake.notify()
+            self._queue.append(entry.request)
+            self._bytes += entry.request.get("bytes", 0)
+            full = self._bytes >= FLUSH
+        if full:
+            self.flush()
+        return entry
+
+    def refuse(self, request):
+        """Tell the other ranks that this one found its own request wrong, so that they do not wait for it."""
+        with self._wake:
+            self._check()
+            if (request["set"], request["name"]) in self._entries:
+                return  # the name is in use: the request under it stands
+            self._queue.append(request)
+        self.flush()
+
+    def wait(self, entry):
+        """Wait for an entry; return its result or raise its error."""
+        if not entry.done.is_set():
+            self.flush()
+            if not entry.done.wait(STANDING):
+                try:
+                    self.send({"blocked": [entry.key]})
+                except OSError:
+                    pass  # whoever reads that connection knows more
+                entry.done.wait()
+        return entry.value()
+
+    def flush(self):
+        """Send what was submitted."""
+        with self._sending:
+            with self._wake:
+                asked, self._queue, self._bytes = self._queue, [], 0
+            if asked:
+                self._ask(asked)
+
+    def _ask(self, asked):
+        try:
+            self.send({"ask": asked})
+        except TooLong as error:
+            if len(asked) > 1:
+                self._ask(asked[: len(asked) // 2])
+                self._ask(asked[len(asked) // 2 :])
+            else:
+                key = asked[0]["set"], asked[0]["name"]
+                self._end(self._take(*key), error=CollectiveError(f"{asked[0]['kind']} '{key[1][:200]}': {error}"))
+        except OSError:
+            pass  # the thread that reads this connection ends the job
+
+    def _check(self):
+        if self.lost:
+            raise RankLost(self.lost[0])
+        if self._stop:
+            raise RankLost("Horovod has been shut down; call hvd.init() again")
+
+    def receive(self, messages):
+        """Take decisions, and notices for everybody, in order."""
+        for message in messages:
+            self._receive(message)
+
+    def _receive(self, message):
+        if "post" in message:
+            self.notices.take(*message["post"])
+        elif "lost" in message:
+            self.abort(message["why"], message["lost"])
+        elif "gone" in message:
+            self.gone.add(message["gone"])
+        elif "again" in message:
+            self.first_returns = True
+        else:
+            with self._wake:
+                self._responses.append(message)
+                self._wake.notify()
+
+    def abort(self, why, ranks):
+        """A rank is lost: everything that has not ended fails."""
+        with self._wake:
+            if self.lost or self._stop:
+                return
+            self.lost = (why, list(ranks))
+            self._queue, self._bytes = [], 0
+            decided = {key for message in self._responses for key in _keys(message)} | set(self._running)
+            failed = [self._entries.pop(key) for key in list(self._entries) if key not in decided]
+            late = [self._entries[key] for key in decided if key in self._entries]
+        for entry in failed:
+            self._end(entry, error=RankLost(why))
+        self.notices.close(why)
+        if late:  # decided before: their data may have arrived
+            timer = threading.Timer(GRACE, self._give_up, [late, why])
+            timer.daemon = True
+            timer.start()
+
+    def _give_up(self, entries, why):
+        for entry in entries:
+            if not entry.done.is_set():
+                self._end(entry, error=RankLost(why))
+
+    # The working thread
+
+    def _work(self):
+        while True:
+            with self._wake:
+                if not self._responses:
+                    if self._stop:
+                        return
+                    self._resting = not self._queue and time.monotonic() > self._due + RESTLESS
+                    self._wake.wait(None if self._resting else self.cycle)
+                message = self._responses.popleft() if self._responses else None
+                self._running = _keys(message) if message else ()
+                due = self._queue and time.monotonic() >= self._due
+            if self.lost:
+                continue  # what was decided has failed or will in a moment
+            try:
+                if due:
+                    self.flush()
+                if message:
+                    self._carry_out(message, [self._entries.get(key) for key in self._running])
+                    self._carried += 1
+            except Exception as error:
+                self._failed(error)
+
+    def _carry_out(self, message, entries):
+        try:
+            if "run" in message:
+                self._run(message, entries)
+            elif "error" in message:
+                kind = RankLost if message["left"] else CollectiveError
+                self._end(self._take(message["set"], message["name"]), error=kind(message["error"]))
+            elif "joined" in message:
+                self.on_joined()
+                self._end(self._take(0, "join"), result=message["joined"])
+            else:
+                self._change_sets(message)
+        except Exception as error:
+            self._failed(error, entries)
+
+    def _run(self, message, entries):
+        began = time.monotonic()
+        results = self.plane.run(message, entries)
+        for entry, result in zip(entries, results):
+            if entry is not None:
+                self.timeline.ran(entry, began)
+                with self._wake:
+                    self._entries.pop(entry.key, None)
+                self._end(entry, result=result)
+
+    def _change_sets(self, message):
+        if "add_set" in message and message["fresh"]:
+            self.plane.add_set(message["number"], message["add_set"])
+        elif "drop_set" in message and message["fresh"]:
+            self.plane.drop_set(message["number"])
+        self._end(self._take(0, message["name"]), result=(message["number"], message["fresh"]))
+
+    def _failed(self, error, entries=()):
+        """The data plane could not do it: the connection broke, most likely since a rank has just died."""
+        for _ in range(20):  # its end is noticed in a moment, and then it has a name
+            if self.lost or self.gone or self._stop:
+                break
+            time.sleep(GRACE / 20)
+        if not self.lost:
+            why = f"a collective failed on rank {self.rank}: {type(error).__name__}: {error}"
+            if self.gone:
+                why = f"{listed(sorted(self.gone))} left while a collective was under way ({error})"
+            try:
+                self.send({"failed": why})
+            except OSError:
+                pass
+            self.abort(why, self.gone)
+        self._give_up([entry for entry in entries if entry is not None], self.lost[0] if self.lost else str(error))
+
+    def _take(self, number, name):
+        with self._wake:
+            return self._entries.pop((number, name), None)
+
+    def _end(self, entry, result=None, error=None):
+        if entry is None:  # this rank refused it itself
+            return
+        with self._wake:
+            if self._entries.get(entry.key) is entry:
+                del self._entries[entry.key]
+        entry.inputs = ()
+        entry.error, entry.result = error, result
+        entry.done.set()
+
+    def stop(self):
+        """Let the working thread end; what has not ended fails."""
+        with self._wake:
+            self._stop = True
+            failed, self._entries = list(self._entries.values()), {}
+            self._wake.notify()
+        for entry in failed:
+            self._end(entry, error=RankLost("Horovod has been shut down"))
+        carried = None
+        while self._thread.is_alive() and carried != self._carried and threading.current_thread() is not self._thread:
+            carried = self._carried
+            self._thread.join(timeout=1)  # on a busy machine what was decided may take longer: wait while it goes on
+        if self._thread.is_alive():
+            print("hvd: a collective is still waiting for another rank; leaving it behind", file=sys.stderr)
+
+
+def _keys(message):
+    """The (set, name) of what a decision lets run."""
+    if "run" in message:
+        return [(message["set"], name) for name in message["run"]]
+    return [(0, message["name"])] if "number" in message else []

@@ -1,0 +1,178 @@
+"""Connections of the first rank to all others: made once, watched until the job ends."""
+
+import collections
+import os
+import socket
+import threading
+import time
+
+from . import wire
+from .errors import RankLost
+from .requests import listed
+
+HELLO = 10.0  # seconds that a stranger has to say who it is
+STRANGERS = 64  # connections that may be saying it at the same time
+
+
+def gather(board, members, timeout):
+    """The first rank waits for the others.
+
+    Returns:
+        ({rank: Channel}, {rank: what it told of itself}, secret), by the ranks' numbers in `members`.
+
+    Raises:
+        RankLost: not all came within `timeout` seconds; it names who did not.
+    """
+    channels, told, lock = {}, {}, threading.Condition()
+    wanted, deadline = set(members[1:]), time.monotonic() + timeout
+    strangers = collections.deque()
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        notice = board.draft(len(members))
+        listener.bind((notice["host"], notice["port"]))
+        listener.listen(128)
+        notice["port"] = listener.getsockname()[1]
+        secret = bytes.fromhex(notice["secret"])
+
+        def meet(sock):
+            channel = _introduced(sock, secret, members, wanted)
+            with lock:
+                if sock in strangers:
+                    strangers.remove(sock)
+            if channel:
+                with lock:
+                    if channel[1]["rank"] in channels:
+                        channel[0].close()
+                        return
+                    channels[channel[1]["rank"]], told[channel[1]["rank"]] = channel
+                    lock.notify_all()
+
+        def listen():
+            while True:
+                try:
+                    sock, _ = listener.accept()
+                except OSError:  # closed: all are here, or time is up
+                    return
+                with lock:
+                    strangers.append(sock)
+                    oldest = strangers.popleft() if len(strangers) > STRANGERS else None
+                if oldest:  # ranks say at once who they are
+                    _hang_up(oldest)
+                threading.Thread(target=meet, args=(sock,), daemon=True, name="hvd-meet").start()
+
+        threading.Thread(target=listen, daemon=True, name="hvd-listen").start()
+        board.put(notice)
+        try:
+            with lock:
+                lock.wait_for(lambda: len(channels) == len(wanted), deadline - time.monotonic())
+        finally:
+            board.remove()
+            try:
+                listener.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+    missing = sorted(wanted - set(channels))
+    if missing:
+        why = (
+            f"{listed(missing)} of {len(members)} did not come within {timeout:g} s (HOROVOD_START_TIMEOUT); "
+            f"{listed([members[0], *sorted(channels)])} came. Does every rank call hvd.init(), with the same arguments?"
+        )
+        for channel in channels.values():
+            _refuse(channel, why)
+            channel.close()
+        raise RankLost(why)
+    return channels, told, secret
+
+
+def _introduced(sock, secret, members, wanted):
+    """(Channel, what the rank tells of itself), or None for a stranger."""
+    try:
+        sock.settimeout(HELLO)
+        wire.tune(sock)
+        channel = wire.greet(sock, secret)
+        told = channel.receive(wire.SMALL)
+        if told["rank"] in wanted and told["members"] == members:
+            return channel, told
+        here = f"rank {told['rank']} wants to meet {told['members']}, the first rank {members}"
+        _refuse(channel, f"the ranks disagree about who is left: {here}")
+    except (OSError, KeyError, TypeError, ValueError):
+        pass
+    _hang_up(sock)
+    return None
+
+
+def _refuse(channel, why):
+    try:
+        channel.send({"refused": why})
+    except OSError:
+        pass
+
+
+def _hang_up(sock):
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    sock.close()
+
+
+def join(board, rank, members, about, timeout):
+    """A rank that is not the first goes to where the first listens.
+
+    Returns:
+        (Channel, the first rank's welcome, secret).
+
+    Raises:
+        RankLost: the first rank was not there within `timeout` seconds, or refuses this one.
+    """
+    deadline, last = time.monotonic() + timeout, "it has not put up where it listens"
+    while time.monotonic() < deadline:
+        notice = board.get(deadline - time.monotonic())
+        if notice is None:
+            continue
+        try:
+            secret = bytes.fromhex(notice["secret"])
+            channel = wire.connect((notice["host"], notice["port"]), secret, HELLO)
+            channel.send({**about, "rank": rank, "members": members})
+            channel.settimeout(max(0.1, deadline - time.monotonic()) + 2)  # the first gives up before this one
+            welcome = channel.receive()
+        except OSError as error:  # a notice that an earlier job left behind
+            last = str(error)
+            time.sleep(0.02)
+            continue
+        if "refused" in welcome:
+            raise RankLost(welcome["refused"])
+        channel.settimeout(None)
+        return channel, welcome, secret
+    raise RankLost(
+        f"rank {rank} did not find rank {members[0]} within {timeout:g} s (HOROVOD_START_TIMEOUT): {last}. "
+        f"All {len(members)} ranks have to call hvd.init(); was one of them stopped or started by other means?"
+    )
+
+
+def host():
+    """What ranks of one host have in common: its name and, since there may be several in one machine, its network."""
+    try:
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        network = 0
+    return f"{socket.gethostname()}/{network}/{os.environ.get('GROUP_RANK', '')}"
+
+
+def seats(hosts, local_ranks=None):
+    """Every rank's (local_rank, local_size, cross_rank, cross_size) and whether all hosts have equally many ranks.
+
+    Args:
+        hosts: the host of each rank. local_ranks: as the launcher numbered them, if it did.
+    """
+    on = {}
+    for rank, name in enumerate(hosts):
+        on.setdefault(name, []).append(rank)
+    local = [on[name].index(rank) for rank, name in enumerate(hosts)]
+    if local_ranks and all(len({local_ranks[rank] for rank in ranks}) == len(ranks) for ranks in on.values()):
+        local = list(local_ranks)
+    table = []
+    for rank, name in enumerate(hosts):
+        across = [other for other in on if any(local[r] == local[rank] for r in on[other])]
+        table.append([local[rank], len(on[name]), across.index(name), len(across)])
+    return table, len({len(ranks) for ranks in on.values()}) == 1

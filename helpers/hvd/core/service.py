@@ -1,0 +1,164 @@
+"""The first rank's service: hears all ranks, lets the coordinator decide, tells the ranks, notices who is gone."""
+
+import os
+import sys
+import threading
+import time
+
+from . import wire
+from .coordinator import Coordinator
+from .requests import listed
+
+PATIENCE = 10.0  # seconds that the first rank stays to let the others finish
+
+
+class Service:
+    """Runs in the first rank's process.
+
+    Args:
+        channels: {rank: Channel} of the other ranks. size: world size.
+    """
+
+    def __init__(self, channels, size):
+        fusion = int(os.environ.get("HOROVOD_FUSION_THRESHOLD", 2**27))
+        self.channels, self.size = channels, size
+        self.coordinator = Coordinator(size, self._deliver, fusion)
+        self.engine = None
+        self._lock = threading.RLock()
+        self._out = {}
+        self._here = threading.Condition(self._lock)
+        self._present = set(channels)
+        self._ended = threading.Event()
+        self._warn = float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS", 60))
+        self._give_up = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0))
+        if os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") not in ("", "0"):
+            self._warn = self._give_up = 0
+
+    def start(self, engine):
+        """Begin to hear ranks and to watch for those that do not come."""
+        self.engine = engine
+        for rank in self.channels:
+            threading.Thread(target=self._listen, args=(rank,), daemon=True, name=f"hvd-rank{rank}").start()
+        if self._warn or self._give_up:
+            threading.Thread(target=self._watch, daemon=True, name="hvd-stall").start()
+
+    def take(self, rank, message):
+        """A message of a rank.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: it makes no sense.
+        """
+        with self._lock:
+            if "ask" in message:
+                self.coordinator.ask(rank, message["ask"])
+            elif "blocked" in message:
+                self.coordinator.blocked(rank, message["blocked"])
+            elif "post" in message:
+                for each in range(self.size):
+                    self._deliver(each, {"post": message["post"]})
+            elif "failed" in message:
+                self._abort(message["failed"], [rank] if "rank" in message else [])
+            elif "bye" in message:
+                self.coordinator.leave(rank, message["bye"] == "again")
+                self._gone(rank)
+            else:
+                raise ValueError(f"unknown message {sorted(message)}")
+            self._send()
+
+    def _deliver(self, rank, message):
+        self._out.setdefault(rank, []).append(message)
+
+    def _send(self):
+        """Send what has gathered; under the lock, so that every rank gets all decisions in one order."""
+        out, self._out = self._out, {}
+        for rank, messages in out.items():
+            if rank == 0:
+                self.engine.receive(messages)
+            else:
+                self._tell(self.channels[rank], messages)
+
+    def _tell(self, channel, messages):
+        try:
+            channel.send(messages)
+        except wire.TooLong:
+            if len(messages) == 1:
+                channel.close()  # it cannot be told what to do, so it is lost, and everybody will know
+            else:
+                self._tell(channel, messages[: len(messages) // 2])
+                self._tell(channel, messages[len(messages) // 2 :])
+        except OSError:
+            pass  # the thread that hears this rank notices it too
+
+    def _listen(self, rank):
+        why = f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
+        try:
+            while True:
+                message = self.channels[rank].receive()
+                self.take(rank, message)
+                if "bye" in message:
+                    return
+        except wire.Closed:
+            pass
+        except Exception as error:
+            why = f"rank {rank} is cut off: its connection carried what no rank sends ({type(error).__name__}: {error})"
+            self.channels[rank].close()
+        with self._lock:
+            self._gone(rank)
+            if not self._ended.is_set():
+                self._abort(why, [rank])
+                self._send()
+
+    def _gone(self, rank):
+        self._present.discard(rank)
+        self._here.notify_all()
+
+    def _abort(self, why, ranks):
+        for rank in range(self.size):
+            self._deliver(rank, {"lost": ranks, "why": why})
+
+    def _watch(self):
+        shortest = min(seconds for seconds in (self._warn, self._give_up) if seconds)
+        while not self._ended.wait(min(1.0, shortest / 4)):
+            with self._lock:
+                if self._warn:
+                    self._report()
+                stalled = self.coordinator.stalled(self._give_up) if self._give_up else ()
+                if stalled:
+                    (_, name), came, missing = stalled[0]
+                    self._abort(
+                        f"'{name}' waited longer than {self._give_up:g} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS) for "
+                        f"{listed(missing)}; {listed(came)} had submitted it", missing,
+                    )  # fmt: skip
+                    self._send()
+                    return
+
+    def _report(self):
+        fresh = [
+            (key, came, missing)
+            for key, came, missing in self.coordinator.stalled(self._warn)
+            if not self.coordinator.waiting[key].reported
+        ]
+        if not fresh:
+            return
+        lines = [
+            f"hvd: stalled for more than {self._warn:g} s: some ranks have submitted tensors that others have not. "
+            "Do all ranks take the same path through the program? (Uneven data: hvd.join().)"
+        ]
+        for key, came, missing in fresh:
+            self.coordinator.waiting[key].reported = True
+            lines.append(f"hvd:   '{key[1]}': missing on {listed(missing)}; submitted by {listed(came)}")
+        print("\n".join(lines), file=sys.stderr, flush=True)
+
+    def stop(self, lost, again):
+        """Stay until all other ranks have left (unless the job is lost), then end all connections."""
+        with self._lock:
+            self.coordinator.leave(0, again)
+            for rank in self._present if again else ():
+                self._deliver(rank, {"again": 0})
+            self._send()
+            if not lost:
+                deadline = time.monotonic() + PATIENCE
+                self._here.wait_for(lambda: not self._present, deadline - time.monotonic())
+            self._ended.set()
+        for channel in self.channels.values():
+            channel.close()

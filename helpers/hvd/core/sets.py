@@ -1,0 +1,142 @@
+"""Process sets: collectives among some of the ranks (https://horovod.readthedocs.io/en/stable/process_set.html)."""
+
+import operator
+
+from . import job
+from .engine import Entry
+from .errors import NotInitialized
+
+
+class ProcessSet:
+    """Some ranks of the world that run collectives among themselves.
+
+    Args:
+        ranks: global ranks; the order does not matter.
+
+    It works once it was registered, by `init(process_sets=[…])` or `add_process_set`.
+    """
+
+    def __init__(self, ranks):
+        try:
+            self._ranks = None if ranks is None else sorted({operator.index(rank) for rank in ranks})
+        except TypeError:
+            raise ValueError(f"ProcessSet should be initialized with a list of process ranks, not {ranks!r}") from None
+        self.process_set_id = None
+
+    @property
+    def ranks(self):
+        """Global ranks in order."""
+        if self._ranks is None:
+            return list(range(job.current().size)) if job.is_initialized() else None
+        return list(self._ranks)
+
+    def size(self):
+        """How many ranks belong to it, or None while it is not registered."""
+        return None if self._number() is None else len(self.ranks)
+
+    def rank(self):
+        """This process's place in it, -1 if it is not in it, or None while it is not registered."""
+        if self._number() is None:
+            return None
+        return self.ranks.index(job.current().rank) if self.included() else -1
+
+    def included(self):
+        """Whether this process belongs to it, or None before `init()`."""
+        return job.current().rank in self.ranks if job.is_initialized() else None
+
+    def _number(self):
+        return self.process_set_id if job.is_initialized() else None
+
+    def __repr__(self):
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+global_process_set = ProcessSet(None)
+global_process_set.process_set_id = 0
+_registered = {}
+
+
+def add_process_set(process_set):
+    """Register a set of ranks; all ranks of the world have to call it.
+
+    Args:
+        process_set: a ProcessSet or a list of global ranks.
+
+    Returns:
+        The ProcessSet.
+
+    Raises:
+        ValueError: no such ranks, or these ranks have a set already. CollectiveError: ranks disagree.
+    """
+    here = job.current()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    ranks = process_set.ranks
+    if not ranks or ranks[0] < 0 or ranks[-1] >= here.size:
+        raise ValueError(f"a process set of ranks {ranks} is not possible among {here.size} ranks")
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} is registered already")
+    number, fresh = _agree("add_set", ranks)
+    if not fresh:
+        raise ValueError(f"A process set containing the same ranks already exists: {ranks}, number {number}")
+    process_set.process_set_id = number
+    _registered[number] = process_set
+    return process_set
+
+
+def remove_process_set(process_set):
+    """Undo `add_process_set`; all ranks of the world have to call it. Returns whether there was anything to undo."""
+    job.current()
+    if process_set.process_set_id in (None, 0):
+        return False
+    _, fresh = _agree("drop_set", process_set.ranks)
+    _registered.pop(process_set.process_set_id, None)
+    process_set.process_set_id = None
+    return fresh
+
+
+def get_process_set_ids_and_ranks():
+    """{number: global ranks} of all registered sets, the global one too."""
+    return {0: global_process_set.ranks, **{number: each.ranks for number, each in _registered.items()}}
+
+
+def _agree(kind, ranks):
+    here = job.current()
+    request = {"kind": kind, "name": here.name(kind), "set": 0, "ranks": ranks}
+    return here.engine.wait(here.engine.submit(Entry(request)))
+
+
+def register(process_sets):
+    """What `init(process_sets=…)` asks for."""
+    for process_set in [] if process_sets in (None, "dynamic") else process_sets:
+        if process_set is not global_process_set:
+            add_process_set(process_set)
+
+
+def forget():
+    """After a shutdown no set is registered any more."""
+    for process_set in _registered.values():
+        process_set.process_set_id = None
+    _registered.clear()
+
+
+def number(process_set):
+    """The number of a registered set that this process belongs to.
+
+    Raises:
+        ValueError: it is not registered, or this process is not in it.
+    """
+    here = job.current()
+    if process_set is global_process_set:
+        return 0
+    if process_set.process_set_id is None:
+        raise ValueError(f"{process_set} is not registered; call hvd.add_process_set() or hvd.init(process_sets=[…])")
+    if here.rank not in process_set.ranks:
+        raise ValueError(f"rank {here.rank} is not in {process_set} and cannot take part in its collectives")
+    return process_set.process_set_id
+
+
+__all__ = [
+    "NotInitialized", "ProcessSet", "add_process_set", "get_process_set_ids_and_ranks", "global_process_set",
+    "remove_process_set",
+]  # fmt: skip

@@ -1,0 +1,159 @@
+"""Control messages between ranks: JSON in frames that carry a proof of the job's secret.
+
+A frame is 4 bytes of length, 32 bytes of HMAC-SHA256 and a JSON text. The key of a connection is
+made from the job's secret and two fresh random numbers, and the proof covers the sender and the
+number of the frame, so frames can be neither forged nor replayed nor sent back. Nothing that
+comes from the network is unpickled, and no length is believed beyond a bound.
+"""
+
+import hmac
+import json
+import os
+import socket
+import struct
+import threading
+
+GREETING = b"hvd1"
+NONCE = 16
+PROOF = 32
+SMALL, LARGE = 4096, 16 * 2**20  # bytes of a message from a stranger, from a rank
+
+
+class WireError(ConnectionError):
+    """What came is not from a rank of this job, or not whole."""
+
+
+class TooLong(ValueError):
+    """A message that is longer than a rank would take."""
+
+
+class Closed(WireError):
+    """The other end has closed the connection, or its process has ended."""
+
+
+class Channel:
+    """A connection to a rank: `send(message)` from any thread, `receive()` from one."""
+
+    def __init__(self, sock, secret, nonces, ours, theirs):
+        self._sock = sock
+        self._file = sock.makefile("rb", buffering=2**16)
+        self._key = proof(secret, b"session" + nonces)
+        self._ours, self._theirs = ours, theirs
+        self._sent = self._received = 0
+        self._sending = threading.Lock()
+
+    def send(self, message):
+        """Send a value that JSON can express.
+
+        Raises:
+            TooLong: it would not be taken. ConnectionError: the other end is gone.
+        """
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) > LARGE:
+            raise TooLong(f"a control message of {len(data)} bytes is longer than {LARGE} bytes")
+        with self._sending:
+            frame = struct.pack(">I", len(data)) + self._proof(self._ours, self._sent, data) + data
+            self._sent += 1
+            self._sock.sendall(frame)
+
+    def receive(self, limit=LARGE):
+        """The next message.
+
+        Raises:
+            Closed: the other end is gone. WireError: the frame is too long or its proof is wrong.
+        """
+        (length,) = struct.unpack(">I", self._exactly(4))
+        if length > limit:
+            raise WireError(f"a frame of {length} bytes was announced, the limit is {limit}")
+        claimed, data = self._exactly(PROOF), self._exactly(length)
+        if not hmac.compare_digest(claimed, self._proof(self._theirs, self._received, data)):
+            raise WireError("a frame without the proof of this job's secret")
+        self._received += 1
+        try:
+            return json.loads(data.decode())
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"a frame that is not JSON: {error}") from None
+
+    def _proof(self, sender, number, data):
+        return proof(self._key, sender + struct.pack(">Q", number) + data)
+
+    def _exactly(self, count):
+        try:
+            data = self._file.read(count)
+        except (OSError, ValueError) as error:  # ValueError: closed by this process
+            raise Closed(str(error)) from None
+        if data is None or len(data) < count:
+            raise Closed("the connection was closed")
+        return data
+
+    def settimeout(self, seconds):
+        """Give up sending and receiving after so many seconds (None: never)."""
+        self._sock.settimeout(seconds)
+
+    def close(self):
+        """Close the connection; a thread that waits in `receive` is told by Closed."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._sock.close()
+
+    def fileno(self):
+        """The number of the open connection."""
+        return self._sock.fileno()
+
+    def address(self):
+        """This host's address on the interface that leads to the other end."""
+        return self._sock.getsockname()[0]
+
+
+def proof(key, data):
+    """HMAC-SHA256 (RFC 2104)."""
+    return hmac.digest(key, data, "sha256")
+
+
+def greet(sock, secret):
+    """The listening end's Channel for a connection just accepted; the first message tells whether it is a rank's."""
+    ours = os.urandom(NONCE)
+    sock.sendall(GREETING + ours)
+    theirs = _read(sock, NONCE)
+    return Channel(sock, secret, ours + theirs, b"s", b"c")
+
+
+def connect(address, secret, timeout):
+    """The calling end's Channel.
+
+    Raises:
+        OSError: nobody listens there. WireError: whoever listens is not a rank.
+    """
+    sock = socket.create_connection(address, timeout=timeout)
+    try:
+        tune(sock)
+        greeting = _read(sock, len(GREETING) + NONCE)
+        if not greeting.startswith(GREETING):
+            raise WireError("whoever listens there is not a rank of a job")
+        ours = os.urandom(NONCE)
+        sock.sendall(ours)
+        return Channel(sock, secret, greeting[len(GREETING) :] + ours, b"c", b"s")
+    except BaseException:
+        sock.close()
+        raise
+
+
+def tune(sock):
+    """Small messages at once, and a host that lost its power noticed within seconds."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 4)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _read(sock, count):
+    data = b""
+    while len(data) < count:
+        piece = sock.recv(count - len(data))
+        if not piece:
+            raise Closed("the connection was closed")
+        data += piece
+    return data

@@ -1,0 +1,71 @@
+"""Horovod's API for Keras 3 on TensorFlow (`import helpers.hvd.keras as hvd`), without Horovod.
+
+In an environment with TensorFlow (`make keras`):
+
+    import helpers.hvd.keras as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))
+    model.compile(optimizer, loss)
+    model.fit(this_ranks_data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+`helpers.hvd.tensorflow.keras` is the same. Not offered: elastic training and XLA (jit_compile=True).
+"""
+
+# ruff: noqa: F401, F403
+
+try:
+    import keras as _keras
+except ImportError:
+    from .. import tensorflow  # says what to do
+
+    raise
+
+# Before TensorFlow is imported, which does not bear torch's compiler beside it.
+if _keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        f"helpers.hvd.keras is for Keras on TensorFlow; here Keras computes with {_keras.backend.backend()}. Set "
+        "KERAS_BACKEND=tensorflow before keras is imported (with PyTorch below it, use helpers.hvd.torch)"
+    )
+
+# isort: split
+from .. import tensorflow as _tensorflow
+from ..core import *
+from ..core import Average
+from ..tensorflow import (
+    Compression,
+    allgather_object,
+    barrier,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_variables,
+    elastic,
+    join,
+)
+from . import callbacks
+from .optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
+
+
+def allreduce(
+    value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=Compression.none
+):
+    """Reduce a value (a number, an array, a tensor) over the ranks; a tensor."""
+    return _tensorflow.allreduce(
+        value, average, compression=compression, op=op, prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor, name=name,
+    )  # fmt: skip
+
+
+def allgather(value, name=None):
+    """All ranks' values, concatenated along the first dimension; a tensor."""
+    return _tensorflow.allgather(value, name)
+
+
+def broadcast(value, root_rank, name=None):
+    """The value of rank `root_rank`; a tensor."""
+    return _tensorflow.broadcast(value, root_rank, name)
+
+
+def reducescatter(value, name=None, op=Average):
+    """This rank's rows of the reduced value; a tensor."""
+    return _tensorflow.reducescatter(value, op=op, name=name)

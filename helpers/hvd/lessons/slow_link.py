@@ -1,0 +1,117 @@
+"""What compressed gradients bring where the network is slow: two ranks at the ends of a throttled cable.
+
+    rows = slow_link.run()
+
+The methods take turns, step by step, so that a machine which gets slower does so for all of them.
+"""
+
+import json
+import statistics
+import time
+from datetime import date
+
+import torch
+import torch.nn.functional as F
+
+from ... import device, models, paths, twohosts
+from .. import ddp
+from .. import torch as hvd
+
+RECORD = "docs/hvd/slow_link.json"
+METHODS = {  # name -> (through hvd?, compression)
+    "DDP": (False, None),
+    "hvd": (True, hvd.Compression.none),
+    "DDP, fp16": (False, "fp16"),
+    "hvd, fp16": (True, hvd.Compression.fp16),
+    "DDP, PowerSGD": (False, "powersgd"),
+}
+SHOWN = ("DDP", "hvd, fp16", "DDP, fp16", "DDP, PowerSGD")
+COLUMNS = ("method", "ms", "sent", "loss")
+WARM, STEPS, RATE = 3, 5, 200
+
+
+def run(rate=RATE, steps=STEPS, record=False):
+    """Train over a link of `rate` megabits a second with each method; takes about 15 seconds.
+
+    Returns:
+        dicts with method, ms (median of a step), sent (bytes a step and rank), loss (of the last step, mean
+        of the ranks). Where a slow link cannot be made, the reason is printed, and the rows are those of the
+        recorded run.
+    """
+    reason = twohosts.why_not()
+    if reason:
+        kept = json.loads((paths.project_root() / RECORD).read_text(encoding="utf-8"))
+        print(f"no slow link here ({reason});\nshown as recorded {kept['date']}: {kept['conditions']}")
+        return kept["rows"]
+    rows = twohosts.run(compare, SHOWN, models.plain_convnet, steps, rate=rate, by="tbf", timeout=120)[0]
+    rows = [{name: row[name] for name in COLUMNS} for row in rows]
+    if record:
+        conditions = (
+            f"2 ranks with one thread each, in network namespaces joined by a veth pair, {rate} Mbit/s by tc tbf, "
+            f"gloo, medians of {steps} steps taken in turn; torch {torch.__version__}, {device.machine('cpu').name}"
+        )
+        kept = {"date": date.today().isoformat(), "conditions": conditions, "rows": rows}
+        file = paths.project_root() / RECORD
+        file.parent.mkdir(parents=True, exist_ok=True)
+        paths.replace_file(file, json.dumps(kept, indent=1) + "\n")
+    return rows
+
+
+def compare(names, make, steps, batch=8, warm=WARM, sent_so_far=twohosts.bytes_sent):
+    """In a rank: train a copy of one network with each method, in turn.
+
+    Args:
+        sent_so_far: counts the bytes that this rank has sent, by itself those over the cable.
+
+    Returns:
+        rows as `run` does, with all losses and step times in `losses` and `seconds`.
+    """
+    ddp.init_process_group("gloo")
+    hvd.init()
+    steppers = {name: stepper(make, *METHODS[name]) for name in names}
+    random = torch.Generator().manual_seed(hvd.rank())
+    centres = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(7))
+    seconds, losses, sent = ({name: [] for name in names} for _ in range(3))
+    for turn in range(warm + steps):
+        labels = torch.randint(0, 10, (batch,), generator=random)
+        images = centres[labels] + 0.5 * torch.randn(batch, 3, 32, 32, generator=random)
+        for name in names[:: 1 - 2 * (turn % 2)]:  # there and back: each method goes first as often
+            ddp.barrier()
+            before, began = sent_so_far(), time.perf_counter()
+            losses[name].append(steppers[name](images, labels))
+            seconds[name].append(time.perf_counter() - began)
+            sent[name].append(sent_so_far() - before)
+    last = hvd.allreduce(torch.tensor([losses[name][-1] for name in names])).tolist()
+    hvd.shutdown()
+    ddp.destroy_process_group()
+    return [
+        {
+            "method": name, "ms": round(1e3 * statistics.median(seconds[name][warm:]), 1),
+            "sent": round(statistics.median(sent[name][warm:])), "loss": loss,
+            "losses": losses[name], "seconds": seconds[name][warm:],
+        }
+        for name, loss in zip(names, last)
+    ]  # fmt: skip
+
+
+def stepper(make, through_hvd, compression):
+    """A function that trains one step and returns its loss."""
+    torch.manual_seed(0)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9)
+    if through_hvd:
+        names = list(model.named_parameters())
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=names, compression=compression)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    else:
+        start = {"powersgd_rank": 2, "powersgd_start": 2} if compression == "powersgd" else {}
+        model = ddp.DistributedDataParallel(model, compression=compression, **start)
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step

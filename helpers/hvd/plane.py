@@ -1,0 +1,143 @@
+"""The data plane: carries out decided collectives with torch.distributed, in groups of its own.
+
+CPU tensors go through gloo, CUDA tensors through NCCL; tensors of other devices are copied to the
+CPU and back. The groups find each other through the engine's authenticated connections instead
+of a store of their own, and nothing here touches torch's default process group.
+"""
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from .collectives import TIMEOUT, Call, Room
+
+
+class EngineStore(dist.Store):
+    """What a process group needs of a store, spoken over the engine's connections."""
+
+    def __init__(self, prefix, post, read):
+        super().__init__()
+        self._prefix, self._post, self._read = prefix, post, read
+
+    def set(self, key, value):
+        self._post(f"{self._prefix}/{key}", value.encode() if isinstance(value, str) else bytes(value))
+
+    def get(self, key):
+        return self._read(f"{self._prefix}/{key}", TIMEOUT.total_seconds())
+
+    def wait(self, keys, timeout=TIMEOUT):
+        for key in keys:
+            self._read(f"{self._prefix}/{key}", timeout.total_seconds())
+
+    def has_extended_api(self):
+        return False
+
+
+class Plane:
+    """Collectives of one rank, called from one thread.
+
+    Args:
+        rank, size: this process in the world. post, read: the engine's notice board. address: this host's.
+        patience: seconds that the ranks may take to connect.
+    """
+
+    def __init__(self, rank, size, post, read, address, patience):
+        self.rank, self._post, self._read, self._address = rank, post, read, address
+        self._patience = timedelta(seconds=patience)
+        self._sets = {0: list(range(size))}
+        self._groups = {}
+        self._streams = {}
+        self._room = Room()
+        self.add_set(0, self._sets[0])
+
+    def add_set(self, number, ranks):
+        """Make the process group of a set; all its members are here at the same time."""
+        self._sets[number] = ranks
+        if self.rank in ranks:
+            self._group(number, "cpu")
+
+    def drop_set(self, number):
+        """Let go of a set's groups."""
+        self._sets.pop(number, None)
+        for key in [key for key in self._groups if key[0] == number]:
+            del self._groups[key]
+
+    def close(self):
+        """Let go of all groups."""
+        self._groups.clear()
+
+    def _group(self, number, device):
+        key = number, device
+        if key not in self._groups:
+            ranks = self._sets[number]
+            store = EngineStore(f"{number}/{device}", self._post, self._read)
+            place = ranks.index(self.rank), len(ranks)
+            if device == "cuda":
+                group = dist.ProcessGroupNCCL(store, *place, TIMEOUT)
+            else:
+                options = dist.ProcessGroupGloo._Options()
+                options._timeout = self._patience  # to connect; collectives have their own
+                options._devices = [_gloo_device(self._address)]
+                group = dist.ProcessGroupGloo(store, *place, options)
+            self._groups[key] = group, store  # the group calls the store as long as it lives
+        return self._groups[key][0]
+
+    def run(self, message, entries):
+        """Carry out what was decided.
+
+        Args:
+            message: kind, set, and what else the ranks have to know of each other.
+            entries: this rank's entries, None where it has joined and stands in with zeros.
+
+        Returns:
+            A result for each entry.
+        """
+        kind = message["kind"]
+        if kind == "barrier":
+            return [None]
+        if entries[0] is None and "spec" not in message:
+            return [None] * len(entries)
+        specs = message.get("spec") or [entry.request for entry in entries]
+        devices = {tensor[2] for spec in specs for tensor in spec["tensors"]}
+        self._room.empty()
+        device = "cuda" if devices == {"cuda"} and nccl_version() else "cpu"
+        call = Call(self._group(message["set"], device), self._sets[message["set"]], self.rank, message, self._room)
+        if device == "cuda":
+            return self._on_stream(call, kind, specs, entries)
+        return getattr(call, kind)(specs, entries)
+
+    def _on_stream(self, call, kind, specs, entries):
+        """Beside the stream that computes, once it has made the tensors."""
+        here = next((tensor.device for entry in entries if entry for tensor in entry.inputs), None)
+        here = torch.device("cuda", torch.cuda.current_device()) if here is None else here
+        stream = self._streams.setdefault(here, torch.cuda.Stream(here))
+        with torch.cuda.device(here), torch.cuda.stream(stream):
+            for entry in entries:
+                if entry is not None and entry.ready is not None:
+                    stream.wait_event(entry.ready)
+            results = getattr(call, kind)(specs, entries)
+        stream.synchronize()
+        return results
+
+
+def _gloo_device(address):
+    """Data goes the way that the engine's messages go, unless GLOO_SOCKET_IFNAME names another interface."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if name:
+        return dist.ProcessGroupGloo.create_device(interface=name)
+    return dist.ProcessGroupGloo.create_device(hostname=address)
+
+
+def nccl_version():
+    """NCCL's version as one number, 0 without it."""
+    if not (dist.is_nccl_available() and torch.cuda.is_available()):
+        return 0
+    version = torch.cuda.nccl.version()
+    return version if isinstance(version, int) else sum(part * 100**i for i, part in enumerate(reversed(version[:3])))
+
+
+def built_for(what):
+    """Whether torch was built for "cuda" or "hip"."""
+    return bool(getattr(torch.version, what, None))

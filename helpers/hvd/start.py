@@ -1,0 +1,148 @@
+"""`python -m helpers.hvd -np N …`: start N ranks on this machine, as horovodrun does, and look after them."""
+
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from .imports import ROOT
+
+GRACE = 3.0  # seconds that a rank has to end after it was asked to
+TOGETHER = 0.5  # a rank that fails this soon after another has failed with it, not because of the stop
+
+
+def start(command, count):
+    """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
+
+    What they print appears here, each line labelled with its rank. When one fails, the others are stopped.
+    """
+    ranks, ended, lock = [], queue.Queue(), threading.Lock()
+    for sig in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sig, _leave)
+    readers = []
+    try:
+        for environment in _environments(count):
+            rank = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            )
+            ranks.append(rank)
+            threading.Thread(target=_wait, args=(len(ranks) - 1, rank, ended), daemon=True).start()
+            for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
+                readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
+                readers[-1].start()
+        status, told = _verdict(count, ended)
+    except KeyboardInterrupt:
+        status, told = 130, "interrupted; all ranks were stopped"
+        _signal(ranks, signal.SIGINT)
+    finally:
+        _stop(ranks)
+    for reader in readers:
+        reader.join(1)  # not longer: a process that a rank left behind may hold its pipe open
+    if told:
+        print(f"helpers.hvd: {told}", file=sys.stderr, flush=True)
+    return status
+
+
+def _environments(count):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    threads = max(1, (os.cpu_count() or 1) // count)
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))  # the ranks may start in any folder
+    for rank in range(count):
+        environment = dict(
+            os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
+            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), PYTHONPATH=path, PYTHONUNBUFFERED="1",
+            HELPERS_HVD_STARTER=str(os.getpid()),
+        )  # fmt: skip
+        environment.setdefault("OMP_NUM_THREADS", str(threads))
+        yield environment
+
+
+def tie_to_starter():
+    """In a rank: die when the starter dies, however it does (Linux)."""
+    starter = os.environ.pop("HELPERS_HVD_STARTER", None)
+    if starter and sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != int(starter):
+            os._exit(1)
+
+
+def _wait(number, rank, ended):
+    ended.put((number, rank.wait()))
+
+
+def _verdict(count, ended):
+    """Wait for all ranks, or for the first that fails: (exit status, what to tell)."""
+    failed, until = [], None
+    for _ in range(count):
+        try:
+            number, code = ended.get(timeout=until and max(0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        if code:
+            failed.append(f"rank {number} {_how(code)}")
+            if until is None:
+                until, status = time.monotonic() + TOGETHER, code if code > 0 else 128 - code
+    if not failed:
+        return 0, None
+    rest = "" if len(failed) == count else "; the others were stopped"
+    return status, ", then ".join(failed) + rest
+
+
+def _how(code):
+    if code > 0:
+        return f"failed with exit status {code}"
+    return f"was killed by {signal.Signals(-code).name}"
+
+
+def _relay(number, pipe, out, lock):
+    """Copy the lines of a pipe with a label; a carriage return ends one too, or progress bars would not move."""
+    rest = b""
+    while True:
+        data = os.read(pipe.fileno(), 65536)
+        *lines, rest = re.split(rb"(?<=[\n\r])", rest + data)
+        if not data and rest:
+            lines, rest = [*lines, rest + b"\n"], b""
+        with lock:
+            for line in lines:
+                if line:
+                    out.write(f"[rank {number}] " + line.decode("utf-8", "backslashreplace"))
+            out.flush()
+        if not data:
+            return
+
+
+def _leave(number, frame):
+    raise SystemExit(128 + number)
+
+
+def _signal(ranks, number):
+    for rank in ranks:
+        if rank.returncode is None:
+            try:
+                os.killpg(rank.pid, number)
+            except ProcessLookupError:
+                pass
+
+
+def _stop(ranks):
+    """Leave nothing of any rank behind, DataLoader workers neither."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+    until = time.monotonic() + GRACE
+    if any(rank.returncode is None for rank in ranks):
+        _signal(ranks, signal.SIGTERM)
+    while any(rank.returncode is None for rank in ranks) and time.monotonic() < until:
+        time.sleep(0.02)
+    for rank in ranks:
+        try:
+            os.killpg(rank.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass

@@ -1,0 +1,65 @@
+"""State that all ranks need: variables and objects, from one rank or from all."""
+
+import numpy as np
+import tensorflow as tf
+
+from .. import arrays
+from ..core import global_process_set
+from .bridge import as_is, call
+
+
+def name_of(variable, i):
+    """A name that no two of a list of variables share: the place in the list and, where there is one, the path."""
+    try:
+        return f"{i}.{getattr(variable, 'path', None) or variable.name}"
+    except AttributeError:  # an eager tensor has no name
+        return str(i)
+
+
+@as_is
+def broadcast_variables(variables, root_rank, process_set=global_process_set, inplace=False):
+    """Give all ranks the values that `variables` have on rank `root_rank`.
+
+    Args:
+        variables: tf.Variables or Keras's, e.g. `model.weights` and then `optimizer.variables`, once they exist.
+        root_rank: a rank of the whole job.
+        inplace: taken for Horovod's sake; the variables are always assigned to.
+
+    Raises:
+        HorovodInternalError: the ranks do not have the same variables; it names the one.
+    """
+    variables = list(variables)
+    names = [f"broadcast_variables.{name_of(variable, i)}" for i, variable in enumerate(variables)]
+
+    def meet(*values):
+        options = dict(root_rank=root_rank, process_set=process_set)
+        return [arrays.broadcast(np.asarray(v), name=name, **options) for v, name in zip(values, names)]
+
+    values = [tf.convert_to_tensor(variable) for variable in variables]
+    for variable, value, old in zip(variables, call(meet, values, [value.dtype for value in values]), values):
+        value.set_shape(old.shape)
+        variable.assign(value)
+
+
+def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=global_process_set):
+    """The object (anything that pickles) of rank `root_rank` on every rank."""
+    return arrays.broadcast_object(obj, root_rank, name=name, process_set=process_set)
+
+
+def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=global_process_set):
+    """A function that calls `broadcast_object` with these arguments."""
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
+
+
+def allgather_object(obj, session=None, name=None, process_set=global_process_set):
+    """The objects of all ranks, a list in the order of ranks."""
+    return arrays.allgather_object(obj, name=name, process_set=process_set)
+
+
+def broadcast_global_variables(root_rank):
+    """Refused: TensorFlow 2 keeps no list of all variables."""
+    raise RuntimeError(
+        "hvd.broadcast_global_variables() does not support eager execution: TensorFlow 2 keeps no list of all "
+        "variables. Use hvd.broadcast_variables(model.weights, root_rank), then the same for optimizer.variables; "
+        "with model.fit, hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank) does it"
+    )

@@ -1,0 +1,3 @@
+"""The callbacks of `helpers.hvd.keras`."""
+
+from ...keras.callbacks import *  # noqa: F403

@@ -1,0 +1,142 @@
+"""Handing collectives over to the engine and waiting for them; what is wrong with one is found here."""
+
+import itertools
+import threading
+from numbers import Integral
+
+import torch
+
+from ..core import CollectiveError, Entry, job, sets
+
+_handles = {}  # number -> (Entry, function that makes the answer of its result)
+_numbers = itertools.count(1)
+_handles_lock = threading.Lock()
+NAME_LIMIT = 2**14
+
+
+def submit(kind, tensors, outputs, name, process_set, answer, **options):
+    """Hand a collective over and return its handle; what is wrong with it fails here and on all other ranks."""
+    here, number = job.current(), sets.number(process_set)
+    name = here.name(kind, number) if name is None else str(name)
+    wrong = _problem(kind, tensors, outputs is not None, name, options, process_set)
+    described = [] if wrong else [[str(t.dtype)[6:], list(t.shape), t.device.type] for t in tensors]
+    size = 0 if wrong else sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    request = {"kind": kind, "name": name[:NAME_LIMIT], "set": number, "tensors": described, "bytes": size, **options}
+    if wrong:
+        here.engine.refuse({"kind": kind, "name": request["name"], "set": number, "refused": wrong})
+        raise CollectiveError(f"{kind} '{name[:200]}': {wrong}")
+    entry = Entry(request, tensors, outputs, _computed(tensors))
+    here.engine.submit(entry)
+    return _handle(entry, answer)
+
+
+def _handle(entry, answer):
+    with _handles_lock:
+        handle = next(_numbers)
+        _handles[handle] = entry, answer
+    return handle
+
+
+def _computed(tensors):
+    """What the data plane has to wait for before it reads CUDA tensors."""
+    if tensors and tensors[0].is_cuda:
+        return torch.cuda.current_stream(tensors[0].device).record_event()
+    return None
+
+
+def _problem(kind, tensors, written, name, options, process_set):
+    """Why this cannot be done, or None; `written`: whether the tensors themselves get the result."""
+    if len(name) > NAME_LIMIT:
+        return f"its name has {len(name)} characters, more than {NAME_LIMIT}"
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            return f"{type(tensor).__name__} given, a torch.Tensor is needed"
+        if tensor.layout is not torch.strided:
+            return f"a tensor of layout {tensor.layout} given; sparse gradients go through sparse_allreduce_async"
+        if tensor.is_quantized or tensor.device.type == "meta":
+            return f"a {'quantized' if tensor.is_quantized else 'meta'} tensor given, which holds no plain numbers"
+        if written and tensor.numel() and _overlaps(tensor):
+            return "an expanded tensor, whose elements share their memory, cannot be written to; clone() it"
+        if kind in ("allgather", "alltoall", "reducescatter") and tensor.dim() == 0:
+            return "a tensor of no dimension has no rows to share out; give it one by tensor.reshape(1)"
+        wrong = _cannot_reduce(tensor, options.get("op"))
+        if wrong:
+            return wrong
+    if options.get("op") == "Adasum" and len(process_set.ranks) & (len(process_set.ranks) - 1):
+        return f"Adasum combines ranks in pairs: {len(process_set.ranks)} ranks are not a power of two"
+    if kind == "broadcast" and options["root"] not in process_set.ranks:
+        return f"its root rank {options['root']} is not among the ranks {process_set.ranks}"
+    if kind == "alltoall":
+        return _wrong_splits(options["splits"], tensors[0].shape[0], len(process_set.ranks))
+    return None
+
+
+def _overlaps(tensor):
+    return any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape))
+
+
+def _cannot_reduce(tensor, op):
+    if op is None:
+        return None
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        return f"{tensor.dtype} cannot be reduced by any backend; convert it to float16 or float32"
+    if tensor.is_complex() and op not in ("Sum", "Average"):
+        return f"{op} of complex numbers ({tensor.dtype})"
+    if tensor.dtype is torch.bool and op == "Average":
+        return "the average of bools; convert them to a number"
+    if op == "Adasum" and not tensor.is_floating_point():
+        return f"Adasum of {tensor.dtype}; it needs floating-point numbers"
+    return None
+
+
+def _wrong_splits(splits, rows, count):
+    if isinstance(splits, str):
+        return f"{splits} for {count} ranks; say by `splits` who gets how many"
+    if not are_whole(splits):
+        return f"its splits are {splits!r}, a list of whole numbers is needed"
+    if len(splits) != count:
+        return f"{len(splits)} splits given, one for each of the {count} ranks is needed"
+    if any(split < 0 for split in splits):
+        return f"negative splits: {splits}"
+    if sum(splits) > rows:
+        return f"its splits {splits} add up to {sum(splits)}, the tensor has {rows} rows"
+    return None
+
+
+def are_whole(numbers):
+    return isinstance(numbers, (list, tuple)) and all(isinstance(number, Integral) for number in numbers)
+
+
+def poll(handle):
+    """Whether the collective has ended, so that `synchronize` will not wait."""
+    if handle not in _handles:
+        return True
+    entry = _handles[handle][0]
+    if not entry.done.is_set():
+        job.current().engine.flush()
+    return entry.done.is_set()
+
+
+def synchronize(handle):
+    """Wait for the collective and return its result; None for a handle that was synchronized before.
+
+    Raises:
+        CollectiveError, RankLost: see the module.
+    """
+    if callable(handle):  # of sparse_allreduce_async
+        return handle()
+    with _handles_lock:
+        entry, answer = _handles.get(handle, (None, None))
+    if entry is None:
+        return None
+    try:
+        result = entry.value() if entry.done.is_set() else job.current().engine.wait(entry)
+    finally:
+        with _handles_lock:
+            _handles.pop(handle, None)
+    return answer(result)
+
+
+def first(result):
+    """The answer of a collective of one tensor."""
+    return result[0]

@@ -1,0 +1,344 @@
+"""Cases of reductions: allreduce in all its forms, over operations, dtypes, shapes and scales."""
+
+import warnings
+
+import numpy as np
+import torch
+from hvd_lab import (
+    ERRORS,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    SHAPES,
+    alike,
+    case,
+    everyone,
+    healthy,
+    pairs,
+    reduced,
+    refused,
+    same,
+    wide,
+)
+
+import helpers.hvd.torch as hvd
+
+OPS = {"average": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max, "product": hvd.Product}
+
+
+def bounds(dtype, op):
+    if op == hvd.Average and dtype in INTEGERS:
+        return {"low": 0}  # how the average of negative whole numbers is rounded is a case of its own
+    return {"low": 1, "high": 3} if op == hvd.Product else {}
+
+
+@case("reduce")
+def every_operation_dtype_and_shape_in_flight_at_once():
+    waiting = []
+    for salt, (dtype, (name, op), shape) in enumerate(pairs(NUMBERS, [*OPS.items()] * 4, SHAPES)):
+        inputs = everyone(shape, dtype, salt, **bounds(dtype, op))
+        mine = inputs[hvd.rank()]
+        what = f"{name} of {dtype} {shape}"
+        handle = hvd.allreduce_async(mine, name=what, op=op)
+        waiting.append((what, handle, mine.clone(), mine, reduced(inputs, op), dtype))
+    for what, handle, before, mine, want, dtype in reversed(waiting):
+        same(hvd.synchronize(handle), want, dtype, what=what)
+        assert torch.equal(before, mine), f"{what} changed its input"
+
+
+@case("reduce")
+def every_dtype_blocking_and_in_place():
+    for salt, dtype in enumerate(NUMBERS):
+        inputs = everyone((5, 3), dtype, salt)
+        mine = inputs[hvd.rank()]
+        want = reduced(inputs, hvd.Sum)
+        same(hvd.allreduce(mine, op=hvd.Sum), want, dtype, what=f"{dtype}")
+        result = hvd.allreduce_(mine, op=hvd.Sum)
+        assert result is mine or result.data_ptr() == mine.data_ptr()
+        same(mine, want, dtype, what=f"in place {dtype}")
+        handle = hvd.allreduce_async_(mine, op=hvd.Max)
+        hvd.synchronize(handle)
+        same(mine, want, dtype, what=f"in place, async {dtype}")
+
+
+@case("reduce")
+def complex_numbers_are_summed():
+    for dtype in (torch.complex64, torch.complex128):
+        inputs = everyone((4, 2), dtype)
+        same(hvd.allreduce(inputs[hvd.rank()], op=hvd.Sum), reduced(inputs, hvd.Sum), dtype, tolerance=1e-6)
+
+
+@case("reduce")
+def booleans_are_combined_or_refused():
+    inputs = everyone((20,), torch.bool)
+    mine = inputs[hvd.rank()]
+    for op, oracle in ((hvd.Max, np.any), (hvd.Min, np.all), (hvd.Product, np.all), (hvd.Sum, np.any)):
+        try:
+            got = hvd.allreduce(mine, op=op)
+        except (ValueError, RuntimeError, TypeError) as error:
+            assert "bool" in str(error), error
+        else:
+            same(got, oracle([wide(i) for i in inputs], axis=0).astype(int), torch.bool)
+            assert got.view(torch.uint8).max() <= 1, "a truth value is one bit, not a count"
+    healthy()
+
+
+@case("reduce")
+def the_default_is_the_average_and_average_is_deprecated():
+    inputs = everyone((3,), torch.float32)
+    mine, mean = inputs[hvd.rank()], reduced(inputs, hvd.Average)
+    same(hvd.allreduce(mine), mean, torch.float32)
+    for average, op in ((True, hvd.Average), (False, hvd.Sum)):
+        for function in (hvd.allreduce, lambda *a, **k: hvd.synchronize(hvd.allreduce_async(*a, **k))):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                same(function(mine, average=average), reduced(inputs, op), torch.float32)
+            assert any(issubclass(w.category, DeprecationWarning) for w in said), "average= is deprecated"
+        same(hvd.grouped_allreduce([mine], average=average)[0], reduced(inputs, op))
+    with refused(error=ValueError):
+        hvd.allreduce(mine, average=True, op=hvd.Sum)
+    with refused(error=ValueError):
+        hvd.allreduce_(mine, average=False, op=hvd.Average)
+    same(hvd.allreduce(mine, None, "by position"), mean)
+
+
+@case("reduce")
+def averages_of_whole_numbers():
+    size = hvd.size()
+    equal = torch.arange(-50, 50, dtype=torch.int32)
+    for dtype in (torch.int32, torch.int64, torch.int16):
+        same(hvd.allreduce(equal.to(dtype), op=hvd.Average), equal.to(dtype), dtype, what="equal on all ranks")
+    mine = torch.tensor([hvd.rank(), -hvd.rank(), 7, -7], dtype=torch.int64)
+    got = hvd.allreduce(mine, op=hvd.Average)
+    total = sum(range(size))
+    assert got[0] == total // size and got[2:].tolist() == [7, -7]
+    assert got[1] == -(total // size), "truncated"
+    alike(got)
+
+
+@case("reduce")
+def large_whole_numbers_stay_exact():
+    mine = torch.tensor([2**60 + hvd.rank(), -(2**60) - 1, 2**53 + 1], dtype=torch.int64)
+    want = [sum(2**60 + r for r in range(hvd.size())), hvd.size() * (-(2**60) - 1), hvd.size() * (2**53 + 1)]
+    got = hvd.allreduce(mine, op=hvd.Sum)
+    assert [v % 2**64 for v in got.tolist()] == [v % 2**64 for v in want]
+    assert hvd.allreduce(mine, op=hvd.Max)[0].item() == 2**60 + hvd.size() - 1
+
+
+@case("reduce")
+def scale_factors():
+    """Floats in their own precision, float16 in float32, whole numbers in float64 and then cut off."""
+    size = hvd.size()
+    for salt, (dtype, before, after) in enumerate(pairs(NUMBERS, (1.0, 0.5, 2.0, 0.3), (1.0, 0.25, 1.7))):
+        inputs = everyone((6, 2), dtype, salt, low=-9, high=10)
+        scaled = [wide(i) * before for i in inputs]
+        if dtype in INTEGERS:
+            scaled = [np.trunc(s) for s in scaled]
+        want = np.sum(scaled, 0) * after
+        want = np.trunc(want) if dtype in INTEGERS else want
+        tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 1e-6}.get(dtype, 1e-12)
+        got = hvd.allreduce(inputs[hvd.rank()], op=hvd.Sum, prescale_factor=before, postscale_factor=after)
+        same(got, want, dtype, tolerance * size, what=f"{dtype} times {before}, then {after}")
+    inputs = everyone((4,), torch.float64)
+    got = hvd.allreduce(inputs[hvd.rank()], op=hvd.Average, prescale_factor=0.5, postscale_factor=3.0)
+    same(got, reduced(inputs, hvd.Average) * 1.5, torch.float64)
+    mine = inputs[hvd.rank()].clone()
+    hvd.allreduce_(mine, op=hvd.Max, prescale_factor=2.0)
+    same(mine, reduced(inputs, hvd.Max) * 2, torch.float64, what="scaled in place")
+    handles = [hvd.allreduce_async(inputs[hvd.rank()], op=hvd.Sum, postscale_factor=f) for f in (2.0, 4.0, 8.0)]
+    for factor, handle in zip((2.0, 4.0, 8.0), handles, strict=True):
+        same(hvd.synchronize(handle), reduced(inputs, hvd.Sum) * factor, what="each tensor of a fusion has its factor")
+
+
+@case("reduce")
+def tensors_with_gaps():
+    for dtype in (torch.float32, torch.int64, torch.bfloat16):
+        bases = everyone((6, 8), dtype)
+        views = {
+            "transposed": lambda t: t.t(), "columns": lambda t: t[:, ::2], "rows": lambda t: t[1::2],
+            "block": lambda t: t[2:4, 3:6], "offset": lambda t: t[3], "column": lambda t: t[:, 1],
+        }  # fmt: skip
+        for what, view in views.items():
+            base = bases[hvd.rank()].clone()
+            want = reduced([view(b) for b in bases], hvd.Sum)
+            same(hvd.allreduce(view(base), op=hvd.Sum), want, dtype, what=what)
+            assert torch.equal(base, bases[hvd.rank()])
+            hvd.allreduce_(view(base), op=hvd.Sum)
+            same(view(base), want, dtype, what=f"{what}, in place")
+            rest = torch.ones_like(base, dtype=torch.bool)
+            view(rest).fill_(False)
+            assert torch.equal(base[rest], bases[hvd.rank()][rest]), f"{what}: its neighbours were changed"
+    one = torch.tensor([hvd.rank() + 1.0])
+    same(hvd.allreduce(one.expand(5), op=hvd.Sum), np.full(5, sum(range(hvd.size() + 1))), what="expanded")
+    image = everyone((2, 3, 4, 5), torch.float32)
+    mine = image[hvd.rank()].contiguous(memory_format=torch.channels_last)
+    same(hvd.allreduce(mine, op=hvd.Sum), reduced(image, hvd.Sum), torch.float32, what="channels last")
+    hvd.allreduce_(mine, op=hvd.Sum)
+    same(mine, reduced(image, hvd.Sum), torch.float32, what="channels last in place")
+
+
+@case("reduce")
+def results_are_new_tensors():
+    for tensor in (torch.ones(3), torch.ones(0), torch.ones(2, 3).t()):
+        for function in (hvd.allreduce, hvd.allgather, lambda t: hvd.broadcast(t, 0), hvd.reducescatter):
+            got = function(tensor)
+            assert got is not tensor and (tensor.numel() == 0 or got.data_ptr() != tensor.data_ptr())
+            assert not got.requires_grad
+            got.add_(1)
+            assert bool((tensor == 1).all())
+
+
+@case("reduce")
+def groups():
+    for dtype in (torch.float32, torch.float16, torch.int32, torch.int64):
+        shapes = [(3,), (0,), (2, 2), (), (17, 5)]
+        inputs = [everyone(shape, dtype, salt) for salt, shape in enumerate(shapes)]
+        mine = [tensors[hvd.rank()] for tensors in inputs]
+        wants = [reduced(tensors, hvd.Sum) for tensors in inputs]
+        got = hvd.grouped_allreduce(mine, op=hvd.Sum)
+        assert isinstance(got, list | tuple) and len(got) == len(mine)
+        later = hvd.grouped_allreduce_async(mine, op=hvd.Sum, name="group")
+        for results in (got, hvd.synchronize(later)):
+            for result, want in zip(results, wants, strict=True):
+                same(result, want, dtype)
+        doubled = hvd.grouped_allreduce(mine, op=hvd.Sum, prescale_factor=2.0, postscale_factor=2.0)
+        for result, want in zip(doubled, wants, strict=True):
+            same(result, want * 4, dtype)
+        changed = [tensor.clone() for tensor in mine]
+        hvd.grouped_allreduce_(changed, op=hvd.Sum)
+        again = [tensor.clone() for tensor in mine]
+        hvd.synchronize(hvd.grouped_allreduce_async_(again, op=hvd.Sum))
+        for one, two, want in zip(changed, again, wants, strict=True):
+            same(one, want, dtype)
+            same(two, want, dtype)
+    mixed = [everyone((4,), torch.float32), everyone((3,), torch.int64), everyone((2,), torch.float64)]
+    for result, tensors in zip(hvd.grouped_allreduce([t[hvd.rank()] for t in mixed], op=hvd.Sum), mixed, strict=True):
+        same(result, reduced(tensors, hvd.Sum), tensors[0].dtype, what="dtypes mixed in a group")
+    same(hvd.grouped_allreduce([torch.ones(2)])[0], [1.0, 1.0], torch.float32)
+    same(hvd.grouped_allreduce((torch.ones(2), torch.ones(1)))[1], [1.0], torch.float32, what="a tuple")
+
+
+@case("reduce")
+def compression():
+    for dtype in FLOATS + (torch.int64,):
+        inputs = everyone((5, 2), dtype)
+        for how in (hvd.Compression.none, hvd.Compression.fp16):
+            got = hvd.allreduce(inputs[hvd.rank()], op=hvd.Sum, compression=how)
+            same(got, reduced(inputs, hvd.Sum), dtype, what=f"{how} {dtype}")
+            got = hvd.grouped_allreduce([inputs[hvd.rank()]] * 2, op=hvd.Sum, compression=how)
+            same(got[1], reduced(inputs, hvd.Sum), dtype)
+    same(hvd.allreduce(torch.ones(3), compression=hvd.Compression.bf16), np.ones(3), torch.float32)
+    fine = hvd.allreduce(torch.full((3,), 1.0001), compression=hvd.Compression.fp16)
+    assert fine.dtype == torch.float32 and fine[0] == torch.tensor(1.0001).half().float(), "sent in 16 bits"
+
+
+@case("reduce")
+def overflow_and_not_a_number():
+    got = hvd.allreduce(torch.full((3,), 60000.0, dtype=torch.float16), op=hvd.Sum)
+    assert got.isinf().all() == (hvd.size() > 1)
+    mine = torch.tensor([float("nan") if hvd.rank() == 0 else 1.0, hvd.rank() + 2.0, float("inf")])
+    for op, second in ((hvd.Min, 2.0), (hvd.Max, hvd.size() + 1.0), (hvd.Sum, sum(range(2, hvd.size() + 2)))):
+        got = hvd.allreduce(mine, op=op)
+        assert got[1] == second and got[2] == float("inf")
+        alike(got, "with a NaN")
+    assert hvd.allreduce(mine, op=hvd.Sum)[0].isnan()
+
+
+@case("reduce")
+def parameters_and_other_kinds_of_tensor():
+    weight = torch.nn.Parameter(torch.full((3,), hvd.rank() + 1.0))
+    total = sum(range(1, hvd.size() + 1))
+    hvd.allreduce_(weight, op=hvd.Sum)
+    assert weight.requires_grad and weight.is_leaf and weight.tolist() == [total] * 3
+    hvd.broadcast_(weight, 0)
+    hvd.grouped_allreduce_([weight], op=hvd.Max)
+    assert weight.tolist() == [total] * 3 and weight.grad is None
+    with torch.no_grad():
+        same(hvd.allreduce(weight, op=hvd.Max), [float(total)] * 3)
+    with torch.inference_mode():
+        same(hvd.allreduce(torch.ones(2)), [1.0, 1.0])
+        one = torch.ones(2)
+        hvd.allreduce_(one, op=hvd.Sum)
+        assert one.tolist() == [hvd.size()] * 2
+    buffer = torch.from_numpy(np.full(4, hvd.rank() + 1.0))
+    hvd.allreduce_(buffer, op=hvd.Sum)
+    assert buffer.tolist() == [total] * 4
+
+
+@case("reduce")
+def sparse_tensors():
+    size = hvd.size()
+    for op in (hvd.Sum, hvd.Average):
+        for empty in (False, True):
+            dense = [torch.zeros(5, 3) for _ in range(size)]
+            for rank in range(size):
+                if not (empty and rank == 0):
+                    dense[rank][rank % 5] = rank + 1.0
+                    dense[rank][4] = 1.0
+            handle = hvd.sparse_allreduce_async(dense[hvd.rank()].to_sparse(1), name=f"sparse{op}{empty}", op=op)
+            got = handle() if callable(handle) else hvd.synchronize(handle)
+            assert got.is_sparse and got.shape == (5, 3)
+            same(got.to_dense(), sum(dense) / (size if op == hvd.Average else 1), torch.float32)
+
+
+@case("reduce")
+def what_is_no_tensor_or_no_operation_is_refused():
+    for bad in (lambda: hvd.allreduce(torch.ones(2), op="sum"), lambda: hvd.allreduce(torch.ones(2), op=77)):
+        with refused(error=(TypeError, ValueError, RuntimeError)):
+            bad()
+    with refused(error=(TypeError, ValueError, AttributeError)):
+        hvd.allreduce([1.0, 2.0])
+    for bad in (torch.ones(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(2).to(torch.float8_e4m3fn)):
+        with refused(error=(TypeError, ValueError, RuntimeError)):
+            hvd.allreduce(bad)
+        healthy()
+    try:  # all its elements are one place in memory
+        hvd.allreduce_(torch.ones(1).expand(3), op=hvd.Max)
+    except ERRORS:
+        pass
+    healthy()
+
+
+@case("reduce")
+def arguments_of_numpy():
+    size = hvd.size()
+    assert hvd.broadcast(torch.ones(1), np.int64(0)).item() == 1
+    assert hvd.allreduce(torch.ones(1), prescale_factor=np.float32(0.5)).item() == 0.5
+    assert hvd.allreduce(torch.ones(1), postscale_factor=2).item() == 2
+    for splits in (np.ones(size, dtype=np.int64), [np.int32(1)] * size, (1,) * size):
+        got, received = hvd.alltoall(torch.ones(size), splits=splits)
+        assert got.tolist() == received.tolist() == [1] * size
+
+
+@case("reduce")
+def groups_of_nothing_and_handles_of_nobody():
+    assert len(hvd.grouped_allreduce([])) == 0
+    assert hvd.synchronize(10**9) is None
+    same(hvd.grouped_allreduce([torch.ones(1)], op=hvd.Max)[0], [1.0])
+    healthy()
+
+
+def adasum(one, two):
+    """The formula of the paper (arXiv:2006.02924) for two vectors."""
+    dot, n1, n2 = float((one * two).sum()), float((one * one).sum()), float((two * two).sum())
+    return (1 - dot / (2 * n1) if n1 else 1.0) * one + (1 - dot / (2 * n2) if n2 else 1.0) * two
+
+
+@case("reduce")
+def adasum_is_right_or_refused():
+    size, rank = hvd.size(), hvd.rank()
+    inputs = everyone((6,), torch.float64, 8)
+    inputs[0] = torch.zeros(6).double() if size == 4 else inputs[0]
+    try:
+        got = hvd.allreduce(inputs[rank], op=hvd.Adasum, name="adasum")
+    except (NotImplementedError, *ERRORS) as error:
+        assert "adasum" in str(error).lower(), error
+    else:
+        assert size != 3, "three ranks are no power of two"
+        layers = [wide(tensor) for tensor in inputs]
+        while len(layers) > 1:
+            layers = [adasum(one, two) for one, two in zip(layers[::2], layers[1::2], strict=True)]
+        same(got, layers[0], torch.float64, 1e-12)
+        equal = hvd.allreduce(torch.full((3,), 2.0), op=hvd.Adasum)
+        same(equal, [2.0] * 3, torch.float32, 1e-6, what="what all agree on is not added up")
+    healthy()

@@ -1,0 +1,171 @@
+"""Stories of ranks that come late, stall, fork, stop or end in other ways than by dying; see hvd_lost."""
+
+import atexit
+import os
+import signal
+import threading
+import time
+
+import torch
+from hvd_lost import caught
+
+import helpers.hvd.torch as hvd
+
+
+def late(story, rank, tell):
+    """The victim comes 1.7 s late; everything ends well."""
+    hvd.init()
+    if rank == story["victim"]:
+        time.sleep(1.7)
+    one = hvd.allreduce(torch.ones(2), name="lonely tensor", op=hvd.Sum)
+    hvd.shutdown()
+    return {"sum": one.tolist()}
+
+
+def too_late(story, rank, tell):
+    """The victim comes later than a shutdown by stall allows; all begin again afterwards."""
+    hvd.init()
+    if rank == story["victim"]:
+        time.sleep(3.6)
+    seen = caught(lambda: hvd.allreduce(torch.ones(2), name="lonely tensor"))
+    hvd.shutdown()
+    hvd.init()
+    seen["after"] = hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    return seen
+
+
+def never_comes(story, rank, tell):
+    return caught(hvd.init)
+
+
+def comes_late_to_init(story, rank, tell):
+    time.sleep(0.6 * (rank == story["victim"]))
+    hvd.init()
+    return {"sum": hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()}
+
+
+def ends_at_its_own_time(story, rank, tell):
+    """All work is done; the ranks leave one after the other, with or without shutdown."""
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    time.sleep(0.3 * ((rank - story["victim"]) % story["size"]))
+    if story["how"] == "shutdown":
+        hvd.shutdown()
+    return {"size": os.environ.get("WORLD_SIZE")}
+
+
+def alone(story, rank, tell):
+    hvd.init()
+    return {
+        "world": [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()],
+        "sum": hvd.allreduce(torch.ones(1)).tolist(),
+    }
+
+
+def leaves_a_handle_behind(story, rank, tell):
+    """The process ends while collectives are on their way, which is no reason to hang or to complain."""
+    hvd.init()
+    for n in range(50):
+        hvd.allreduce_async(torch.ones(10000), name=f"{n}")
+    if rank == story["victim"]:
+        hvd.allreduce_async(torch.ones(1), name="nobody else wants this")
+    return {"done": True}
+
+
+def forks(story, rank, tell):
+    """Children of a rank come and go, as data loader workers do; the job does not mind."""
+    import multiprocessing
+
+    hvd.init()
+    total = []
+    for _ in range(2):
+        for leave in (os._exit, lambda code: [atexit._run_exitfuncs(), os._exit(code)]):
+            child = os.fork()
+            if child == 0:
+                leave(0)
+            os.waitpid(child, 0)
+            total += hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+        worker = multiprocessing.get_context("fork").Process(target=int)
+        worker.start()
+        worker.join()
+        total += hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    return {"total": total}
+
+
+def interrupted(story, rank, tell):
+    """The stop button works while a rank waits for another."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    hvd.init()
+    seen = {}
+    if rank == 0:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        try:
+            hvd.allreduce(torch.ones(1), name="long awaited")
+        except KeyboardInterrupt:
+            seen["took"] = time.monotonic() - start
+    else:
+        time.sleep(0.6)
+    return seen
+
+
+def beside_a_default_group(story, rank, tell):
+    """A script that uses torch.distributed as well."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{story['file']}", rank=rank, world_size=story["size"])
+    hvd.init()
+    total = []
+    for _ in range(5):
+        handle = hvd.allreduce_async(torch.ones(1), op=hvd.Sum)
+        one = torch.ones(1)
+        dist.all_reduce(one)
+        total += [one.item(), hvd.synchronize(handle).item()]
+    dist.destroy_process_group()
+    total += hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    return {"total": total}
+
+
+def shuts_down_in_flight(story, rank, tell):
+    """What was not finished when the job was shut down ends in an error, not in waiting."""
+    hvd.init()
+    handle = hvd.allreduce_async(torch.ones(1), name=f"only rank {rank} wants this")
+    hvd.shutdown()
+    seen = caught(lambda: hvd.synchronize(handle)) or {"kinds": ["nothing"]}
+    hvd.init()
+    seen["after"] = hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+    hvd.shutdown()
+    return seen
+
+
+def stopped_for_a_while(story, rank, tell):
+    """A rank that the system does not run for a second is not a lost one."""
+    hvd.init()
+    if rank == story["victim"]:
+        pid = os.getpid()
+        if os.fork() == 0:
+            time.sleep(1.3)
+            os.kill(pid, signal.SIGCONT)
+            os._exit(0)
+        os.kill(pid, signal.SIGSTOP)
+    total = [hvd.allreduce(torch.ones(1), op=hvd.Sum).item() for _ in range(3)]
+    hvd.shutdown()
+    return {"total": total}
+
+
+def rests_after_a_loss(story, rank, tell):
+    """A survivor with requests that were not sent yet does not keep a processor busy."""
+    hvd.init()
+    hvd.barrier()
+    if rank == story["victim"]:
+        time.sleep(0.1)
+        os._exit(7)
+    time.sleep(0.05)
+    handle = hvd.allreduce_async(torch.ones(1), name="not yet sent")
+    time.sleep(0.5)
+    used = time.process_time()
+    time.sleep(0.5)
+    return {"used": time.process_time() - used, **caught(lambda: hvd.synchronize(handle))}

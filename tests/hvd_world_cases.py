@@ -1,0 +1,285 @@
+"""Cases of what surrounds a collective: the world, names, handles, threads, memory."""
+
+import gc
+import json
+import os
+import queue
+import random
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from hvd_lab import ERRORS, case, everyone, healthy, reduced, refused, same
+
+import helpers.hvd.core as core
+import helpers.hvd.torch as hvd
+
+UNINITIALISED = {
+    "rank": (), "size": (), "local_rank": (), "local_size": (), "cross_rank": (), "cross_size": (),
+    "is_homogeneous": (), "allreduce": (torch.ones(1),), "allgather": (torch.ones(1),), "barrier": (), "join": (),
+    "broadcast": (torch.ones(1), 0), "alltoall": (torch.ones(4),), "reducescatter": (torch.ones(4),),
+    "allreduce_async_": (torch.ones(1),), "grouped_allreduce": ([torch.ones(1)],), "add_process_set": ([0],),
+}  # fmt: skip
+
+
+@case("world")
+def nothing_works_before_init_and_after_shutdown():
+    hvd.shutdown()
+    hvd.shutdown()
+    assert not hvd.is_initialized()
+    for name, arguments in UNINITIALISED.items():
+        try:
+            with refused("hvd.init()", error=ValueError):
+                getattr(hvd, name)(*arguments)
+        except Exception as error:
+            raise AssertionError(f"hvd.{name} before init: {error!r}") from error
+    hvd.init()
+    assert hvd.is_initialized()
+    hvd.init()
+    healthy()
+
+
+@case("world")
+def ranks_and_sizes():
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (rank, size, rank, size)
+    assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()) == (0, 1, True)
+    assert (core.rank(), core.size()) == (rank, size)
+    for name in ("mpi_threads_supported", "mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built", "nccl_built",
+                 "ddl_built", "ccl_built", "cuda_built", "rocm_built"):  # fmt: skip
+        assert isinstance(getattr(hvd, name)(), bool | int), name
+    assert hvd.gloo_built() and hvd.gloo_enabled()
+
+
+@case("world")
+def init_and_shutdown_in_turn_leave_nothing_behind():
+    def held():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    hvd.shutdown()
+    hvd.init()
+    healthy()
+    hvd.shutdown()
+    before = held()
+    for _ in range(3):
+        hvd.init()
+        healthy()
+        hvd.shutdown()
+    deadline = time.monotonic() + 2
+    while held() > before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert held()[0] <= before[0] and held()[1] <= before[1], f"{before} grew to {held()}"
+    hvd.init()
+    healthy()
+
+
+@case("world", least=2)
+def shutdown_of_a_rank_that_others_do_not_wait_for():
+    """Ranks end at their own time: the first to leave disturbs nobody who wants nothing of it."""
+    time.sleep(0.05 * hvd.rank())
+    hvd.shutdown()
+    hvd.init()
+    healthy()
+
+
+@case("world")
+def barrier_waits_for_the_last():
+    time.sleep(0.15 * (hvd.rank() == hvd.size() - 1))
+    came = time.monotonic()
+    assert hvd.barrier() is None
+    left = torch.tensor([time.monotonic()], dtype=torch.float64)
+    last = hvd.allreduce(torch.tensor([came], dtype=torch.float64), op=hvd.Max)
+    assert (hvd.allgather(left) >= last).all(), "a rank passed the barrier before the last one came"
+
+
+@case("world")
+def names_of_every_kind():
+    odd = [
+        "",
+        " ",
+        "layer.0/weight:0",
+        "gewicht_ä_重み_🙂",
+        "two\nlines\r\n",
+        "x" * 5000,
+        "%s %d {} {0} \\ \"'",
+        "\0zero",
+        "1",
+    ]
+    handles = [hvd.allreduce_async(torch.full((2,), float(n)), name=name) for n, name in enumerate(odd)]
+    for n, handle in enumerate(handles):
+        same(hvd.synchronize(handle), [float(n)] * 2, torch.float32, what=repr(odd[n])[:40])
+    for n in range(20):  # a name is free again when its collective is done, for a tensor of any kind
+        dtype = (torch.float32, torch.int64, torch.float64)[n % 3]
+        same(hvd.allreduce(torch.ones(n, dtype=dtype), name="again", op=hvd.Max), np.ones(n), dtype)
+        same(hvd.broadcast(torch.ones(n + 1), 0, name="again"), np.ones(n + 1))
+        same(hvd.allgather(torch.ones(1, n), name="again"), np.ones((hvd.size(), n)))
+
+
+@case("world")
+def names_that_are_made_up():
+    """Unnamed collectives meet by the order in which their rank called them."""
+    handles = [hvd.allreduce_async(torch.full((n + 1,), 1.0 * n), op=hvd.Max) for n in range(30)]
+    others = [hvd.allgather_async(torch.full((1,), n)) for n in range(5)]
+    for n, handle in enumerate(handles):
+        same(hvd.synchronize(handle), np.full(n + 1, 1.0 * n))
+    for n, handle in enumerate(others):
+        same(hvd.synchronize(handle), [n] * hvd.size())
+
+
+@case("world", least=2)
+def a_name_in_use_is_refused_and_the_first_use_goes_on():
+    calls = {
+        "allreduce": lambda name: hvd.allreduce_async(torch.ones(3), name=name, op=hvd.Sum),
+        "allgather": lambda name: hvd.allgather_async(torch.ones(3), name=name),
+        "broadcast": lambda name: hvd.broadcast_async(torch.ones(3), 0, name=name),
+        "alltoall": lambda name: hvd.alltoall_async(torch.ones(hvd.size()), name=name),
+        "reducescatter": lambda name: hvd.reducescatter_async(torch.ones(3), name=name),
+    }
+    for kind, call in calls.items():
+        name = f"twice {kind}"
+        if hvd.rank() == 0:
+            first = call(name)
+            with refused(name, error=ValueError):
+                for _ in range(10):
+                    call(name)
+            hvd.barrier()
+        else:
+            hvd.barrier()
+            first = call(name)
+        hvd.synchronize(first)
+        hvd.synchronize(call(name))
+    healthy()
+
+
+@case("world", least=2)
+def poll_is_false_until_all_came_and_then_true():
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(3), name="polled")
+        assert hvd.poll(handle) is False
+        time.sleep(0.02)
+        assert hvd.poll(handle) is False
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.allreduce_async(torch.ones(3), name="polled")
+    deadline = time.monotonic() + 5
+    while not hvd.poll(handle):
+        assert time.monotonic() < deadline, "poll never became true"
+        time.sleep(0.001)
+    start = time.monotonic()
+    same(hvd.synchronize(handle), [1.0] * 3)
+    assert time.monotonic() - start < 1
+
+
+@case("world")
+def handles_synchronized_twice_late_or_never():
+    one = hvd.allreduce_async(torch.ones(2), name="one")
+    two = hvd.allreduce_async(torch.ones(3), name="two")
+    three = hvd.allgather_async(torch.ones(4), name="three")
+    assert len({one, two, three}) == 3, "handles can be told apart and kept in sets"
+    group = hvd.grouped_allreduce_async([torch.ones(2), torch.ones(3)], name="group")
+    assert hvd.poll(group) in (True, False)
+    same(hvd.synchronize(group)[1], np.ones(3))
+    same(hvd.synchronize(three), np.ones(4 * hvd.size()))
+    same(hvd.synchronize(two), np.ones(3))
+    first = hvd.synchronize(one)
+    again = hvd.synchronize(one)
+    assert again is None or torch.equal(again, first)
+    try:
+        assert hvd.poll(one) is True
+    except ERRORS:
+        pass
+    for n in range(20):
+        hvd.allreduce_async(torch.ones(1000), name=f"forgotten {n}")  # input, output and handle are let go
+        hvd.allreduce_async_(torch.ones(1000), name=f"forgotten there {n}")
+    gc.collect()
+    trash = [torch.full((1000,), 5.0) for _ in range(50)]
+    hvd.barrier()
+    assert all(bool((t == 5).all()) for t in trash)
+    healthy()
+
+
+@case("world")
+def memory_is_given_back():
+    import resource
+
+    for _ in range(3):
+        hvd.allreduce(torch.ones(250_000), name="big")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for n in range(40):
+        hvd.allreduce(torch.ones(250_000), name=f"big {n}")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 25_000, "40 MB were kept"
+
+
+@case("world")
+def several_threads_submit_at_once():
+    failures = queue.Queue()
+
+    def traffic(thread):
+        try:
+            order = list(range(25))
+            random.Random(f"{thread} {hvd.rank()}").shuffle(order)
+            inputs = {n: everyone((n + 1,), torch.float32, 100 * thread + n) for n in order}
+            handles = {n: hvd.allreduce_async(inputs[n][hvd.rank()], name=f"{thread}/{n}", op=hvd.Sum) for n in order}
+            for n in reversed(order):
+                same(hvd.synchronize(handles[n]), reduced(inputs[n], hvd.Sum))
+            for n in range(5):
+                same(hvd.broadcast(torch.full((2,), hvd.rank()), 0, name=f"{thread} {n}"), [0, 0])
+        except BaseException as error:
+            failures.put(error)
+
+    threads = [threading.Thread(target=traffic, args=(t,)) for t in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join(20) for thread in threads]
+    assert failures.empty(), failures.get()
+    handed = []
+    thread = threading.Thread(target=lambda: handed.append(hvd.allreduce_async(torch.ones(2), name="handed over")))
+    thread.start()
+    thread.join()
+    same(hvd.synchronize(handed[0]), [1.0, 1.0])
+
+
+@case("world")
+def a_tensor_larger_than_the_fusion_buffer():
+    count = 6_000_000
+    mine = torch.full((count,), hvd.rank() + 1.0)
+    small = hvd.allreduce_async(torch.ones(1), name="beside it")
+    hvd.allreduce_(mine, op=hvd.Sum)
+    assert mine[0] == mine[-1] == sum(range(1, hvd.size() + 1)) and mine.min() == mine.max()
+    same(hvd.synchronize(small), [1.0])
+
+
+@case("world")
+def a_timeline_of_one_rank():
+    folder = tempfile.mkdtemp()
+    path = Path(folder, f"timeline{hvd.rank()}.json")
+    hvd.start_timeline(str(path), mark_cycles=False)
+    hvd.barrier()
+    for n in range(5):
+        hvd.allreduce(torch.ones(10), name=f"drawn{n}")
+    hvd.barrier()
+    hvd.stop_timeline()
+    if hvd.rank() == 0:
+        deadline = time.monotonic() + 2
+        while not path.exists() or not path.stat().st_size:
+            assert time.monotonic() < deadline, "no timeline was written"
+            time.sleep(0.02)
+        time.sleep(0.1)
+        events = json.loads(path.read_text())
+        events = events.get("traceEvents", events) if isinstance(events, dict) else events
+        assert "drawn3" in json.dumps(events) and all("ph" in event for event in events if event)
+    healthy()
+
+
+@case("world")
+def objects_of_any_kind():
+    size, rank = hvd.size(), hvd.rank()
+    for root in range(size):
+        sent = {"rank": rank, "list": [1, "two", None], "tensor": torch.full((2,), rank)}
+        got = hvd.broadcast_object(sent if rank == root else None, root_rank=root, name=f"from {root}")
+        assert got["rank"] == root and got["tensor"].tolist() == [root, root]
+    assert hvd.allgather_object("x" * (1 + rank * 5000)) == ["x" * (1 + r * 5000) for r in range(size)]
+    assert hvd.allgather_object(None, name="nothing") == [None] * size

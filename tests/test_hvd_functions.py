@@ -1,0 +1,410 @@
+"""hvd.broadcast_parameters, broadcast_optimizer_state, broadcast_object, allgather_object."""
+
+import collections
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import helpers
+
+Pair = collections.namedtuple("Pair", "one two")
+
+
+def run(checks, **options):
+    import helpers.hvd.torch as hvd
+
+    hvd.init(**options)
+    for check in checks:
+        check(hvd)
+    hvd.shutdown()
+    return len(checks)
+
+
+# -- parameters --------------------------------------------------------------------------------
+
+
+def values(hvd, shift=0):
+    """Tensors of many kinds that differ from rank to rank."""
+    rank = hvd.rank() + shift
+    made = {
+        str(dtype): torch.full((3, 2), rank + 1).to(dtype)
+        for dtype in (
+            torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
+            torch.int8, torch.uint8, torch.complex64,
+        )
+    }  # fmt: skip
+    made.update(
+        bool=torch.tensor([rank % 2 == 0, True]), counter=torch.tensor(rank), empty=torch.empty(0, 3),
+        transposed=torch.full((4, 3), float(rank)).t(), nothing=None,
+    )  # fmt: skip
+    return made
+
+
+def every_kind_from_every_root(hvd):
+    for root in range(hvd.size()):
+        ours, theirs = values(hvd), values(hvd, root - hvd.rank())
+        places = {name: tensor.data_ptr() for name, tensor in ours.items() if tensor is not None}
+        hvd.broadcast_parameters(ours, root_rank=root)
+        for name, tensor in ours.items():
+            if tensor is not None:
+                assert torch.equal(tensor, theirs[name]) and tensor.data_ptr() == places[name], name
+
+
+def every_way_to_give_them(hvd):
+    for way in (
+        lambda m: m.state_dict(), lambda m: m.named_parameters(), lambda m: list(m.named_parameters()),
+        lambda m: m.parameters(), lambda m: list(m.parameters()), lambda m: dict(m.named_parameters()),
+    ):  # fmt: skip
+        torch.manual_seed(hvd.rank())
+        model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        torch.manual_seed(hvd.size() - 1)
+        theirs = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+        hvd.broadcast_parameters(way(model), root_rank=hvd.size() - 1)
+        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), theirs.parameters(), strict=True))
+        assert all(p.requires_grad and p.is_leaf for p in model.parameters())
+
+
+def other_orders(hvd):
+    """Named tensors find each other, whatever order a rank has them in."""
+    given = {"a": torch.full((2,), hvd.rank()), "b": torch.full((3,), hvd.rank()), "c": torch.tensor(hvd.rank())}
+    names = sorted(given, reverse=hvd.rank() % 2 == 1)
+    hvd.broadcast_parameters([(name, given[name]) for name in names], root_rank=1)
+    assert all((tensor == 1).all() for tensor in given.values())
+
+
+def wrong_parameters(hvd):
+    for wrong in (None, 3, "weights", torch.ones(2)):
+        with pytest.raises(ValueError, match="invalid params of type"):
+            hvd.broadcast_parameters(wrong, root_rank=0)
+    with pytest.raises(ValueError, match="'epoch' is a int.*broadcast_object"):
+        hvd.broadcast_parameters({"epoch": 3}, root_rank=0)
+    with pytest.raises(hvd.HorovodInternalError, match="odd"):
+        hvd.broadcast_parameters({"odd": torch.ones(2 + hvd.rank())}, root_rank=0)
+    with pytest.raises(ValueError, match="root"):
+        hvd.broadcast_parameters({"x": torch.ones(2)}, root_rank=hvd.size())
+    hvd.broadcast_parameters({}, root_rank=0)
+
+
+# -- optimizers --------------------------------------------------------------------------------
+
+
+def optimizers():
+    """Constructors by name: all of torch's but LBFGS, with their states and without."""
+    made = {
+        name: getattr(torch.optim, name)
+        for name in (
+            "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD",
+            "Adafactor", "Muon",
+        )
+        if hasattr(torch.optim, name)
+    }  # fmt: skip
+    made["momentum"] = lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, dampening=0.1)
+    made["amsgrad"] = lambda p, lr: torch.optim.AdamW(p, lr=lr, amsgrad=True, betas=(0.8, 0.9))
+    made["centred"] = lambda p, lr: torch.optim.RMSprop(p, lr=lr, momentum=0.9, centered=True)
+    made["fused"] = lambda p, lr: torch.optim.Adam(p, lr=lr, fused=True)
+    made["lr as a tensor"] = lambda p, lr: torch.optim.Adam(p, lr=torch.tensor(lr))
+    made["odd"] = Odd
+    return made
+
+
+class Odd(torch.optim.Optimizer):
+    """State and options of every type that pickles."""
+
+    def __init__(self, parameters, lr=0.1, tag=None, nested=None, flag=True):
+        super().__init__(parameters, {"lr": lr, "tag": tag, "nested": nested, "flag": flag})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(none=None, count=0, word="x", half=p.half(), pair=Pair(p.clone(), 1.5))
+                    state["deep"] = {
+                        "list": [p * 2, {"more": (p.sum(), "text")}],
+                        "default": collections.Counter("aab"),
+                    }
+                    state["transposed"] = torch.ones(2, 3).t() * p.sum()
+                state["count"] += 1
+                state["deep"]["list"][0].add_(p.grad)
+                p.sub_(state["deep"]["list"][0], alpha=group["lr"] * state["pair"].two)
+        self.state["global"] = {"steps": torch.tensor(3), "who": "all"}
+
+
+def model_and(make, lr, seed=1, steps=0):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 3, bias=False), nn.Linear(3, 2, bias=False))
+    optimizer = make(model.parameters(), lr)
+    for _ in range(steps):
+        take_step(model, optimizer)
+    return model, optimizer
+
+
+def take_step(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.arange(8.0).view(2, 4)).square().mean().backward()
+    optimizer.step()
+
+
+def flat(value, path=""):
+    """[(path, leaf)] of nested states."""
+    if isinstance(value, dict):
+        return [leaf for key in sorted(value, key=str) for leaf in flat(value[key], f"{path}.{key}")]
+    if isinstance(value, (list, tuple)):
+        return [(path, type(value))] + [leaf for i, part in enumerate(value) for leaf in flat(part, f"{path}.{i}")]
+    return [(path, value)]
+
+
+def same(one, other):
+    """Asserts that two state dicts are equal, bit by bit and type by type."""
+    one, other = flat(one), flat(other)
+    paths = {path for path, _ in one} ^ {path for path, _ in other}
+    assert not paths, paths
+    for (path, a), (_, b) in zip(one, other, strict=True):
+        assert type(a) is type(b), path
+        if torch.is_tensor(a):
+            assert a.dtype == b.dtype and a.device == b.device and torch.equal(a, b), path
+        else:
+            assert a == b, path
+
+
+def the_roots_state_for_everybody(hvd):
+    """Fresh optimizers of other ranks get the root's state; so do those with another; the root's does not move."""
+    root = hvd.size() - 1
+    for name, make in optimizers().items():
+        for steps_of_others in (0, 1):
+            torch.manual_seed(3)
+            _, theirs = model_and(make, 0.02, steps=2)
+            is_root = hvd.rank() == root
+            model, optimizer = model_and(make, 0.02 if is_root else 0.5, steps=2 if is_root else steps_of_others)
+            before = copy.deepcopy(optimizer.state_dict())
+            gradients = [p.grad for p in model.parameters()]
+            parameters = [p.clone() for p in model.parameters()]
+            hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+            same(optimizer.state_dict(), theirs.state_dict())
+            assert all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True)), name
+            assert all(torch.equal(p, q) for p, q in zip(model.parameters(), parameters, strict=True)), name
+            if is_root:
+                same(optimizer.state_dict(), before)
+            hvd.broadcast_parameters(model.state_dict(), root_rank=root)
+            take_step(model, optimizer)  # and it works
+            everybody = hvd.allgather_object([p.detach() for p in model.parameters()])
+            assert all(torch.equal(a, b) for other in everybody for a, b in zip(everybody[0], other, strict=True)), name
+
+
+def a_root_without_state(hvd):
+    """Nobody is left with a state of its own; options are those of the root."""
+    for wrapped in (False, True):
+        model, optimizer = model_and(optimizers()["momentum"], 0.1 + hvd.rank(), steps=min(hvd.rank(), 1))
+        if wrapped:
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert optimizer.param_groups[0]["lr"] == 0.1 and len(optimizer.state_dict()["state"]) == 0
+        take_step(model, optimizer)
+
+
+def wrapped_optimizers(hvd):
+    model, optimizer = model_and(
+        torch.optim.Adam, 0.1 * (hvd.rank() + 1), seed=hvd.rank(), steps=2 - min(hvd.rank(), 2)
+    )
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    everybody = hvd.allgather_object(optimizer.state_dict())
+    for theirs in everybody:
+        same(theirs, everybody[0])
+    assert everybody[-1]["param_groups"][0]["lr"] == 0.1 and len(everybody[-1]["state"]) == 2
+
+
+def options_of_any_type(hvd):
+    options = [
+        {"tag": "text", "nested": {"a": [1, (2.5, None)], "b": Pair(1, "two")}, "flag": False},
+        {"tag": None, "nested": torch.arange(3), "flag": None},
+    ]
+    model, _ = model_and(Odd, 0.1)
+    groups = [dict(params=[p]) for p in model.parameters()]
+    if hvd.rank() == 0:
+        groups = [{**group, **more} for group, more in zip(groups, options, strict=True)]
+    optimizer = Odd(groups)
+    kept = optimizer.param_groups[0]
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    for group, more in zip(optimizer.param_groups, options, strict=True):
+        same({key: group[key] for key in more}, more)
+    assert optimizer.param_groups[0] is kept
+
+
+def tensors_in_place(hvd):
+    """A learning rate that is a tensor stays that tensor: schedulers and compiled steps hold on to it."""
+    model, _ = model_and(torch.optim.Adam, 0.1)
+    rate = torch.tensor(0.1 + hvd.rank())
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] is rate and rate.item() == pytest.approx(0.1)
+
+
+def sparse_adam(hvd):
+    table = nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=0.1)
+    if hvd.rank() == 0:
+        table(torch.tensor([1, 3])).sum().backward()
+        optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    everybody = hvd.allgather_object(optimizer.state_dict())
+    same(everybody[-1], everybody[0])
+    assert everybody[-1]["state"][0]["exp_avg"].any()
+
+
+def wrong_optimizers(hvd):
+    model, _ = model_and(torch.optim.SGD, 0.1)
+    with pytest.raises(ValueError, match="cannot broadcast torch.optim.LBFGS state"):
+        hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), root_rank=0)
+    kind = torch.optim.Adam if hvd.rank() == 1 else torch.optim.SGD
+    with pytest.raises(ValueError, match=r"optimizers of ranks \[1\] differ"):
+        hvd.broadcast_optimizer_state(kind(model.parameters(), lr=0.1), root_rank=0)
+    some = list(model.parameters())[: 1 + hvd.rank() % 2]
+    with pytest.raises(ValueError, match=r"ranks \[1"):
+        hvd.broadcast_optimizer_state(torch.optim.SGD(some, lr=0.1), root_rank=0)
+
+
+PARAMETERS = [every_kind_from_every_root, every_way_to_give_them, other_orders, wrong_parameters]
+OPTIMIZERS = [
+    the_roots_state_for_everybody, a_root_without_state, wrapped_optimizers, options_of_any_type, tensors_in_place,
+    sparse_adam, wrong_optimizers,
+]  # fmt: skip
+
+
+# -- objects -----------------------------------------------------------------------------------
+
+
+def objects_of(rank):
+    class Local:
+        where = rank
+
+    return [
+        None, rank, "text" * rank, {"a": [1, {2}], "rank": rank}, torch.full((rank + 1,), 1.0), b"\0" * (10**6 * rank),
+        lambda x: x + rank, Local, Pair(rank, ()), [], float("nan"),
+    ]  # fmt: skip
+
+
+def alike(one, other):
+    if torch.is_tensor(one):
+        return torch.equal(one, other)
+    if callable(one):
+        return one.where == other.where if isinstance(one, type) else one(1) == other(1)
+    return one == other or one != one
+
+
+def objects_from_every_root(hvd):
+    for root in range(hvd.size()):
+        for ours, theirs in zip(objects_of(hvd.rank()), objects_of(root), strict=True):
+            got = hvd.broadcast_object(ours, root_rank=root)
+            assert alike(theirs, got)
+            assert (got is ours) if hvd.rank() == root else True
+        assert hvd.broadcast_object_fn(root_rank=root)(hvd.rank()) == root
+    # Ranks other than the root may give anything: their object is not looked at.
+    assert hvd.broadcast_object({"x": 1} if hvd.rank() == 0 else None) == {"x": 1}
+    assert hvd.broadcast_object(3 if hvd.rank() == 1 else threading.Lock(), 1, name="mine") == 3
+
+
+def objects_of_all(hvd):
+    for i in range(len(objects_of(0))):
+        gathered = hvd.allgather_object(objects_of(hvd.rank())[i], name=f"object {i}")
+        assert len(gathered) == hvd.size()
+        assert all(alike(objects_of(rank)[i], got) for rank, got in enumerate(gathered))
+
+
+def unpicklable(hvd):
+    """One rank's mistake is told on all, and nobody waits."""
+    ours = threading.Lock() if hvd.rank() == 1 else 5
+    with pytest.raises(TypeError if hvd.rank() == 1 else ValueError, match="pickle"):
+        hvd.broadcast_object(ours, root_rank=1)
+    with pytest.raises(TypeError if hvd.rank() == 1 else ValueError, match="pickle"):
+        hvd.allgather_object(ours)
+    assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
+
+
+def forged(hvd):
+    """What is not signed by this job is not unpickled."""
+    from helpers.hvd import core
+
+    sign, loads = core.sign, []
+    if hvd.rank() == 0:
+        core.sign = lambda data: sign(data)[:-1] + b"?"  # one byte changed on the way
+    try:
+        if hvd.rank() == 0:
+            assert hvd.broadcast_object(Trap(loads)) is not None
+        else:
+            with pytest.raises(PermissionError, match="not"):
+                hvd.broadcast_object(None)
+    finally:
+        core.sign = sign
+    assert loads == []
+
+
+class Trap:
+    def __init__(self, loads):
+        self.loads = loads
+
+    def __reduce__(self):
+        return print, ("an unpickled trap",)
+
+
+OBJECTS = [objects_from_every_root, objects_of_all, unpicklable, forged]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_functions(ranks, capfd):
+    assert helpers.launch(run, ranks, PARAMETERS + OPTIMIZERS + OBJECTS, threads=1, timeout=120) == [15] * ranks
+    assert "trap" not in capfd.readouterr().out
+
+
+def in_sets():
+    """In a set, roots are numbers of the world, and only members take part."""
+    import helpers.hvd.torch as hvd
+
+    some = hvd.ProcessSet([1, 3])
+    hvd.init(process_sets=[some])
+    if some.included():
+        assert hvd.broadcast_object(hvd.rank(), root_rank=3, process_set=some) == 3
+        assert hvd.broadcast_object_fn(1, process_set=some)(hvd.rank()) == 1
+        assert hvd.allgather_object(hvd.rank(), process_set=some) == [1, 3]
+        tensor = torch.tensor([hvd.rank()])
+        hvd.broadcast_parameters([tensor], root_rank=3, process_set=some)
+        assert tensor.item() == 3
+        model, optimizer = model_and(torch.optim.Adam, 0.1 * hvd.rank(), steps=hvd.rank() // 2)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=3, process_set=some)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.3) and len(optimizer.state) == 2
+        with pytest.raises(ValueError, match=r"ranks \[3\] differ from that of rank 1"):
+            hvd.broadcast_optimizer_state(
+                torch.optim.SGD(list(model.parameters())[hvd.rank() // 2 :], lr=0.1), 1, process_set=some
+            )
+    hvd.shutdown()
+    return True
+
+
+def test_process_sets():
+    assert helpers.launch(in_sets, 4, threads=1, timeout=60) == [True] * 4
+
+
+def alone():
+    import helpers.hvd.torch as hvd
+
+    for function in (lambda: hvd.broadcast_object(1), lambda: hvd.broadcast_parameters({"x": torch.ones(1)}, 0)):
+        with pytest.raises(ValueError, match="hvd.init"):
+            function()
+    hvd.init()
+    assert hvd.allgather_object({"x": 1}) == [{"x": 1}] and hvd.broadcast_object("a") == "a"
+    model, optimizer = model_and(torch.optim.Adam, 0.1, steps=1)
+    before = copy.deepcopy(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    same(before, optimizer.state_dict())
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    hvd.shutdown()
+    return True
+
+
+def test_alone():
+    assert helpers.launch(alone, 1, threads=1, timeout=60) == [True]

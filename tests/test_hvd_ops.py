@@ -1,0 +1,76 @@
+"""Every public operation of helpers.hvd at 1 to 4 ranks, against a NumPy oracle; the cases are in hvd_*_cases.py."""
+
+import ast
+import inspect
+import subprocess
+import sys
+
+import hvd_lab
+import pytest
+from kernel import ROOT
+
+import helpers
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("section", ["reduce", "move", "gradients", "world", "sets", "join", "arrays"])
+def test_section(section, size):
+    helpers.launch(hvd_lab.run, size, section, threads=1, timeout=90)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_brain_floats_of_numpy(size):
+    pytest.importorskip("ml_dtypes", reason="bfloat16 of NumPy is in ml_dtypes, which comes with TensorFlow")
+    helpers.launch(hvd_lab.run, size, "brain_floats", threads=1, timeout=90)
+
+
+def test_the_core_knows_no_framework():
+    code = "import helpers.hvd.core, sys; assert not {'torch', 'numpy', 'tensorflow'} & set(sys.modules), 'a framework'"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+def test_its_files_can_be_read_by_python_3_8():
+    for path in (ROOT / "helpers" / "hvd").rglob("*.py"):
+        ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 8))
+
+
+REDUCED = "average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set"
+PRESSED = "average=None name=None compression op=None prescale_factor=1.0 postscale_factor=1.0 process_set"
+SCATTERED = "name=None op process_set prescale_factor=1.0 postscale_factor=1.0"
+SIGNATURES = {  # of Horovod 0.28: parameters in their order, with simple defaults
+    "allreduce": f"tensor {PRESSED}", "allreduce_async": f"tensor {REDUCED}", "allreduce_": f"tensor {REDUCED}",
+    "allreduce_async_": f"tensor {REDUCED}", "grouped_allreduce": f"tensors {PRESSED}",
+    "grouped_allreduce_async": f"tensors {REDUCED}", "grouped_allreduce_": f"tensors {REDUCED}",
+    "grouped_allreduce_async_": f"tensors {REDUCED}", "sparse_allreduce_async": "tensor name op process_set",
+    "allgather": "tensor name=None process_set", "allgather_async": "tensor name=None process_set",
+    "grouped_allgather": "tensors name=None process_set", "grouped_allgather_async": "tensors name=None process_set",
+    "broadcast": "tensor root_rank name=None process_set", "broadcast_async": "tensor root_rank name=None process_set",
+    "broadcast_": "tensor root_rank name=None process_set",
+    "broadcast_async_": "tensor root_rank name=None process_set",
+    "alltoall": "tensor splits=None name=None process_set",
+    "alltoall_async": "tensor splits=None name=None process_set",
+    "reducescatter": "tensor name=None compression op process_set prescale_factor=1.0 postscale_factor=1.0",
+    "grouped_reducescatter": "tensors name=None compression op process_set prescale_factor=1.0 postscale_factor=1.0",
+    "reducescatter_async": f"tensor {SCATTERED}", "grouped_reducescatter_async": f"tensors {SCATTERED}",
+    "join": "device=-1", "barrier": "process_set", "poll": "handle", "synchronize": "handle",
+    "broadcast_parameters": "params root_rank", "broadcast_optimizer_state": "optimizer root_rank",
+    "broadcast_object": "obj root_rank=0 name=None process_set", "add_process_set": "process_set",
+    "remove_process_set": "process_set", "start_timeline": "file_path mark_cycles=False", "stop_timeline": "",
+}  # fmt: skip
+SIMPLE = (type(None), int, float, bool)
+
+
+def told(function):
+    words = []
+    for parameter in inspect.signature(function).parameters.values():
+        simple = parameter.default is not parameter.empty and type(parameter.default) in SIMPLE
+        words.append(parameter.name + (f"={parameter.default}" if simple else ""))
+    return words
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_are_those_of_horovod(name):
+    import helpers.hvd.torch as hvd
+
+    wanted = SIGNATURES[name].split()
+    assert told(getattr(hvd, name))[: len(wanted)] == wanted

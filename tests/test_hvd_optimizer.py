@@ -1,0 +1,862 @@
+"""hvd.DistributedOptimizer trains as DDP does, and as one process on the global batch; and its manners."""
+
+import contextlib
+import gc
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import helpers
+
+STEPS, ROWS = 5, 12  # rows of the global batch: divides by 2, 3 and 4
+
+
+class Net(nn.Module):
+    """Two layers, one that can be frozen and one that the loss does not depend on."""
+
+    def __init__(self, frozen=False, unused=False):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 7), nn.Linear(7, 3)
+        self.frozen = nn.Linear(5, 5).requires_grad_(not frozen)
+        self.unused = nn.Linear(2, 2) if unused else None
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(self.frozen(x))))
+
+
+class Words(nn.Module):
+    """An embedding with sparse gradients."""
+
+    def __init__(self, sparse=True):
+        super().__init__()
+        self.table, self.out = nn.Embedding(11, 4, sparse=sparse), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(self.table((x[:, :3].abs() * 4).long().clamp(0, 9)).mean(1))
+
+
+def sgd(parameters, **options):
+    return torch.optim.SGD(parameters, **{"lr": 0.1, **options})
+
+
+def with_momentum(parameters):
+    return sgd(parameters, momentum=0.9, nesterov=True)
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.05)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.1, amsgrad=True)
+
+
+def two_groups(parameters):
+    parameters = list(parameters)
+    return sgd([{"params": parameters[:2], "lr": 0.3, "weight_decay": 0.01}, {"params": parameters[2:]}], momentum=0.5)
+
+
+def lists_of(model):
+    return [[model.second.weight, model.first.weight], [model.first.bias]]
+
+
+PLAIN = {"net": Net, "optimizer": sgd, "passes": 1, "clip": None, "schedule": None, "options": {}, "find_unused": False}
+CASES = {
+    "sgd": {},
+    "momentum": {"optimizer": with_momentum},
+    "adam": {"optimizer": adam},
+    "adamw": {"optimizer": adamw},
+    "param groups": {"optimizer": two_groups},
+    "accumulation": {"optimizer": adam, "passes": 3},
+    "clipping": {"optimizer": with_momentum, "clip": 0.05},
+    "clipped accumulation": {"passes": 2, "clip": 0.05},
+    "2 groups": {"options": {"groups": 2}, "optimizer": adam},
+    "more groups than parameters": {"options": {"groups": 50}},
+    "lists as groups": {"options": {"groups": lists_of}, "passes": 2},
+    "num_groups": {"options": {"num_groups": 3}},
+    "frozen": {"net": lambda: Net(frozen=True), "optimizer": adam},
+    "frozen in groups": {"net": lambda: Net(frozen=True), "options": {"groups": 2}},
+    "unused": {"net": lambda: Net(unused=True), "optimizer": adam, "find_unused": True},
+    "unused in groups": {"net": lambda: Net(unused=True), "options": {"groups": 2}, "find_unused": True},
+    "step lr": {"schedule": lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.3), "optimizer": adam},
+    "one cycle": {"schedule": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.2, total_steps=STEPS)},
+    "predivide": {"options": {"gradient_predivide_factor": 3.0}},
+    "predivide in groups": {"options": {"gradient_predivide_factor": 3.0, "groups": 1}},
+    "no names": {"options": {"named_parameters": None}},
+    "double precision kept": {"options": {"compression": "none"}},
+}
+
+
+def batches(rank=0, size=1, passes=1, rows=ROWS):
+    """STEPS lists of `passes` batches [rows / size, 5] with targets: rank's share of the global ones."""
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(STEPS, passes, rows, 5, generator=generator, dtype=torch.float64)
+    targets = inputs[..., :3].sin()
+    share = slice(rank * rows // size, (rank + 1) * rows // size)
+    return [[(x[share], y[share]) for x, y in zip(xs, ys, strict=True)] for xs, ys in zip(inputs, targets, strict=True)]
+
+
+def settle(model, optimizer, case, distributed):
+    """Synchronise, clip and step, as the documentation says."""
+    if case["clip"] is None:
+        return optimizer.step()
+    if distributed:
+        optimizer.synchronize()
+    nn.utils.clip_grad_norm_(model.parameters(), case["clip"])
+    with optimizer.skip_synchronize() if distributed else contextlib.nullcontext():
+        optimizer.step()
+
+
+def train(case, rank=0, size=1, spelling="plain"):
+    """The trained parameters, and the optimizer's state, of one way to train a case."""
+    import helpers.hvd.torch as hvd
+
+    torch.manual_seed(3)
+    model = case["net"]().double()
+    optimizer, wrapped = case["optimizer"](p for p in model.parameters()), model
+    if spelling == "ddp":
+        wrapped = DistributedDataParallel(model, find_unused_parameters=case["find_unused"])
+    if spelling == "hvd":
+        options = {"named_parameters": model.named_parameters(), **case["options"]}
+        if callable(options.get("groups")):
+            options["groups"] = options["groups"](model)
+        if options.get("compression"):
+            options["compression"] = getattr(hvd.Compression, options["compression"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=case["passes"], **options)
+    schedule = case["schedule"] and case["schedule"](optimizer)
+    for step in batches(rank, size, case["passes"]):
+        optimizer.zero_grad()
+        for i, (x, y) in enumerate(step):
+            quiet = spelling == "ddp" and i + 1 < len(step)
+            with wrapped.no_sync() if quiet else contextlib.nullcontext():
+                (nn.functional.mse_loss(wrapped(x), y[:, : wrapped(x).shape[1]]) / len(step)).backward()
+        settle(model, optimizer, case, spelling == "hvd")
+        if schedule:
+            schedule.step()
+    return [*model.state_dict().values(), *states(optimizer)]
+
+
+def states(optimizer):
+    """The tensors of an optimizer's state, those of unused parameters left out: they may be absent or zero."""
+    tensors = [v for state in optimizer.state_dict()["state"].values() for _, v in sorted(state.items())]
+    return [t for t in tensors if torch.is_tensor(t) and t.dim() and t.any()]
+
+
+def furthest(ours, theirs):
+    assert len(ours) == len(theirs), (len(ours), len(theirs))
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True))
+
+
+def compare_all():
+    """For every case: how far hvd is from one process, from DDP, and its ranks from each other."""
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    dist.init_process_group("gloo")
+    rank, size = hvd.rank(), hvd.size()
+    far = {}
+    for name, changes in CASES.items():
+        case = {**PLAIN, **changes}
+        ours = train(case, rank, size, "hvd")
+        first = hvd.broadcast_object(ours)
+        far[name] = [
+            furthest(ours, train(case)), furthest(ours, train(case, rank, size, "ddp")), furthest(ours, first),
+        ]  # fmt: skip
+    dist.destroy_process_group()
+    hvd.shutdown()
+    return far
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_hvd_is_ddp_is_one_process(ranks):
+    for far in helpers.launch(compare_all, ranks, threads=1, timeout=120):
+        assert set(far) == set(CASES)
+        assert {name: values for name, values in far.items() if max(values[:2]) > 1e-10 or values[2] > 0} == {}
+
+
+# -- special ways ------------------------------------------------------------------------------
+
+
+def special_ways():
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    found = {way.__name__: way(hvd) for way in (
+        sum_is_size_times_average, without_reduction_ranks_part, gradients_of_some_ranks, uneven_data, through_scaler,
+        sparse, sparse_as_dense, sparse_on_some_ranks, compressed, by_closure, several_models, channels_last,
+        shared_weights, later_parameters, old_hooks, plain_checkpoint_loads,
+    )}  # fmt: skip
+    hvd.shutdown()
+    return found
+
+
+def one_step(hvd, model, optimizer, seed=0):
+    optimizer.zero_grad()
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(100 * seed + hvd.rank())).double()
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def made(hvd, optimizer=sgd, net=Net, **options):
+    torch.manual_seed(3)
+    model = net().double()
+    return model, hvd.DistributedOptimizer(optimizer(model.parameters()), model.named_parameters(), **options)
+
+
+def agree(hvd, model):
+    """How far the ranks' parameters are apart; 0.0 when they are equal bit by bit."""
+    return max(furthest([*model.state_dict().values()], other) for other in hvd.allgather_object(
+        [*model.state_dict().values()]
+    ))  # fmt: skip
+
+
+def sum_is_size_times_average(hvd):
+    one, by_average = made(hvd)
+    other, by_sum = made(hvd, op=hvd.Sum, optimizer=lambda p: sgd(p, lr=0.1 / hvd.size()))
+    for step in range(3):
+        one_step(hvd, one, by_average, step)
+        one_step(hvd, other, by_sum, step)
+    assert furthest([*one.parameters()], [*other.parameters()]) < 1e-12
+
+
+def without_reduction_ranks_part(hvd):
+    """The control of these tests: what `agree` says of an optimizer that reduces nothing."""
+    torch.manual_seed(3)
+    model = Net().double()
+    one_step(hvd, model, sgd(model.parameters()))
+    assert agree(hvd, model) > 1e-4
+    model, optimizer = made(hvd)
+    one_step(hvd, model, optimizer)
+    assert agree(hvd, model) == 0
+
+
+def gradients_of_some_ranks(hvd):
+    """A branch that one rank does not take: zeros of that rank count in the average, with groups and without."""
+    for options in ({}, {"groups": 2}):
+        model, optimizer = made(hvd, net=lambda: Net(unused=True), **options)
+        if hvd.rank():
+            model.unused(torch.ones(1, 2).double()).sum().backward()
+        else:
+            model(torch.ones(1, 5).double()).sum().backward()
+        optimizer.synchronize()
+        share = (hvd.size() - 1) / hvd.size()
+        assert torch.allclose(model.unused.bias.grad, torch.full((2,), share).double())
+        assert torch.allclose(model.second.bias.grad, torch.full((3,), 1 / hvd.size()).double())
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        assert agree(hvd, model) == 0
+
+
+def uneven_data(hvd):
+    """A rank that has run out of batches joins; it counts as zeros, with groups, accumulation and compression too."""
+    for options in ({}, {"groups": 2}, {"backward_passes_per_step": 2}, {"compression": hvd.Compression.fp16}):
+        model, optimizer = made(hvd, **options)
+        passes = optimizer.backward_passes_per_step
+        for step in range(3 if hvd.rank() else 2):
+            optimizer.zero_grad()
+            for _ in range(passes):
+                (model.second.bias * (hvd.rank() + 1)).sum().backward()
+            optimizer.step()
+            ranks = range(hvd.size()) if step < 2 else range(1, hvd.size())
+            assert model.second.bias.grad.tolist() == pytest.approx(
+                [passes * sum(rank + 1 for rank in ranks) / hvd.size()] * 3, rel=1e-3
+            )
+        hvd.join()
+        hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+        assert agree(hvd, model) == 0
+
+
+def through_scaler(hvd):
+    """Scaled losses, an overflow on the last rank only: nobody steps, every rank's scale is halved."""
+    for documented in (True, False):
+        for options in ({"momentum": 0.9}, {"momentum": 0.9, "fused": True}):
+            scaled_training(hvd, documented, options)
+
+
+def scaled_training(hvd, documented, options):
+    """By the documented way (with clipping), or by `scaler.step` alone, as with DDP."""
+    torch.manual_seed(3)
+    model, plain = Net(), Net()
+    plain.load_state_dict(model.state_dict())
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters(), **options), model.named_parameters())
+    reference = sgd(plain.parameters(), **options)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=100)
+    for step in range(4):
+        overflow = step == 1
+        everybody = torch.randn(hvd.size(), 4, 5, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        loss = model(everybody[hvd.rank()]).square().mean()
+        if overflow and hvd.rank() == hvd.size() - 1:
+            loss = loss * torch.inf
+        scaler.scale(loss).backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if documented:
+                optimizer.synchronize()
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            with optimizer.skip_synchronize() if documented else contextlib.nullcontext():
+                scaler.step(optimizer)
+        scaler.update()
+        if not overflow:
+            reference.zero_grad()
+            plain(everybody.flatten(0, 1)).square().mean().backward()
+            if documented:
+                nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+            reference.step()
+    assert scaler.get_scale() == 512.0
+    assert agree(hvd, model) == 0
+    assert furthest([*model.parameters()], [*plain.parameters()]) < 1e-6
+
+
+def sparse_reference(hvd, optimizer, steps=3):
+    torch.manual_seed(3)
+    model = Words(sparse=True).double()
+    optimizer = optimizer(model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        for rank in range(hvd.size()):
+            x = torch.randn(4, 5, generator=torch.Generator().manual_seed(100 * step + rank)).double()
+            (model(x).square().mean() / hvd.size()).backward()
+        optimizer.step()
+    return model
+
+
+def sparse(hvd):
+    for optimizer in (sgd, lambda p: torch.optim.Adagrad(p, lr=0.1)):
+        for options in ({}, {"groups": 2}):
+            model, distributed = made(hvd, optimizer, Words, **options)
+            for step in range(3):
+                one_step(hvd, model, distributed, step)
+                assert model.table.weight.grad.is_sparse
+            assert furthest([*model.parameters()], [*sparse_reference(hvd, optimizer).parameters()]) < 1e-10
+
+
+def sparse_as_dense(hvd):
+    for optimizer in (sgd, lambda p: torch.optim.Adagrad(p, lr=0.1)):
+        model, distributed = made(hvd, optimizer, Words, sparse_as_dense=True)
+        for step in range(3):
+            one_step(hvd, model, distributed, step)
+            assert model.table.weight.grad.is_sparse
+        assert furthest([*model.parameters()], [*sparse_reference(hvd, optimizer).parameters()]) < 1e-10
+
+
+def sparse_on_some_ranks(hvd):
+    """A rank that looks up no word in a later step takes part with an empty gradient."""
+    model, optimizer = made(hvd, sgd, Words)
+    one_step(hvd, model, optimizer)
+    optimizer.zero_grad()
+    if hvd.rank() == 0:
+        model.out(torch.ones(1, 4).double()).sum().backward()
+    else:
+        model(torch.ones(1, 5).double()).sum().backward()
+    optimizer.step()
+    assert agree(hvd, model) == 0
+
+
+class Counting:
+    """Compresses to halves and counts."""
+
+    calls = []
+
+    @classmethod
+    def compress(cls, tensor):
+        cls.calls.append("compress")
+        return tensor.half(), tensor.dtype
+
+    @classmethod
+    def decompress(cls, tensor, ctx):
+        cls.calls.append("decompress")
+        assert tensor.dtype == torch.half
+        return tensor.to(ctx)
+
+
+def compressed(hvd):
+    exact, optimizer = made(hvd)
+    one_step(hvd, exact, optimizer)
+    choices = {hvd.Compression.fp16: 2**-11, hvd.Compression.bf16: 2**-8, Counting: 2**-11}
+    for compression, rounding in choices.items():
+        for options in ({}, {"groups": 2}):
+            model, optimizer = made(hvd, compression=compression, **options)
+            one_step(hvd, model, optimizer)
+            assert agree(hvd, model) == 0 and model.first.weight.grad.dtype == torch.float64
+            far = furthest([p.grad for p in model.parameters()], [p.grad for p in exact.parameters()])
+            assert 0 < far < 4 * rounding, (compression, far)
+    count = len(list(Net().parameters()))
+    assert Counting.calls.count("compress") == Counting.calls.count("decompress") == 2 * count
+
+
+def by_closure(hvd):
+    """A closure's gradients are reduced too, also when the optimizer asks for them several times in a step."""
+    model, optimizer = made(hvd, lambda p: torch.optim.LBFGS(p, max_iter=3))
+    x = torch.ones(3, 5).double()  # the same on all ranks, so that all take as many iterations
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        (loss * (1 + hvd.rank())).backward()  # but not the same gradients
+        return loss
+
+    before = optimizer.step(closure)
+    assert agree(hvd, model) == 0
+    assert model(x).square().mean() < before
+
+
+def several_models(hvd):
+    """Two models by prefixed names, one optimizer (the article's merge), and two optimizers in one backward."""
+    torch.manual_seed(3)
+    one, two = nn.Linear(5, 4).double(), nn.Linear(4, 2).double()
+    named = [*one.named_parameters("one"), *two.named_parameters("two")]
+    optimizer = hvd.DistributedOptimizer(sgd([p for _, p in named]), named)
+    both = nn.Sequential(one, two)
+    one_step(hvd, both, optimizer)
+    assert agree(hvd, both) == 0
+    del optimizer
+    first = hvd.DistributedOptimizer(sgd(one.parameters()), one.named_parameters("one"))
+    second = hvd.DistributedOptimizer(sgd(two.parameters()), two.named_parameters("two"))
+    one_step(hvd, both, first)
+    second.step()
+    assert agree(hvd, both) == 0
+
+
+def channels_last(hvd):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)).double().to(memory_format=torch.channels_last)
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    x = torch.randn(hvd.size(), 2, 3, 8, 8, generator=torch.Generator().manual_seed(1)).double()
+    model(x[hvd.rank()].to(memory_format=torch.channels_last)).square().mean().backward()
+    optimizer.synchronize()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    optimizer.zero_grad(set_to_none=True)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)).double()
+    plain.load_state_dict(model.state_dict())
+    plain(x.flatten(0, 1)).square().mean().backward()
+    assert furthest(gradients, [p.grad for p in plain.parameters()]) < 1e-12
+    with optimizer.skip_synchronize():
+        optimizer.step()
+
+
+def shared_weights(hvd):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5)).double()
+    model[2].weight = model[0].weight
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    one_step(hvd, model, optimizer)
+    one_step(hvd, model, optimizer, 1)
+    assert agree(hvd, model) == 0
+
+
+def later_parameters(hvd):
+    """Layers thawed and groups added after wrapping are reduced; layers frozen after it stay as they are."""
+    torch.manual_seed(3)
+    model = nn.ModuleDict({"net": Net(frozen=True), "head": nn.Linear(3, 3)}).double()
+    optimizer = hvd.DistributedOptimizer(sgd(model["net"].parameters(), weight_decay=0.1), model.named_parameters())
+    whole = nn.Sequential(model["net"], model["head"])
+    one_step(hvd, whole, optimizer)
+    optimizer.add_param_group({"params": list(model["head"].parameters()), "lr": 0.2})
+    model["net"].frozen.requires_grad_(True)
+    model["net"].first.requires_grad_(False)
+    model["head"].weight.grad = None
+    kept, head = model["net"].first.weight.clone(), model["head"].weight.clone()
+    for step in range(3):
+        one_step(hvd, whole, optimizer, step)
+    assert torch.equal(model["net"].first.weight, kept) and not torch.equal(model["head"].weight, head)
+    hvd.broadcast_parameters({"bias": model["head"].bias.data}, 0)  # it had one local gradient before it was added
+    assert agree(hvd, model["net"]) == 0
+
+
+def old_hooks(hvd):
+    """As before torch 2.1, by the node that accumulates the gradient."""
+    hook = torch.Tensor.register_post_accumulate_grad_hook
+    del torch.Tensor.register_post_accumulate_grad_hook
+    try:
+        model, optimizer = made(hvd)
+    finally:
+        torch.Tensor.register_post_accumulate_grad_hook = hook
+    for step in range(2):
+        one_step(hvd, model, optimizer, step)
+    assert agree(hvd, model) == 0
+
+
+def plain_checkpoint_loads(hvd):
+    """State written by the plain optimizer goes into the wrapped one and back; the wrapped shares what it wraps."""
+    torch.manual_seed(3)
+    model = Net().double()
+    plain = adam(model.parameters())
+    model(torch.ones(2, 5).double()).sum().backward()
+    plain.step()
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+    assert optimizer.state_dict().keys() == plain.state_dict().keys()
+    assert furthest(states(optimizer), states(plain)) == 0  # not lost by wrapping
+    optimizer.load_state_dict(plain.state_dict())
+    one_step(hvd, model, optimizer)
+    again = adam(model.parameters())
+    again.load_state_dict(optimizer.state_dict())
+    assert furthest(states(again), states(optimizer)) == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_special_ways(ranks):
+    assert len(helpers.launch(special_ways, ranks, threads=1, timeout=120)[0]) == 16
+
+
+def in_sets():
+    """Even ranks train together, the last odd one alone, the other odd ones together."""
+    import helpers.hvd.torch as hvd
+
+    even, odd = hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])
+    hvd.init(process_sets=[even, odd])
+    mine = even if even.included() else odd
+    far = []
+    for changes in ({}, {"options": {"groups": 2}}, {"passes": 2, "optimizer": adam}):
+        case = {**PLAIN, **changes}
+        options = {**case["options"], "process_set": mine}
+        ours = train({**case, "options": options}, mine.rank(), mine.size(), "hvd")
+        far.append(furthest(ours, train(case)))
+    model, optimizer = made(hvd, process_set=even)
+    one_step(hvd, model, optimizer)  # on odd ranks: a step on their own gradients, that waits for nobody
+    everybody = hvd.allgather_object([p.detach() for p in model.parameters()])
+    assert furthest(everybody[0], everybody[2]) == 0
+    assert furthest(everybody[1], everybody[3]) > 1e-4 < furthest(everybody[0], everybody[1])
+    hvd.shutdown()
+    return max(far)
+
+
+def test_process_sets():
+    assert max(helpers.launch(in_sets, 4, threads=1, timeout=60)) < 1e-10
+
+
+# -- Adasum ------------------------------------------------------------------------------------
+
+
+def combined_by_adasum():
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    alike, optimizer = made(hvd, op=hvd.Adasum, optimizer=with_momentum)
+    assert isinstance(optimizer, torch.optim.SGD)
+    for step in range(2):
+        one_step(hvd, alike, optimizer, step)
+    apart = agree(hvd, alike)
+    with pytest.raises(AssertionError, match="not supported when using Adasum"):
+        optimizer.skip_synchronize()
+    optimizer.synchronize()
+    # Two ranks with the same gradient take one step of it; with orthogonal gradients, both.
+    x = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    optimizer = hvd.DistributedOptimizer(sgd([x], lr=1.0), [("x", x)], op=hvd.Adasum)
+    x.sum().backward()
+    optimizer.step()
+    same = x.tolist()
+    optimizer.zero_grad()
+    x[hvd.rank() % 2].backward()
+    optimizer.step()
+    with pytest.raises(NotImplementedError, match="process sets"):
+        made(hvd, op=hvd.Adasum, process_set=hvd.add_process_set([0, 1]) if hvd.size() > 2 else hvd.ProcessSet([0]))
+    hvd.shutdown()
+    return apart, same, x.tolist()
+
+
+def test_adasum_combines_steps():
+    for apart, same, orthogonal in helpers.launch(combined_by_adasum, 2, threads=1, timeout=60):
+        assert (apart, same) == (0, [-1.0, -1.0])
+        assert orthogonal == pytest.approx([-2.0, -2.0], abs=1e-12)
+
+
+# -- manners -----------------------------------------------------------------------------------
+
+
+def manners():
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    for check in (
+        in_flight, too_many_passes, changed_passes, warns_after_synchronize, no_warning, changed_in_flight, waits_once,
+        refusals, same_kind, while_backward_runs, after_a_refused_gradient, discarded, step_hooks_run_once,
+        dynamic_gradients, early_step,
+    ):  # fmt: skip
+        check(hvd)
+    hvd.shutdown()
+    return True
+
+
+def in_flight(hvd):
+    model, optimizer = made(hvd, backward_passes_per_step=2)
+    model(torch.ones(1, 5).double()).sum().backward()
+    with pytest.raises(AssertionError, match="prohibited as it can cause a race condition"):
+        optimizer.zero_grad()
+    model(torch.ones(1, 5).double()).sum().backward()
+    with pytest.raises(AssertionError, match="zero_grad"):
+        optimizer.zero_grad(set_to_none=True)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    assert model.first.bias.grad.abs().max() == 0
+    model(torch.ones(1, 5).double()).sum().backward()
+    optimizer.load_state_dict(optimizer.state_dict())  # forgets what is under way
+    optimizer.zero_grad()
+
+
+def too_many_passes(hvd):
+    for options in ({}, {"groups": 1}):
+        model, optimizer = made(hvd, **options)
+        model(torch.ones(1, 5).double()).sum().backward()
+        with pytest.raises(AssertionError, match="more than backward_passes_per_step times"):
+            model(torch.ones(1, 5).double()).sum().backward()
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        one_step(hvd, model, optimizer)
+
+
+def changed_passes(hvd):
+    model, optimizer = made(hvd)
+    one_step(hvd, model, optimizer)
+    optimizer.set_backward_passes_per_step(2)
+    assert optimizer.backward_passes_per_step == 2
+    optimizer.zero_grad()
+    for _ in range(2):
+        (model.second.bias * (hvd.rank() + 1)).sum().backward()
+    optimizer.synchronize()
+    assert model.second.bias.grad.tolist() == [2 * (hvd.size() + 1) / 2] * 3
+    with pytest.raises(ValueError, match="positive integer"):
+        optimizer.set_backward_passes_per_step(0)
+
+
+def early_step(hvd):
+    """step() before all passes were made reduces what there is."""
+    model, optimizer = made(hvd, backward_passes_per_step=3)
+    (model.second.bias * (hvd.rank() + 1)).sum().backward()
+    optimizer.step()
+    assert model.second.bias.grad.tolist() == [(hvd.size() + 1) / 2] * 3
+
+
+def warns_after_synchronize(hvd):
+    model, optimizer = made(hvd, op=hvd.Sum)
+    (model.second.bias * 1.0).sum().backward()
+    optimizer.synchronize()
+    with pytest.warns(UserWarning, match=r"optimizer.step\(\) called without optimizer.skip_synchronize\(\)") as told:
+        optimizer.step()
+    assert len(told) == 1
+    assert model.second.bias.grad.tolist() == [hvd.size()] * 3  # summed once
+
+
+def no_warning(hvd):
+    model, optimizer = made(hvd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(1, 5).double()).sum().backward()
+            optimizer.synchronize()
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            one_step(hvd, model, optimizer)
+
+
+def changed_in_flight(hvd):
+    """Clipping without synchronize() is a race, and is told."""
+    for options in ({}, {"groups": 2}, {"compression": hvd.Compression.fp16}):
+        model, optimizer = made(hvd, **options)
+        model(torch.ones(1, 5).double()).sum().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        with pytest.warns(UserWarning, match="gradients of first.weight, .*optimizer.synchronize") as told:
+            optimizer.step()
+        assert len(told) == 1
+
+
+def waits_once(hvd):
+    """After a synchronize by hand, a step that synchronizes takes gradients that came since."""
+    model, optimizer = made(hvd)
+    optimizer.synchronize()
+    (model.second.bias * (hvd.rank() + 1)).sum().backward()
+    with pytest.warns(UserWarning, match="skip_synchronize"):
+        optimizer.step()
+    assert model.second.bias.grad.tolist() == [(hvd.size() + 1) / 2] * 3
+
+
+def refusals(hvd):
+    one, two = nn.Linear(2, 2), nn.Linear(2, 2)
+    both = sgd([*one.parameters(), *two.parameters()])
+    named = [*one.named_parameters(), *two.named_parameters()]
+    with pytest.raises(ValueError, match="must be unique. Found duplicates: bias, weight"):
+        hvd.DistributedOptimizer(both, named)
+    with pytest.raises(ValueError, match="were not named"):
+        hvd.DistributedOptimizer(both, one.named_parameters())
+    with pytest.raises(ValueError, match="sequence of tuples"):
+        hvd.DistributedOptimizer(sgd(one.parameters()), one.parameters())
+    plain = sgd(one.parameters())
+    for wrong, words in (
+        ({"groups": -1}, "non-negative integer"), ({"groups": "all"}, "non-negative integer"),
+        ({"groups": [["weight"]]}, "consist of torch.Tensor"),
+        ({"groups": [[one.weight], [one.weight]]}, "only appear once"),
+        ({"op": hvd.Sum, "gradient_predivide_factor": 2.0}, "not supported with op != Average"),
+        ({"gradient_predivide_factor": 0.0}, "positive"), ({"backward_passes_per_step": 0}, "positive integer"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            hvd.DistributedOptimizer(plain, one.named_parameters(), **wrong)
+    with pytest.warns(DeprecationWarning, match="num_groups"):
+        optimizer = hvd.DistributedOptimizer(plain, one.named_parameters(), num_groups=1)
+    with pytest.raises(ValueError, match="already"):
+        hvd.DistributedOptimizer(optimizer)
+
+
+def same_kind(hvd):
+    model, optimizer = made(hvd, adamw)
+    assert isinstance(optimizer, torch.optim.AdamW) and type(optimizer).__name__ == "AdamW"
+    assert "lr" in repr(optimizer) and optimizer.defaults["lr"] == 0.05
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one_step(hvd, model, optimizer)
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    model, optimizer, schedule = made(hvd)[0], None, None
+    gc.collect()
+    plain = sgd(model.parameters())
+    early = torch.optim.lr_scheduler.LambdaLR(plain, lambda epoch: 0.5**epoch)  # before it is wrapped
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+    one_step(hvd, model, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        early.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
+    assert agree(hvd, model) == 0
+
+
+class Landmark(torch.autograd.Function):
+    """Notes when backward comes by."""
+
+    @staticmethod
+    def forward(ctx, x, events):
+        ctx.events = events
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.events.append("landmark")
+        return gradient, None
+
+
+def while_backward_runs(hvd):
+    """Gradients of late layers are submitted before backward reaches the early ones; groups when they are complete."""
+    from helpers.hvd.torch import reducer
+
+    events = []
+
+    def noting(submit):
+        def submitted(tensors, name=None, **options):
+            events.append(name)
+            return submit(tensors, name=name, **options)
+
+        return submitted
+
+    kept = reducer.allreduce_async_, reducer.grouped_allreduce_async_
+    reducer.allreduce_async_, reducer.grouped_allreduce_async_ = map(noting, kept)
+    try:
+        for options in ({}, {"groups": 2}):
+            torch.manual_seed(3)
+            early, late = nn.Linear(5, 4), nn.Linear(4, 2)
+            named = [*early.named_parameters("early"), *late.named_parameters("late")]
+            optimizer = hvd.DistributedOptimizer(sgd([p for _, p in named]), named, **options)
+            events.clear()
+            late(Landmark.apply(early(torch.ones(1, 5)), events)).sum().backward()
+            where = events.index("landmark")
+            assert {name.split(".")[0] for name in events[:where]} == {"late"}, events
+            assert {name.split(".")[0] for name in events[where + 1 :]} == {"early"}, events
+            assert len(events) == 1 + (2 if options else 4)
+            optimizer.step()
+            assert len(events) == 1 + (2 if options else 4)  # and nothing twice
+    finally:
+        reducer.allreduce_async_, reducer.grouped_allreduce_async_ = kept
+
+
+def after_a_refused_gradient(hvd):
+    """Ranks that disagree about one parameter are told, on all ranks; the optimizer works afterwards."""
+    x = nn.Parameter(torch.zeros(2))
+    wrong = nn.Parameter(torch.zeros(2 + hvd.rank()))
+    optimizer = hvd.DistributedOptimizer(sgd([x, wrong]), [("x", x), ("wrong", wrong)])
+    (x.sum() + wrong.sum()).backward()
+    with pytest.raises(hvd.HorovodInternalError, match="wrong"):
+        optimizer.step()
+    wrong.requires_grad_(False)
+    optimizer.zero_grad()
+    (x * (hvd.rank() + 1)).sum().backward()
+    optimizer.step()
+    assert x.grad.tolist() == [(hvd.size() + 1) / 2] * 2
+
+
+def discarded(hvd):
+    """A model outlives its optimizer: another one takes over, as in a notebook cell that is run twice."""
+    model, optimizer = made(hvd)
+    one_step(hvd, model, optimizer)
+    del optimizer
+    gc.collect()
+    model(torch.ones(1, 5).double()).sum().backward()  # of interest to nobody
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+    one_step(hvd, model, optimizer, 1)
+    assert agree(hvd, model) == 0
+
+
+def step_hooks_run_once(hvd):
+    model, optimizer = made(hvd)
+    optimizer.load_state_dict(optimizer.state_dict())
+    calls = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+    one_step(hvd, model, optimizer)
+    assert calls == ["pre", "post"]
+
+
+def dynamic_gradients(hvd):
+    """Two networks trained by turns, the other's gradients switched off (adversarial training)."""
+    torch.manual_seed(3)
+    generator, judge = nn.Conv2d(1, 10, 1), nn.Conv2d(10, 1, 1)
+    of_generator = hvd.DistributedOptimizer(sgd(generator.parameters()), generator.named_parameters())
+    of_judge = hvd.DistributedOptimizer(sgd(judge.parameters()), judge.named_parameters())
+    for turn in range(4):
+        generator.requires_grad_(turn % 2 == 0)
+        judge.requires_grad_(turn % 2 == 1)
+        of_generator.zero_grad()
+        of_judge.zero_grad()
+        judge(generator(torch.rand(1, 1, 10, 10))).sum().backward()
+        (of_judge if turn % 2 else of_generator).step()
+    assert agree(hvd, generator) == agree(hvd, judge) == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_manners(ranks):
+    assert all(helpers.launch(manners, ranks, threads=1, timeout=60))
+
+
+def alone():
+    """A world of one: a plain optimizer with all the names, and no rule about passes."""
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    model, optimizer = made(hvd, adam, groups=2)
+    plain, reference = Net().double(), None
+    torch.manual_seed(3)
+    plain = Net().double()
+    reference = adam(plain.parameters())
+    for _ in range(3):
+        for net, opt in ((model, optimizer), (plain, reference)):
+            opt.zero_grad()
+            for _ in range(2):
+                net(torch.ones(2, 5).double()).square().mean().backward()
+            opt.step()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    reference.step()
+    made(hvd, op=hvd.Adasum)
+    hvd.shutdown()
+    return furthest([*model.parameters()], [*plain.parameters()])
+
+
+def test_alone():
+    assert helpers.launch(alone, 1, threads=1, timeout=60) == [0.0]

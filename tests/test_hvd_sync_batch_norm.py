@@ -1,0 +1,263 @@
+"""hvd.SyncBatchNorm is BatchNorm of the batch of all ranks: outputs, gradients, running statistics."""
+
+import pytest
+import torch
+from torch import nn
+
+import helpers
+
+SHAPES = {"[N, C]": (), "[N, C, L]": (5,), "[N, C, H, W]": (3, 4), "[N, C, D, H, W]": (2, 1, 3)}
+
+
+def parts(size, shape, rows, channels=3, dtype=torch.float64, offset=0.0):
+    """The ranks' batches; `rows` says how many samples each has."""
+    generator = torch.Generator().manual_seed(7)
+    made = [torch.randn((n, channels, *shape), generator=generator, dtype=torch.float64) for n in rows[:size]]
+    return [(part * (1 + i) + i + offset).to(dtype) for i, part in enumerate(made)]
+
+
+def plain(like):
+    """torch's own layer with the parameters and statistics of `like`."""
+
+    class Plain(nn.modules.batchnorm._BatchNorm):
+        def _check_input_dim(self, input):
+            pass
+
+    made = Plain(like.num_features, like.eps, like.momentum, like.affine, like.track_running_stats)
+    return made.to(like.weight.dtype if like.affine else torch.float64)
+
+
+def weights_of(loss_rows):
+    generator = torch.Generator().manual_seed(11)
+    return [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype) for part in loss_rows]
+
+
+def compare(hvd, shape, rows, steps=2, dtype=torch.float64, offset=0.0, **options):
+    """How far our layer is from torch's on the global batch, over some training steps and then in evaluation."""
+    torch.manual_seed(2)
+    ours = hvd.SyncBatchNorm(3, **options).to(dtype)
+    if ours.affine:
+        nn.init.normal_(ours.weight)
+        nn.init.normal_(ours.bias)
+    theirs = plain(ours)
+    theirs.load_state_dict(ours.state_dict())
+    far = []
+    for training in [True] * steps + [False]:
+        ours.train(training), theirs.train(training)
+        ours.zero_grad(), theirs.zero_grad()
+        batches = parts(hvd.size(), shape, rows, dtype=dtype, offset=offset)
+        factors = weights_of(batches)
+        mine = batches[hvd.rank()].clone().requires_grad_()
+        whole = torch.cat(batches).requires_grad_()
+        out, expected = ours(mine), theirs(whole)
+        (out * factors[hvd.rank()]).sum().backward()
+        (expected * torch.cat(factors)).sum().backward()
+        start = sum(len(batch) for batch in batches[: hvd.rank()])
+        share = slice(start, start + len(mine))
+        assert out.shape == mine.shape and out.dtype == mine.dtype
+        far += [distance(out, expected[share]), distance(mine.grad, whole.grad[share])]
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+            far.append(distance(hvd.allreduce(a.grad, op=hvd.Sum), b.grad))
+        for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
+            far.append(distance(a, b))
+            assert a.dtype == b.dtype
+    return max(far)
+
+
+def distance(one, other):
+    return (one.double() - other.double()).abs().max().item() if one.numel() else 0.0
+
+
+def run(checks):
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    for check in checks:
+        check(hvd)
+    hvd.shutdown()
+    return len(checks)
+
+
+def as_the_global_batch(hvd):
+    for shape in SHAPES.values():
+        assert compare(hvd, shape, (4, 4, 4)) < 1e-12, shape
+        assert compare(hvd, shape, (5, 2, 3)) < 1e-12, shape
+
+
+def with_empty_batches(hvd):
+    for rows in ((4, 0, 2), (0, 5, 0), (0, 2, 1), (1, 1, 1)):
+        assert compare(hvd, (), rows) < 1e-12, rows
+        assert compare(hvd, (3, 2), rows) < 1e-12, rows
+
+
+def with_every_option(hvd):
+    for options in (
+        {"affine": False}, {"momentum": None}, {"momentum": 0.7, "eps": 0.1}, {"track_running_stats": False},
+        {"affine": False, "track_running_stats": False},
+    ):  # fmt: skip
+        assert compare(hvd, (2,), (4, 3, 2), steps=3, **options) < 1e-12, options
+
+
+def with_a_large_mean(hvd):
+    """Single precision, values around 3,000 with a spread of about 1: no digits cancel in the variance."""
+    batches = parts(hvd.size(), (8, 8), (4, 3, 2), offset=3000.0)
+    exact = nn.BatchNorm2d(3).double()(torch.cat(batches))
+    start = sum(len(batch) for batch in batches[: hvd.rank()])
+    out = hvd.SyncBatchNorm(3)(batches[hvd.rank()].float())
+    assert distance(out, exact[start : start + len(out)]) < 2e-3
+    assert compare(hvd, (8, 8), (4, 3, 2), dtype=torch.float32) < 1e-4
+
+
+def in_half_precision(hvd):
+    layer = hvd.SyncBatchNorm(3)
+    batch = parts(hvd.size(), (4,), (4, 4, 4))[hvd.rank()]
+    for dtype in (torch.bfloat16, torch.float16):
+        given = batch.to(dtype).requires_grad_()
+        out = layer(given)
+        out.sum().backward()
+        assert out.dtype == given.grad.dtype == dtype and layer.running_mean.dtype == torch.float32
+        assert distance(out, hvd.SyncBatchNorm(3)(batch.float())) < 0.05
+
+
+def not_contiguous(hvd):
+    torch.manual_seed(3)
+    batch = parts(hvd.size(), (4, 5), (4, 3, 2))[hvd.rank()]
+    layer = hvd.SyncBatchNorm(3).double()
+    expected = layer(batch)
+    assert distance(layer(batch.to(memory_format=torch.channels_last)), expected) < 1e-12
+    assert distance(layer(batch.transpose(2, 3)).transpose(2, 3), expected) < 1e-12
+
+
+def frozen_parameters(hvd):
+    layer = hvd.SyncBatchNorm(3).double()
+    layer.weight.requires_grad_(False)
+    batch = parts(hvd.size(), (), (4, 3, 2))[hvd.rank()]
+    layer(batch).square().sum().backward()  # an input without gradient, as of the first layer
+    assert layer.weight.grad is None and layer.bias.grad is not None
+
+
+def by_finite_differences(hvd):
+    """gradcheck of one rank's inputs while the others answer: the loss is that of all ranks."""
+    layer = hvd.SyncBatchNorm(2).double()
+    layer.track_running_stats = False  # a function of its inputs only
+    batches = [torch.randn(n, 2, 2, generator=torch.Generator().manual_seed(n)).double() for n in (3, 2, 1)]
+    mine = batches[hvd.rank()]
+
+    def total(batch, weight, bias):
+        normal = torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (batch,))
+        own = (normal * torch.arange(1.0, 1 + normal.numel()).view_as(normal).sin()).sum()
+        return hvd.allreduce(own, op=hvd.Sum)
+
+    for turn in range(hvd.size()):
+        weight, bias = torch.tensor([0.5, 2.0]).double(), torch.tensor([1.0, -1.0]).double()
+        batch = mine.clone().requires_grad_()
+        total(batch, weight, bias).backward()  # every rank's backward adds its own copy of the sum
+        analytic = batch.grad / hvd.size()
+        for i in range(batches[turn].numel()):
+            moved = []
+            for step in (1e-6, -1e-6):
+                shifted = mine.clone()
+                if hvd.rank() == turn:
+                    shifted.view(-1)[i] += step
+                moved.append(total(shifted, weight, bias).item())
+            if hvd.rank() == turn:
+                assert analytic.view(-1)[i].item() == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-7)
+
+
+def running_statistics_are_equal(hvd):
+    layer = hvd.SyncBatchNorm(3)
+    for step in range(3):
+        torch.manual_seed(10 * step + hvd.rank())
+        layer(torch.randn(2 + hvd.rank(), 3, 4))
+    everybody = hvd.allgather_object(layer.state_dict())
+    assert all(torch.equal(state[k], everybody[0][k]) for state in everybody for k in state)
+    assert int(layer.num_batches_tracked) == 3
+
+
+def evaluation_talks_to_nobody(hvd):
+    layer = hvd.SyncBatchNorm(3).eval()
+    if hvd.rank() == 0:
+        for _ in range(3):
+            assert torch.allclose(layer(torch.ones(2, 3)), torch.ones(2, 3) / (1 + 1e-5) ** 0.5)
+
+
+def refusals(hvd):
+    layer = hvd.SyncBatchNorm(3)
+    for wrong in (torch.ones(3), torch.ones(2, 4)):
+        with pytest.raises(ValueError, match="expected"):
+            layer(wrong)
+    lonely = torch.ones(1 if hvd.rank() == 0 else 0, 3)
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        layer(lonely)
+    assert int(layer.num_batches_tracked) == 0
+    assert layer(torch.ones(0, 3)).shape == (0, 3)  # no rank has anything
+    assert layer.running_mean.tolist() == [0] * 3 and int(layer.num_batches_tracked) == 0
+
+
+def in_a_training(hvd):
+    """With DistributedOptimizer: three steps of a small net are those of one process on the global batch."""
+
+    def net(norm):
+        torch.manual_seed(4)
+        return nn.Sequential(nn.Linear(4, 3), norm(3), nn.Tanh(), nn.Linear(3, 2)).double()
+
+    ours, theirs = net(hvd.SyncBatchNorm), net(nn.BatchNorm1d)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(ours.parameters(), lr=0.1), ours.named_parameters())
+    reference = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for step in range(3):
+        batch = torch.randn(3 * hvd.size(), 4, generator=torch.Generator().manual_seed(step)).double()
+        optimizer.zero_grad(), reference.zero_grad()
+        ours(batch[3 * hvd.rank() : 3 * hvd.rank() + 3]).square().mean().backward()
+        theirs(batch).square().mean().backward()
+        optimizer.step(), reference.step()
+    assert (
+        max(distance(a, b) for a, b in zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True))
+        < 1e-12
+    )
+
+
+CHECKS = [
+    as_the_global_batch, with_empty_batches, with_every_option, with_a_large_mean, in_half_precision, not_contiguous,
+    frozen_parameters, by_finite_differences, running_statistics_are_equal, evaluation_talks_to_nobody, refusals,
+    in_a_training,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sync_batch_norm(ranks):
+    assert helpers.launch(run, ranks, CHECKS, threads=1, timeout=60) == [len(CHECKS)] * ranks
+
+
+def in_sets():
+    import helpers.hvd.torch as hvd
+
+    some = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[some])
+    batches = parts(3, (), (3, 4, 2))
+    layer = hvd.SyncBatchNorm(3, process_set=some).double()
+    out = layer(batches[hvd.rank()])
+    together = torch.cat([batches[0], batches[2]]) if some.included() else batches[1]
+    expected = nn.BatchNorm1d(3).double()(together)
+    start = 3 if hvd.rank() == 2 else 0
+    hvd.shutdown()
+    return distance(out, expected[start : start + len(out)])
+
+
+def test_process_sets():
+    assert max(helpers.launch(in_sets, 3, threads=1, timeout=60)) < 1e-12
+
+
+def alone():
+    import helpers.hvd.torch as hvd
+
+    with pytest.raises(ValueError, match="hvd.init"):
+        hvd.SyncBatchNorm(2)(torch.ones(2, 2))
+    hvd.init()
+    far = compare(hvd, (2,), (4,))
+    assert isinstance(hvd.SyncBatchNorm(2), nn.modules.batchnorm._BatchNorm)
+    hvd.shutdown()
+    return far
+
+
+def test_alone():
+    assert helpers.launch(alone, 1, threads=1, timeout=60) == [0.0]
