@@ -1,0 +1,280 @@
+"""What a training step costs on n devices: computing, and what of the exchange of gradients does not hide.
+
+    step = forward + backward, beside which buckets of gradients are exchanged + what is left of the exchange + update
+
+Times are in seconds, sizes in bytes. The exchange is the latency–bandwidth model of collectives (Thakur, Rabenseifner
+and Gropp, "Optimization of collective communication operations in MPICH", 2005, doi:10.1177/1094342005051521; the ring
+in Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009,
+doi:10.1016/j.jpdc.2008.09.002). How it overlaps with backward is DDP's way (Li et al., "PyTorch Distributed:
+experiences on accelerating data parallel training", VLDB 2020, arXiv:2006.15704).
+"""
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist, median
+
+FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes: what DDP collects before it sends
+COMPUTE, BANDWIDTH, LATENCY = "compute-bound", "bandwidth-bound", "latency-bound"
+HIDDEN = 0.1  # a step is compute-bound while waiting for the network is at most this share of it
+ALGORITHMS = ("ring", "tree", "best")
+
+
+@dataclass(frozen=True)
+class Link:
+    """What it costs to send between two devices.
+
+    Attributes:
+        latency: α, seconds a message, however small. per_byte: β, seconds a byte: the inverse of the bandwidth.
+        taken_per_byte: seconds of a device's *computing* time that sending a byte of gradient takes away, and that
+            does not hide: near 0 where a network card does the work; on CPUs the thread that communicates needs a
+            core and memory, and where the ranks have no core to spare, they pay.
+        copy_per_byte: seconds a byte to copy gradients into buckets and back, in line with the computing.
+        convert_per_byte: seconds a byte to make gradients half as large and whole again (fp16).
+        broadcast: seconds until the next device has a small tensor that one device hands out (0: as a message).
+    """
+
+    latency: float
+    per_byte: float
+    taken_per_byte: float = 0.0
+    copy_per_byte: float = 0.0
+    convert_per_byte: float = 0.0
+    broadcast: float = 0.0
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"a link's {name} is {value}; give 0 or more, in seconds")
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second."""
+        return 1 / self.per_byte if self.per_byte else math.inf
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What one device needs for a step on `b` samples, and when in backward its gradients are ready.
+
+    Attributes:
+        forward, backward: (seconds a step, seconds a sample) each; their sum is linear in b.
+        update: seconds that the optimizer takes. wait: seconds that a step waits for its input.
+        gradients: ((bytes, ready), …) in the order in which they become ready; ready is a share of backward, 0 to 1.
+        broadcasts: whether rank 0 hands out buffers before each forward, as DDP does with BatchNorm's statistics.
+        spread: how much longer each of some steps took than the mean of all ranks at that time, as a share of it:
+            what makes one rank wait for another.
+    """
+
+    forward: tuple
+    backward: tuple
+    update: float = 0.0
+    wait: float = 0.0
+    gradients: tuple = ()
+    broadcasts: bool = False
+    spread: tuple = ()
+
+    @property
+    def bytes(self) -> int:
+        """Size of all gradients together."""
+        return sum(size for size, _ in self.gradients)
+
+    def seconds(self, batch) -> float:
+        """One device alone: wait, forward, backward, update."""
+        return self.wait + _linear(self.forward, batch) + _linear(self.backward, batch) + self.update
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step, taken to pieces; all in seconds.
+
+    Attributes:
+        compute: what one device alone takes for its samples. taken: computing time that communicating took away.
+        exposed: waiting for the network, after backward or before forward. straggling: waiting for the slowest rank.
+        latency, bandwidth: the two parts of the whole exchange, hidden or not. devices, batch: batch is a device's.
+    """
+
+    compute: float
+    taken: float
+    exposed: float
+    straggling: float
+    latency: float
+    bandwidth: float
+    devices: int
+    batch: float
+
+    @property
+    def seconds(self) -> float:
+        return self.compute + self.taken + self.exposed + self.straggling
+
+    @property
+    def rate(self) -> float:
+        """Samples a second, all devices together."""
+        return self.devices * self.batch / self.seconds
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the step that one device alone would need for the same samples."""
+        return self.compute / self.seconds
+
+    @property
+    def regime(self) -> str:
+        """What decides: computing, or else the larger part of the exchange."""
+        if self.exposed + self.taken <= HIDDEN * self.seconds:
+            return COMPUTE
+        return LATENCY if self.latency > self.bandwidth else BANDWIDTH
+
+
+# -- all-reduce ---------------------------------------------------------------------------
+
+
+def all_reduce(size, devices, link, algorithm="ring") -> tuple:
+    """(latency part, bandwidth part) of an all-reduce of `size` bytes, in seconds.
+
+    "ring": 2 (n-1) messages of size/n each, which is the least a device can send: 2 (n-1)/n of the size.
+    "tree": up and down a binary tree, 2 ⌈log₂ n⌉ messages of the full size: few messages, many bytes.
+    "best": whichever is faster for this size, as the libraries choose.
+
+    Raises:
+        ValueError: a size below 0, less than one device, or an unknown algorithm.
+    """
+    if size < 0 or devices < 1 or int(devices) != devices:
+        raise ValueError(f"all-reduce of {size} bytes on {devices} devices: give 0 bytes or more, 1 device or more")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"no algorithm called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
+    if devices == 1:
+        return 0.0, 0.0
+    hops = 2 * math.ceil(math.log2(devices))
+    ring = 2 * (devices - 1) * link.latency, 2 * (devices - 1) / devices * size * link.per_byte
+    tree = hops * link.latency, hops * size * link.per_byte
+    return {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}[algorithm]
+
+
+def buckets(gradients, first=FIRST_BUCKET, rest=BUCKET) -> list:
+    """[(bytes, ready), …]: gradients collected as DDP does, from its second step on.
+
+    A bucket is closed, and may be sent, once it holds at least `first` bytes (the first one) or `rest` bytes; it is
+    ready when its last gradient is.
+    """
+    found, held, limit = [], 0, first
+    for size, ready in gradients:
+        held += size
+        if held >= limit:
+            found.append((held, ready))
+            held, limit = 0, rest
+    return found + ([(held, gradients[-1][1])] if held else [])
+
+
+# -- a step -------------------------------------------------------------------------------
+
+
+def step(compute, link, devices, batch, algorithm="best", first=FIRST_BUCKET, rest=BUCKET, accumulation=1,
+         factor=1.0) -> Step:  # fmt: skip
+    """The cost of a step in which each of `devices` devices trains on `batch` samples.
+
+    Args:
+        first, rest: sizes of DDP's buckets (its bucket_cap_mb). accumulation: micro-batches of `batch` samples before
+            one exchange. factor: bytes sent for a byte of gradient, 0.5 for fp16 compression.
+    """
+    forward, backward = _linear(compute.forward, batch), _linear(compute.backward, batch)
+    alone = compute.wait + accumulation * (forward + backward) + compute.update
+    straggling = alone * max(0.0, expected_max(compute.spread, devices) - expected_max(compute.spread, 1))
+    if devices == 1:
+        return Step(alone, 0.0, 0.0, 0.0, 0.0, 0.0, 1, batch * accumulation)
+    sent = buckets(compute.gradients, first, rest)
+    costs = [all_reduce(factor * size, devices, link, algorithm) for size, _ in sent]
+    needs = [link.taken_per_byte * factor * size for size, _ in sent]
+    taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
+    taken += compute.bytes * (link.copy_per_byte + (link.convert_per_byte if factor != 1 else 0.0))
+    latency, bandwidth = (sum(part) for part in zip(*costs, strict=True)) if costs else (0.0, 0.0)
+    before = math.ceil(math.log2(devices)) * (link.broadcast or link.latency) if compute.broadcasts else 0.0
+    latency, exposed = latency + before, exposed + before
+    return Step(alone, taken, exposed, straggling, latency, bandwidth, devices, batch * accumulation)
+
+
+def overlap(backward, ready, costs, taken) -> tuple:
+    """(computing time taken away while backward runs, waiting after it) for buckets sent one after the other.
+
+    While a bucket of cost `costs[k]` is under way, backward loses the `taken[k]` seconds that sending it takes, in
+    proportion; the last bucket is never sent before backward is over, so what it takes is a part of the waiting.
+
+    Args:
+        backward: seconds without communication. ready: for each bucket the share of backward at which it is complete.
+    """
+    clock = done = free = 0.0  # seconds; of them, seconds of backward that are done; when the network is free
+    active = []  # (begin, end, share of the core) of each bucket
+    for share, cost, needs in zip(ready, costs, taken, strict=True):
+        clock, done = _run_until(share * backward, clock, done, active)
+        begin = max(clock, free)
+        free = begin + cost
+        active.append((begin, free, min(1.0, needs / cost) if cost else 0.0))
+    clock, _ = _run_until(backward, clock, done, active)
+    return clock - backward, max(0.0, free - clock)
+
+
+def _run_until(goal, clock, done, active):
+    """(when, goal): let backward go on until `goal` seconds of it are done, beside the buckets that are under way."""
+    while done < goal:
+        running = [(end, share) for begin, end, share in active if begin <= clock < end]
+        later = [begin for begin, *_ in active if begin > clock]
+        speed = 1 - max((share for _, share in running), default=0.0)
+        event = min([end for end, _ in running] + later, default=math.inf)
+        if speed > 0 and clock + (goal - done) / speed <= event:
+            return clock + (goal - done) / speed, goal
+        clock, done = event, done + speed * (event - clock)
+    return clock, done
+
+
+def _linear(line, batch):
+    return line[0] + line[1] * batch
+
+
+# -- stragglers ---------------------------------------------------------------------------
+
+
+def expected_max(samples, devices) -> float:
+    """The mean of the largest of `devices` values, each drawn from `samples`.
+
+    Exact for the measured steps: the largest of n is at most the i-th of m sorted ones with probability (i/m)ⁿ. It
+    never exceeds the slowest step that was measured, so that it is too low for many more devices than samples.
+    """
+    ordered, m = sorted(samples), len(samples)
+    return sum(x * (((i + 1) / m) ** devices - (i / m) ** devices) for i, x in enumerate(ordered))
+
+
+def normal_max(sigma, devices) -> float:
+    """How far the largest of `devices` normal values lies above their mean, on the average (Blom's approximation)."""
+    return sigma * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25)) if devices > 1 else 0.0
+
+
+# -- curves -------------------------------------------------------------------------------
+
+
+def curve(compute, link, devices, batch=None, global_batch=None, **options) -> list:
+    """Steps for each number of devices: with `batch` samples on each, or `global_batch` on all together.
+
+    Raises:
+        ValueError: not exactly one of the two is given.
+    """
+    if (batch is None) == (global_batch is None):
+        raise ValueError("give either batch (samples a device) or global_batch (samples of all devices together)")
+    return [step(compute, link, n, global_batch / n if batch is None else batch, **options) for n in devices]
+
+
+def scaled(compute, size=1.0, speed=1.0) -> Compute:
+    """The same model with `size` times the weights, on devices `speed` times as fast.
+
+    More weights are more bytes and, in proportion, more arithmetic, which is true of wider or deeper networks.
+    """
+    work = size / speed
+    return replace(
+        compute,
+        forward=tuple(part * work for part in compute.forward),
+        backward=tuple(part * work for part in compute.backward),
+        update=compute.update * work,
+        gradients=tuple((part * size, ready) for part, ready in compute.gradients),
+    )
+
+
+def error(predicted, measured) -> float:
+    """Relative error of a prediction: +0.05 is 5 % too slow. `measured` may be samples, of which the median counts."""
+    truth = measured if isinstance(measured, (int, float)) else median(measured)
+    return predicted / truth - 1
