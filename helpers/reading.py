@@ -23,7 +23,7 @@ def reading(comparison) -> list:
             sentences = [f"{_name(row)} has no numbers to compare, its run {_ended(row)}."]
         else:
             sentences = [
-                _step(row, base), _whole_run(row, base, record), _prediction(row),
+                _step(row, base), _whole_run(row, base, record, comparison.baseline), _prediction(row),
                 _accuracy(row, base), _why(row, base, record["config"], comparison.baseline["config"]),
                 f"{_name(row)}: {clean(row['note'])}." if row["note"] else "",
             ]  # fmt: skip
@@ -50,22 +50,32 @@ def _step(row, base):
     if not speed:
         return f"{_name(row)} or {_called(base)} had too few steps to time."
     unit = "a step" if row["global_batch"] == base["global_batch"] else "an image"
+    spread = f"middle half {times(row['speed_up_q1'])} to {times(row['speed_up_q3'])}"
     if abs(speed - 1) <= CLOSE:
-        return f"{_name(row)} took about {_called(base)}'s time {unit} ({times(speed)})."
+        return f"{_name(row)} took about {_called(base)}'s time {unit} ({times(speed)}, {spread})."
+    if overlap(row, base):
+        return (
+            f"{_name(row)} made no difference beyond the noise: {times(speed)} {_called(base)}'s speed {unit} "
+            f"({spread}), and the middle halves of their steps overlap."
+        )
     took = "took" if speed > 1 else "was slower: it took"
     share = f"{number(1 / speed, 2)} {'of' if speed > 1 else 'times'} {_called(base)}'s time"
-    told = f"{_name(row)} {took} {share} {unit} ({times(speed)})"
-    if row["devices"] > 1 and row["efficiency"]:
+    told = f"{_name(row)} {took} {share} {unit} ({times(speed)}, {spread})"
+    if row["devices"] > 1 == base["devices"] and row["efficiency"]:
         told += f", where {row['devices']}× would be ideal: an efficiency of {percent(row['efficiency'])}"
-    if row["speed_up_q1"] <= base["speed_up_q3"] and base["speed_up_q1"] <= row["speed_up_q3"]:
-        told += ". The middle halves of their steps overlap, so run both again before trusting the difference"
     return told + "."
 
 
-def _whole_run(row, base, record):
-    """A faster step in a slower run helps nobody, so the whole run has its sentence."""
+def overlap(row, other) -> bool:
+    """Whether the middle halves of two runs' speed-ups overlap: then nothing can be said of which is faster."""
+    return row["speed_up_q1"] <= other["speed_up_q3"] and other["speed_up_q1"] <= row["speed_up_q3"]
+
+
+def _whole_run(row, base, record, baseline):
+    """A faster step in a slower run helps nobody, so the whole run has its sentence, if both trained as long."""
     whole, speed = row["whole_run_speed_up"], row["speed_up"]
-    if not whole or not speed:
+    seen = [one["config"]["global_batch"] * one["measured"]["steps"] for one in (record, baseline)]
+    if not whole or not speed or abs(seen[0] - seen[1]) > CLOSE * max(seen):
         return ""
     seconds, base_seconds = (f"{number(run['total_s'])} s" for run in (row, base))
     told = f"The whole run of {_name(row)} took {seconds}, that of {_called(base)} {base_seconds}"

@@ -1,6 +1,5 @@
 """The report of a comparison: files to keep and to publish, and a text for the terminal."""
 
-import base64
 import textwrap
 import unicodedata
 from html import escape
@@ -11,35 +10,14 @@ from . import plots, style
 from .paths import replace_file
 from .plots_runs import row, wall_time
 from .reading import reading
+from .report_all import everything
+from .report_html import figure, page, table
 from .style import clean, number
 
-__all__ = ["reading", "text", "write"]
+__all__ = ["everything", "reading", "text", "write"]
 
 COLUMNS = 100  # of a terminal
 SPARE = ("global batch", "devices", "peak memory (MB)", "final loss", "images/s", "efficiency", "predicted")
-CSS = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #555; --line: #d4d4d4; --back: #fff }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #aaa; --line: #444; --back: #16181c } }
-body { margin: 2rem auto; padding: 0 1rem; max-width: 64rem; font: 1rem/1.5 system-ui, sans-serif;
-  color: var(--ink); background: var(--back) }
-h1 { font-size: 1.6rem; line-height: 1.25; margin-bottom: .25rem }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem }
-p.soft, small, code { color: var(--soft) }
-small { font-size: .8rem; overflow-wrap: anywhere }
-li { margin: .35rem 0 }
-figure { margin: 1rem 0; padding: .75rem; background: #fff; border: 1px solid var(--line);
-  border-radius: 6px; overflow-x: auto }
-img { display: block; width: 100%; min-width: 38rem; height: auto }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }
-th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); text-align: right;
-  vertical-align: top }
-td { white-space: nowrap }
-th:first-child { text-align: left }
-thead th { color: var(--soft); font-weight: 600; vertical-align: bottom }
-tbody th { font-weight: 600 }
-table.plain :is(th, td) { text-align: left; white-space: normal; overflow-wrap: anywhere }
-"""
 
 
 def write(comparison, folder) -> dict:
@@ -49,11 +27,11 @@ def write(comparison, folder) -> dict:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    figure, alt = plots.speed_up(comparison)
+    drawn, alt = plots.speed_up(comparison)
     files = {"report": "report.html", "plot": "speedup.svg", "picture": "speedup.png", "table": "table.csv"}
     paths = {kind: folder / file for kind, file in files.items()}
-    replace_file(paths["plot"], style.svg(figure, alt))
-    replace_file(paths["picture"], style.png(figure))
+    replace_file(paths["plot"], style.svg(drawn, alt))
+    replace_file(paths["picture"], style.png(drawn))
     replace_file(paths["table"], comparison.frame().to_csv(index=False, lineterminator="\n"))
     replace_file(paths["report"], _html(comparison))
     return paths
@@ -106,34 +84,21 @@ def _html(comparison):
     title = f"Speed-up report: {what}"
     frame = plots.table(comparison)
     timed = [record for record in records if record.get("measured")]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{CSS}</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-<p class="soft">{escape(how)} · {escape(clean(records[0]["started"]))}</p>
-{_figure(*plots.speed_up(comparison))}
+    body = f"""{figure(*plots.speed_up(comparison))}
 <h2>What it says</h2>
 {_reading(comparison)}
 <h2>The numbers</h2>
-{_table("Numbers of each run", list(frame), frame.to_numpy().tolist())}
+{table("Numbers of each run", list(frame), frame.to_numpy().tolist())}
 <p class="soft">Step time: median (middle half), after the warm-up. Speed-up: images/s against the first
 run. Efficiency: speed-up divided by the devices. Peak memory: of the process that needed most.</p>
 <h2>Where the wall time went</h2>
-{_figure(*plots.parts(timed))}
+{figure(*plots.parts(timed))}
 {_parts(timed)}
 <h2>Settings</h2>
 {_facts("setting", [record["config"] for record in records])}
 <h2>Machine and versions</h2>
-{_facts("machine or version", [_surroundings(record) for record in records])}
-</body>
-</html>
-"""
+{_facts("machine or version", [_surroundings(record) for record in records])}"""
+    return page(title, f"{how} · {clean(records[0]['started'])}", body)
 
 
 def _reading(comparison):
@@ -145,26 +110,6 @@ def _reading(comparison):
     return "<ul>\n" + "\n".join(items) + "\n</ul>"
 
 
-def _figure(figure, alt):
-    picture = base64.b64encode(style.svg(figure, alt).encode()).decode()
-    return f'<figure><img src="data:image/svg+xml;base64,{picture}" alt="{escape(alt)}"></figure>'
-
-
-def _table(caption, head, rows, kind=""):
-    """A table whose first column names its rows; every cell is escaped."""
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = []
-    for first, *cells in rows:
-        data = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        body.append(f'<tr><th scope="row">{escape(first)}</th>{data}</tr>')
-    body = "\n".join(body)
-    place = f'role="region" aria-label="{escape(caption)}" tabindex="0"'
-    return (
-        f'<div class="wide" {place}><table class="{kind}">\n'
-        f"<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
-    )
-
-
 def _parts(records):
     spent = [wall_time(record) for record in records]
     parts = list(dict.fromkeys(part for times in spent for part in times if part != "rest")) + ["rest"]
@@ -172,16 +117,16 @@ def _parts(records):
         [style.name(row(record)), *(number(times.get(part)) for part in parts), number(record["total_s"])]
         for record, times in zip(records, spent, strict=True)
     ]
-    return _table("Wall time by part", ["run (seconds)", *parts, "whole run"], rows)
+    return table("Wall time by part", ["run (seconds)", *parts, "whole run"], rows)
 
 
 def _facts(kind, tables):
     """One table of several dicts; where they differ, their values stand one after the other."""
     rows = []
-    for key in dict.fromkeys(key for table in tables for key in table):
-        values = [clean("–" if table.get(key) is None else table[key]) for table in tables]
+    for key in dict.fromkeys(key for facts in tables for key in facts):
+        values = [clean("–" if facts.get(key) is None else facts[key]) for facts in tables]
         rows.append((key, " / ".join(dict.fromkeys(values))))
-    return _table(kind, [kind, "value"], rows, "plain")
+    return table(kind, [kind, "value"], rows, "plain")
 
 
 def _surroundings(record):

@@ -1,0 +1,98 @@
+"""Checks of 10_report: is a difference more than noise, and when is compiling won back?"""
+
+import math
+
+from .. import measure
+from .verdict import attempt, not_yet, right
+
+STEPS = {  # seconds of steps: of the baseline, of the other run
+    "faster": ([0.10, 0.11, 0.10, 0.12, 0.10, 0.11, 0.10], [0.05, 0.06, 0.05, 0.06, 0.05, 0.06, 0.06]),
+    "slower": ([0.05, 0.06, 0.05, 0.06, 0.05, 0.06, 0.90], [0.10, 0.11, 0.10, 0.12, 0.10, 0.11, 0.01]),
+    "no difference": ([0.10, 0.14, 0.11, 0.13, 0.12, 0.12, 0.12], [0.09, 0.13, 0.10, 0.12, 0.11, 0.12, 0.11]),
+}
+EVEN = ([0.10] * 7, [0.10] * 7)
+COSTS = (  # seconds to compile, a step before, a step after; steps until it has paid
+    (30.0, 0.10, 0.08, 1500), (10.0, 0.5, 0.25, 40), (1.0, 0.03, 0.02, 100), (0.0, 0.2, 0.1, 0), (7.0, 0.4, 0.1, 24),
+    (30.0, 0.10, 0.12, None), (5.0, 0.1, 0.1, None),
+)  # fmt: skip
+
+
+# -- difference ------------------------------------------------------------------------------
+
+
+def difference(answer) -> bool:
+    """`answer(base, other)`: "faster", "slower" or "no difference", from the middle halves of two lists of seconds."""
+    for wanted, (base, other) in [*STEPS.items(), ("no difference", EVEN)]:
+        value, problem = attempt(answer, list(base), list(other))
+        if problem is None and value != wanted:
+            problem = _hint_difference(value, wanted, base, other)
+        if problem:
+            return not_yet(f"Steps of {_told(base)} beside {_told(other)}: {_ended(problem)}")
+    return right("A difference counts where the middle halves lie apart, and only then.")
+
+
+def _told(seconds):
+    summary = measure.summary(seconds)
+    return f"{1000 * summary['q1']:.0f} to {1000 * summary['q3']:.0f} ms (middle half)"
+
+
+def _ended(problem):
+    return problem if problem[-1] in ".?" else f"{problem}."
+
+
+def _hint_difference(value, wanted, base, other):
+    if value is None:
+        return "your function returned None. Is there a `return` on every way through it?"
+    if value not in STEPS:
+        return f"{value!r} is none of {', '.join(map(repr, STEPS))}"
+    if wanted == "no difference":
+        if base == other:
+            return f"these are the very same times, and you say {value!r}"
+        return f"you say {value!r}, but the middle halves overlap, so the next measurement could turn the order round"
+    if value == "no difference":
+        return f"these lie well apart, and the run is {wanted}. Does one odd step at the end decide for you?"
+    if (sum(other) > sum(base)) != (wanted == "slower"):
+        return f"you say {value!r}. One odd step is enough to pull a mean; the middle half does not see it"
+    return f"you say {value!r}. Less time a step is faster"
+
+
+# -- pays_after ---------------------------------------------------------------------------
+
+
+def pays_after(answer) -> bool:
+    """`answer(compile_s, eager_s, compiled_s)`: steps after which compiling has paid; None if it never does."""
+    for compile_s, eager_s, compiled_s, wanted in COSTS:
+        value, problem = attempt(answer, compile_s, eager_s, compiled_s)
+        if problem is None and not _close(value, wanted):
+            problem = _hint_pays(value, wanted, compile_s, eager_s, compiled_s)
+        if problem:
+            case = f"{compile_s:g} s to compile, a step of {eager_s:g} s before and {compiled_s:g} s after"
+            return not_yet(f"{case}: {_ended(problem)}")
+    return right("What compiling costs, divided by what a step saves; and where a step saves nothing, never.")
+
+
+def _close(value, wanted):
+    """Equal, or a step apart: a quotient of clock readings is no whole number."""
+    if value is None or wanted is None or isinstance(value, (bool, str)):
+        return value is None and wanted is None
+    try:
+        return abs(float(value) - wanted) <= 1
+    except (TypeError, ValueError):
+        return False
+
+
+def _hint_pays(value, wanted, compile_s, eager_s, compiled_s):
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        return f"your function returned {value!r}, not a number of steps"
+    if wanted is None:
+        reason = "slower" if compiled_s > eager_s else "no faster"
+        return f"a compiled step is {reason}, so there is no such number; give None (yours is {value!r})"
+    if number is None:
+        return "None, but every compiled step saves some time. It adds up"
+    if math.isclose(number, compile_s / eager_s, rel_tol=1e-6) or math.isclose(number, compile_s / compiled_s):
+        return "you divide by the whole time of a step. How much of it does compiling save?"
+    if math.isclose(number, compile_s * (eager_s - compiled_s), rel_tol=1e-6):
+        return "you multiply by what a step saves. How many times does that go into the cost?"
+    return f"{number:g} steps save {number * (eager_s - compiled_s):.3g} s, and {compile_s:g} s were spent"

@@ -1,0 +1,116 @@
+"""Everything that was ever recorded, in one report: this machine's records, and those of others beside them.
+
+found = report.everything()                    # of this machine
+found = report.everything("results", "theirs") # and of another, whose records lie in the folder "theirs"
+found.write("my_report")                       # all_runs.html, all_runs.csv, all_runs.json
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import reading_ladder, report_ladders, report_records
+from .reading_between import between
+from .report_records import Found
+
+FORMATS = ("html", "csv", "json")
+NAME = "all_runs"
+
+
+@dataclass(repr=False)
+class Report:
+    """What was found, sorted and read.
+
+    Attributes:
+        found: records and skipped files.
+        target: the accuracy whose time is told, a share of one.
+        sites: machines with their ladders; the first has the newest record.
+        said: [(site, ladder, sentences)], each sentence (text, ids of the records that back it).
+        between: sentences that compare machines.
+    """
+
+    found: Found
+    target: float
+    sites: list = field(init=False)
+    said: list = field(init=False)
+    between: list = field(init=False)
+
+    def __post_init__(self):
+        self.sites = report_ladders.sites(self.found.records)
+        self.said = []
+        for site in self.sites:
+            for ladder in site.ladders:
+                others = [r for other in site.ladders[::-1] if other is not ladder for r in other.records]
+                self.said.append((site, ladder, reading_ladder.of_ladder(ladder, others, self.target)))
+        self.between = between(self.sites)
+
+    @property
+    def records(self) -> list:
+        """The records as they are on disk, each with its "file"."""
+        return self.found.records
+
+    def of(self, site) -> list:
+        """[(ladder, sentences)] of one machine, the newest first."""
+        return [(ladder, said) for its, ladder, said in self.said if its is site]
+
+    def write(self, folder, formats=FORMATS) -> dict:
+        """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
+
+        Each file is replaced in one step.
+
+        Raises:
+            ValueError: a format that is not one of FORMATS, or there is no record to write of.
+        """
+        from . import report_export
+
+        formats = [formats] if isinstance(formats, str) else list(formats)
+        unknown = [name for name in formats if name not in FORMATS]
+        if unknown or not formats:
+            raise ValueError(
+                f"formats are {', '.join(FORMATS)}; asked for was {', '.join(map(str, unknown)) or 'none'}"
+            )
+        if not self.records:
+            raise ValueError(nothing(self.found))
+        return report_export.write(self, Path(folder), NAME, formats)
+
+    def sentences(self, ladder) -> list:
+        """The sentences about one of the ladders."""
+        return next(said for _, its, said in self.said if its is ladder)
+
+    def show(self, ladder=None) -> None:
+        """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""
+        from . import report_page
+
+        if not self.sites:
+            raise ValueError(nothing(self.found))
+        report_page.show(self, ladder or self.sites[0].ladders[0])
+
+    def text(self) -> str:
+        """All sentences, for a terminal."""
+        from . import report_text
+
+        return report_text.text(self)
+
+    __repr__ = __str__ = text
+
+
+def everything(*places, target=reading_ladder.TARGET) -> Report:
+    """Read all records in the given folders and files, or on this machine, and say what they say.
+
+    Args:
+        target: the accuracy whose time is told, a share of one.
+
+    Raises:
+        FileNotFoundError: a folder or file is not there.
+        ValueError: `target` is no share of one.
+    """
+    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1 or math.isnan(target):
+        raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.9")
+    return Report(report_records.read(*places), float(target))
+
+
+def nothing(found) -> str:
+    """What to say where there is no record."""
+    places = ", ".join(str(place) for place in found.places)
+    skipped = "".join(f"\n  {file}: {why}" for file, why in found.skipped[:10])
+    return f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}"

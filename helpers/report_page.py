@@ -1,0 +1,111 @@
+"""The report of all runs as a page, and as what a notebook shows: figures, sentences, and the records they link to."""
+
+import re
+from html import escape
+
+from . import plots, report_figures, report_published, report_text, results
+from .report_html import figure, page, table
+from .style import clean, number, percent
+
+FIGURES = 3  # ladders of a machine, the newest, that are drawn; the page stays small enough to be sent
+LINKS = 6  # records that a sentence names at most
+NUMBERS = "Step time: median (middle half), after the warm-up. Speed-up: images/s against the first run."
+
+
+def page_of(made) -> str:
+    """The whole page."""
+    places = _anchors(made.records)
+    newest = max(str(record["started"]) for record in made.records)
+    body = [f"<p>{escape(report_text.summary(made))}</p>"]
+    for place, site in enumerate(made.sites):
+        body.append(f"<h2>{escape(site.name)}</h2>")
+        of_site = made.of(site)
+        for age, (ladder, said) in enumerate(of_site):
+            body += _ladder(ladder, said, made.target, places, drawn=age < FIGURES)
+        if len(of_site) > FIGURES:
+            body.append(f'<p class="soft">Figures are those of the newest {FIGURES} ladders.</p>')
+        body += _drawn(report_figures.compile_cost(site.ladders)) if not place else []
+    if made.between:
+        body.append("<h2>Machines side by side</h2>")
+        body += [*_drawn(report_figures.machines(made.sites)), sentences(made.between, places)]
+    body += _published(made, places)
+    body += ["<h2>Records</h2>", records_table(made.records, places, made)]
+    title = f"All runs: {report_text.count(made.records)} on {len(made.sites)} machine{'s' * (len(made.sites) != 1)}"
+    how = f"newest {clean(newest)} · target for the time to accuracy: {percent(made.target)}"
+    return page(title, how, "\n".join(body))
+
+
+def _ladder(ladder, said, target, places, drawn):
+    yield f"<h3>{escape(clean(ladder.what))}, {escape(clean(ladder.name))}</h3>"
+    if drawn:
+        yield from _drawn(report_figures.of_ladder(ladder, target))
+    yield sentences(said, places)
+    if ladder.comparison:
+        frame = plots.table(ladder.comparison)
+        yield "<details><summary>The numbers</summary>"
+        yield table(f"Numbers of {ladder.name}", list(frame), frame.to_numpy().tolist())
+        yield f'<p class="soft">{NUMBERS}</p></details>'
+
+
+def _drawn(figures):
+    return [figure(*of_one, kind="png") for of_one in figures]
+
+
+def _published(made, places):
+    found = report_published.figure(made.sites)
+    if not found:
+        return []
+    said = report_published.sentences(made.sites)
+    return ["<h2>Beside a published ladder</h2>", *_drawn([found]), sentences(said, places)]
+
+
+# -- sentences and what they link to ------------------------------------------------------
+
+
+def sentences(said, places) -> str:
+    """A list of sentences, each with links to its records."""
+    items = []
+    for text, runs in said:
+        links = [f'<a href="#{places[run]}">{escape(clean(run, 60))}</a>' for run in runs[:LINKS] if run in places]
+        more = f" and {len(runs) - LINKS} more" if len(runs) > LINKS else ""
+        backed = f" <small>Record{'s' * (len(runs) > 1)}: {', '.join(links)}{more}.</small>" if links else ""
+        items.append(f"<li>{escape(clean(text, 2000))}{backed}</li>")
+    return "<ul>\n" + "\n".join(items) + "\n</ul>"
+
+
+def records_table(records, places, made) -> str:
+    """The records, a row each, with the names that sentences link to."""
+    site_of = {record["run_id"]: site.name for site in made.sites for record in site.records}
+    rows = []
+    for record in records:
+        row = results.row(record)
+        rows.append([
+            clean(record["run_id"], 60), clean(record["file"], 80), site_of.get(record["run_id"], ""),
+            clean(record["label"], 60), record["status"], number(row["step_time_s"] and 1000 * row["step_time_s"]),
+            number(row["images_per_s"]), percent(row["accuracy"]), clean(record["started"])[:16],
+        ])  # fmt: skip
+    head = ["record", "file", "machine", "run", "status", "ms a step", "images/s", "accuracy", "started"]
+    return table("Records", head, rows, ids=[places[record["run_id"]] for record in records])
+
+
+def _anchors(records):
+    """{run_id: a name that a link can have}."""
+    places = {}
+    for count, record in enumerate(records):
+        name = "record-" + re.sub(r"[^A-Za-z0-9.-]+", "-", record["run_id"])
+        places[record["run_id"]] = name if name not in places.values() else f"{name}-{count}"
+    return places
+
+
+# -- notebook -----------------------------------------------------------------------------
+
+
+def show(made, ladder) -> None:
+    """Display the sentences about a ladder, and the records that they link to."""
+    from IPython.display import display
+
+    places, said = _anchors(made.records), made.sentences(ladder)
+    cited = {run for sentence in said for run in sentence.runs}
+    records = [record for record in made.records if record["run_id"] in cited]
+    html = sentences(said, places) + records_table(records, places, made)
+    display({"text/html": html, "text/plain": "\n".join(report_text.lines(said))}, raw=True)

@@ -1,0 +1,160 @@
+"""Records found on disk, of this machine and of others: read, checked, brought to today's shape.
+
+Nothing that was found is lost without a word: a file that is no record is named, with what is wrong with it.
+"""
+
+import json
+import math
+import os
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+
+from . import results
+from .config import RunConfig
+from .paths import results_root
+from .style import clean
+
+MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
+SUMMARY = ("median", "q1", "q3")
+NOTHING_MEASURED = {
+    "note": "", "first_step": 0, "steps": 0, "step_time_s": None, "images_per_s": None, "input_wait_s": None,
+    "curve": [], "final_loss": None, "evaluation": None, "peak_memory_bytes": [], "parts_s": {}, "compiler": None,
+    "world_size": 1, "epochs": [], "skipped_steps": 0,
+}  # fmt: skip
+
+
+@dataclass
+class Found:
+    """What was read.
+
+    Attributes:
+        records: oldest first; "file" says where in the folder each was.
+        skipped: (file, why) of what is no record.
+        places: the folders and files that were looked through.
+    """
+
+    records: list = field(default_factory=list)
+    skipped: list = field(default_factory=list)
+    places: list = field(default_factory=list)
+
+
+def read(*places) -> Found:
+    """All records in folders and files (default: those of this machine), each once.
+
+    A folder is looked through with the folders in it; where one of them is called "runs", as in a results
+    folder, only that one is. A file holds one record or, as a study does, a list of them.
+
+    Raises:
+        FileNotFoundError: a place does not exist.
+    """
+    found = Found(places=[Path(place) for place in places or (results_root(),)])
+    known = {}
+    for place in found.places:
+        if not place.exists():
+            if not places:  # nothing was recorded here yet
+                continue
+            raise FileNotFoundError(f"there is no {place}: give the folder that holds records, or a record's file")
+        for path in [place] if place.is_file() else _files(place):
+            named = path.name if path == place else path.relative_to(place).as_posix()
+            named = f"{place.name}/{named}" if len(found.places) > 1 and path != place else named
+            _read_file(path, clean(named), found, known)
+    found.records.sort(key=_order)
+    return found
+
+
+def _order(record):
+    return str(record["started"]), record["config"]["nproc_per_node"], record["run_id"]
+
+
+def _files(folder):
+    for here, folders, names in os.walk(folder):
+        folders[:] = ["runs"] if "runs" in folders else sorted(name for name in folders if not name.startswith("."))
+        if "runs" not in folders:
+            yield from (Path(here, name) for name in sorted(names) if name.endswith(".json") and name[0] != ".")
+
+
+def _read_file(path, named, found, known):
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"{path.stat().st_size:,} bytes are too many for a record")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        found.skipped.append((named, _reason(error)))
+        return
+    several = isinstance(content, dict) and isinstance(content.get("records"), list)
+    for place, raw in enumerate(content["records"] if several else [content], 1):
+        where = f"{named}, record {place}" if several else named
+        try:
+            record = upgraded(raw)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            found.skipped.append((where, _reason(error)))
+            continue
+        other = known.setdefault(record["run_id"], record)
+        if other is record:
+            found.records.append({**record, "file": where})
+        elif other != record:
+            found.skipped.append((where, f"another record with the id {clean(record['run_id'], 60)} was read before"))
+
+
+def _reason(error):
+    if isinstance(error, UnicodeDecodeError):
+        return "not a text in UTF-8"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON, or only a part of it: {clean(error, 100)}"
+    return clean(error.args[0] if isinstance(error, ValueError) and error.args else repr(error), 160)
+
+
+def upgraded(raw) -> dict:
+    """A record in today's shape: what older ones did not say yet is filled in as it was meant.
+
+    Raises:
+        ValueError: it is no record, or lacks what cannot be filled in.
+    """
+    if not isinstance(raw, dict) or not isinstance(raw.get("run_id"), str) or "config" not in raw:
+        raise ValueError("not a record of a run: it has no run_id and config")
+    if raw.get("schema", 1) not in range(1, results.SCHEMA + 1):
+        raise ValueError(f"its schema is {raw['schema']!r}, and this version of the kit knows {results.SCHEMA}")
+    if raw.get("status") not in results.STATUSES:
+        raise ValueError(f"its status is {clean(raw.get('status'), 40)!r}")
+    machine = (raw.get("environment") or {}).get("machine") or {}
+    if not isinstance(machine.get("kind"), str):
+        raise ValueError("it does not say on which machine it was made")
+    machine = {"name": machine["kind"], "count": 1, "cores": 1, "threads": 1, **machine}
+    around = {"versions": {}, "system": "", "code": {}, **raw["environment"], "machine": machine}
+    config = _config(raw["config"])
+    record = {"group": "", "started": "", "error": None, "prediction": None, "schema": 1, **raw}
+    record.update(config=config, environment=around, label=str(raw.get("label") or config["label"]))
+    if record["status"] == "completed":
+        _amount(raw.get("total_s"), "total_s")
+        record["measured"] = _measured(raw.get("measured"))
+    return record
+
+
+def _config(raw):
+    known = {f.name: f.default for f in fields(RunConfig) if f.default is not MISSING}
+    config = {**known, **raw}
+    for name in ("nproc_per_node", "global_batch"):
+        if isinstance(config[name], bool) or not isinstance(config[name], int) or config[name] < 1:
+            raise ValueError(f"its {name} is {clean(config[name], 40)!r}")
+    share = config["nproc_per_node"] * (config.get("nnodes") or 1) * (config["accumulation"] or 1)
+    config["local_batch"] = config["local_batch"] or max(1, config["global_batch"] // share)
+    config["label"] = config["label"] or f"{config['strategy']} ×{config['nproc_per_node']}"
+    return config
+
+
+def _measured(raw):
+    if not isinstance(raw, dict):
+        raise ValueError("it says that it completed, but not what was measured")
+    measured = {**NOTHING_MEASURED, **raw}
+    for name in ("step_time_s", "images_per_s"):
+        for key in SUMMARY if measured[name] else ():
+            _amount(measured[name][key], f"{name}, {key},")
+    for name in ("parts_s", "epochs", "curve", "peak_memory_bytes"):
+        measured[name] = measured[name] or type(NOTHING_MEASURED[name])()
+    samples = {"step_time_s": [], "input_wait_s": [], "loss": [], **(measured.get("samples") or {})}
+    return {**measured, "samples": samples}
+
+
+def _amount(value, name):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ValueError(f"its {name} is {clean(value, 40)!r}, which no run can take")
