@@ -12,7 +12,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from . import forkserver, interpreter
+from . import forkserver, interpreter, scope
 from .errors import LauncherError
 
 START_TIMEOUT = 120  # seconds; a cold disk can take most of a minute to deliver torch
@@ -76,6 +76,7 @@ class Server:
             generation = 0
         deadline = time.monotonic() + START_TIMEOUT
         while not self.ready[generation]:
+            scope.raise_if_stopped()
             if not self._look(generation, 0.2) and time.monotonic() > deadline:
                 raise LauncherError(f"the fork server was not ready after {START_TIMEOUT} s. {self._said()}")
 

@@ -1,5 +1,7 @@
 """Errors of a launched run, and the words in which they are told."""
 
+from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+
 import signal
 from dataclasses import dataclass, field
 
@@ -26,6 +28,10 @@ class RankTimeout(RankError, TimeoutError):
     def __init__(self, message, stacks):
         super().__init__(message)
         self.stacks = stacks
+
+
+class RunStopped(RuntimeError):
+    """A run in the background was stopped before its end; it has no result."""
 
 
 class LauncherError(RuntimeError):
@@ -63,6 +69,13 @@ LOST_PEER = (
     "recvBytes failed",
     "Failed to recv",
 )
+
+
+def in_short(error) -> str:
+    """What went wrong in one line: which rank, and the last line of its traceback if it could send one."""
+    lines = [line for line in getattr(error, "traceback", "").splitlines() if line.strip()]
+    told = f"rank {error.rank}: {lines[-1]}" if lines else str(error)
+    return told.partition("\n")[0]
 
 
 def first_failure(failures):

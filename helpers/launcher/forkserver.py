@@ -12,12 +12,15 @@ Where fork is not safe (macOS) the same server starts ranks as new Python proces
 """
 
 import gc
+import glob
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from multiprocessing.connection import Connection
 
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
@@ -126,6 +129,12 @@ class _Run:
     def __init__(self, line):
         self.line = line
         self.ranks = {}  # pid -> rank
+        # A rank that is killed cannot remove the sockets of its DataLoader workers, so they have a folder here.
+        self.folder = tempfile.mkdtemp(prefix="helpers-ranks-")
+
+    def clear(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove_semaphores(os.path.basename(self.folder))
 
     def kill(self, signum, ranks=None):
         for pid, rank in self.ranks.items():
@@ -135,6 +144,18 @@ class _Run:
                     (os.killpg if signum == signal.SIGKILL else os.kill)(pid, signum)
                 except ProcessLookupError:  # not yet in its own session, or just gone
                     os.kill(pid, signum)
+
+
+def _remove_semaphores(prefix):
+    """Remove what ranks leave that were killed while they made a semaphore: two names of one file (Linux)."""
+    for path in glob.glob(f"/dev/shm/sem.{prefix}-*"):
+        try:
+            inode = os.stat(path).st_ino
+            for entry in os.scandir("/dev/shm"):
+                if entry.inode() == inode:
+                    os.unlink(entry.path)
+        except OSError:  # a worker that still ends was quicker
+            continue
 
 
 def serve(control, notebook, starter, spare=()):
@@ -161,6 +182,7 @@ def serve(control, notebook, starter, spare=()):
             _obey(runs, line)
     for run in runs.values():
         run.kill(signal.SIGKILL)
+        run.clear()
     os._exit(0)
 
 
@@ -188,7 +210,9 @@ def _accept(control, runs, starter, own):
         of_ranks = [_receive_fds(run.line, FDS_OF_RANK) for _ in range(plan["nprocs"])]
     except (EOFError, OSError):  # interrupted between two lines: nothing was started yet
         run.line.close()
+        run.clear()
         return True
+    plan["folder"] = run.folder
     lines = {line.fileno() for line in runs} | {run.line.fileno()}
     everything = own | lines | set(of_run.values()) | {fd for fds in of_ranks for fd in fds.values()}
     runs[run.line] = run
@@ -226,7 +250,10 @@ def _reap(runs):
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         for run in runs.values():
             if pid in run.ranks:
-                _tell(run, ("exit", run.ranks.pop(pid), code))
+                rank = run.ranks.pop(pid)
+                if not run.ranks:
+                    run.clear()
+                _tell(run, ("exit", rank, code))
 
 
 def _obey(runs, line):

@@ -10,6 +10,7 @@ import faulthandler
 import io
 import itertools
 import linecache
+import multiprocessing
 import multiprocessing.util
 import os
 import pickle
@@ -38,14 +39,18 @@ def emit(event, **values):
 def main(plan, rank, fds):
     """Run the payload as `rank` and leave the process; never returns.
 
-    `plan` has nprocs, port, parent (process id of the starter) and device_plugins (whether torch
-    has plugins still to be loaded); `fds` are the file descriptors out, err, channel, stacks,
-    payload and store (a listening socket).
+    `plan` has nprocs, port, parent (process id of the starter), folder (for temporary files of
+    multiprocessing) and device_plugins (whether torch has plugins still to be loaded); `fds` are the
+    file descriptors out, err, channel, stacks, payload and store (a listening socket).
     """
     global _channel
     fds = SimpleNamespace(**fds)
     _tie_to(plan["parent"])
     _redirect(fds.out, fds.err)
+    config = multiprocessing.current_process()._config
+    config["tempdir"] = plan["folder"]  # what its get_temp_dir reads
+    if sys.platform == "linux":  # names of semaphores may not be as long elsewhere
+        config["semprefix"] = "/" + os.path.basename(plan["folder"])
     surroundings, call = payload.unpack(fds.payload)
     _move_in(surroundings, plan, rank)
     stacks = os.fdopen(fds.stacks, "w")

@@ -10,18 +10,18 @@ import re
 import selectors
 import signal
 import socket
-import sys
 import time
 from linecache import getline
 from multiprocessing.connection import Connection
 
-from . import errors, forkserver
+from . import errors, forkserver, scope
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
-STACKS = 0.25  # s for the ranks to write their stacks, at most
+STACKS = 0.6  # s for the ranks to write their stacks, at most
 QUIET = 0.02  # s without a new word after which a stack is taken to be complete
 MOST_FRAMES = 15  # of a stack, the innermost
+TICK = 0.1  # s between looks at whether somebody asked to stop
 PARTIAL = 0.5  # s after which an unfinished line is shown
 
 
@@ -31,11 +31,11 @@ class Supervisor:
     def __init__(self, server, nprocs, file, on_event=None):
         self.nprocs, self.on_event = nprocs, on_event
         self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
-        self.selector = selectors.DefaultSelector()
         self.channels, self.tails = {}, {}
-        self.stopping = False
-        self.line = server.open_run()
+        self.stopping, self.line = False, None
+        self.selector = selectors.DefaultSelector()
         try:
+            self.line = server.open_run()
             self._hand_over(file)
         except BaseException as error:  # the stop button too: `with` cannot clean up after __init__
             self.close()
@@ -82,6 +82,8 @@ class Supervisor:
                 handle(key.fileobj, rank)
         for tail in self.tails.values():
             tail.show_unfinished()
+        if here := scope.progress():
+            here.tick()
 
     def _read_pipe(self, fd, _):
         data = os.read(fd, 1 << 16)
@@ -147,7 +149,8 @@ class Supervisor:
         """The ranks' pickled return values in rank order. Raises RankError or RankTimeout."""
         end = None if timeout is None else time.monotonic() + timeout
         while len(self.exits) < self.nprocs and not self.failures:
-            left = 0.25 if end is None else min(0.25, end - time.monotonic())
+            scope.raise_if_stopped()
+            left = TICK if end is None else min(TICK, end - time.monotonic())
             if left <= 0:
                 waiting = sorted(set(range(self.nprocs)) - set(self.answers))
                 self.ask_for_stacks()
@@ -202,7 +205,8 @@ class Supervisor:
 
     def close(self):
         """Drop the run: the server kills whatever is left of it."""
-        self.line.close()
+        if self.line is not None:
+            self.line.close()
         for channel in self.channels.values():
             channel.close()
         for fd, tail in self.tails.items():
@@ -256,9 +260,8 @@ class Tail:
 
     def _show(self, lines):
         if lines:
-            stream = getattr(sys, self.stream)
-            stream.write("".join(f"[rank {self.rank}] {line.decode(errors='replace')}\n" for line in lines))
-            stream.flush()
+            text = "".join(f"{line.decode(errors='replace')}\n" for line in lines)
+            scope.printed(self.rank, self.stream, text)
 
 
 def readable_stack(dump):

@@ -1,0 +1,239 @@
+"""Chromium for tests, with a notebook in it: what a reader sees and does with mouse and keyboard.
+
+Screenshots are kept in the folder HELPERS_ARTIFACTS, or in build/browser of the clone.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from kernel import ROOT, descendants, running, wait_until
+from lab import PATIENCE
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
+)  # fmt: skip
+FAILED = "application/vnd.jupyter.stderr", "application/vnd.jupyter.error"
+
+STOPWATCH = """cell => {
+    const seen = window.stopwatch = {};
+    const look = () => {
+        const states = [...cell.querySelectorAll('.helpers-state')].map(state => state.textContent);
+        const there = {word: states.some(state => state.includes('stopped')),
+                       prompt: !cell.querySelector('.jp-InputPrompt').textContent.includes('*')};
+        for (const [name, holds] of Object.entries(there))
+            if (holds && seen[name] === undefined) seen[name] = (performance.now() - clicked) / 1000;
+    };
+    let clicked;
+    cell.addEventListener('click', () => {
+        clicked = performance.now();
+        new MutationObserver(look).observe(cell, {childList: true, subtree: true, characterData: true});
+    }, {capture: true, once: true});
+}"""
+
+# A text stands on all backgrounds of the elements around it, the nearest on top, and may be translucent itself.
+CONTRASTS = """cell => {
+    const parse = text => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+    const over = ([r, g, b, a = 1], below) => [r, g, b].map((value, k) => a * value + (1 - a) * below[k]);
+    const linear = value => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+    const around = element => element ? [...around(element.parentElement), element] : [];
+    const found = {};
+    for (const element of cell.querySelectorAll('.helpers-panel *, .helpers-form *, .jupyter-button')) {
+        const text = [...element.childNodes].filter(node => node.nodeType === 3).map(node => node.data).join('').trim();
+        if (!text || element.disabled || !element.checkVisibility()) continue;
+        const styles = around(element).map(getComputedStyle);
+        const behind = styles.reduce((below, style) => over(parse(style.backgroundColor), below), [255, 255, 255]);
+        const [r, g, b, a = 1] = parse(styles.at(-1).color);
+        const opacity = styles.reduce((product, style) => product * style.opacity, a);
+        const [dark, bright] = [light(over([r, g, b, opacity], behind)), light(behind)].sort((x, y) => x - y);
+        found[text] = (bright + 0.05) / (dark + 0.05);
+    }
+    return found;
+}"""
+
+
+def why_not() -> str:
+    """Why there can be no browser test here, or ""."""
+    if find_spec("playwright") is None:
+        return "playwright is not installed: pip install -e '.[test]'"
+    if sys.platform != "linux":
+        return "the processes of the lab are followed in /proc, which only Linux has"
+    return "" if _browser() else f"no {' or '.join(BROWSERS[:3])} on the path (on Debian: apt install chromium)"
+
+
+def artefacts() -> Path:
+    """The folder for screenshots."""
+    folder = Path(os.environ.get("HELPERS_ARTIFACTS") or ROOT / "build" / "browser")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def page(lab):
+    """A browser with one tab, see Page; it is gone afterwards."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory(prefix="helpers-browser-", ignore_cleanup_errors=True) as profile:
+        before = descendants(os.getpid())
+        with sync_playwright() as playwright:
+            context = playwright.chromium.launch_persistent_context(
+                profile, executable_path=_browser(), headless=True, args=FLAGS, locale="en-US",
+                viewport={"width": 1280, "height": 1100},
+            )  # fmt: skip
+            family = descendants(os.getpid()) - before
+            try:
+                yield Page(lab, context)
+            finally:
+                context.close()
+        assert wait_until(lambda: not any(map(running, family)), 20) is not None, "the browser is still there"
+
+
+class Page:
+    """A tab with a notebook in it, and what a reader does there."""
+
+    def __init__(self, lab, context):
+        self.lab, self.name = lab, ""
+        self.errors, self.outside = [], []  # of the console; addresses that are not on this machine
+        self.tab = context.pages[0] if context.pages else context.new_page()
+        self.tab.set_default_timeout(1000 * PATIENCE)
+        self.tab.on("dialog", lambda dialog: dialog.accept())  # "leave the page?"
+        self.tab.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("request", lambda request: self._asked(request.url))
+        self.tab.on("websocket", lambda websocket: self._asked(websocket.url))
+
+    def _asked(self, url):
+        here = (self.lab.url + "/", self.lab.url.replace("http", "ws", 1) + "/", "data:", "blob:")
+        if not url.startswith(here):
+            self.outside.append(url)
+
+    def open(self, name):
+        """Show a notebook and wait until its kernel can be used."""
+        self.name = name
+        self.tab.goto(f"{self.lab.url}/lab/tree/{name}?token={self.lab.token}&reset", wait_until="domcontentloaded")
+        self.wait_idle()
+
+    def reload(self):
+        """As the browser's own button does."""
+        self.tab.reload(wait_until="domcontentloaded")
+        self.tab.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+
+    def wait_idle(self):
+        """Wait until the kernel waits for work: earlier clicks on Run would be dropped without a word."""
+        self.tab.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+        self.tab.locator("#jp-main-statusbar").get_by_text("| Idle").first.wait_for()
+
+    def cell(self, cell_id):
+        """The cell with this id in the file."""
+        number = next(k for k, cell in enumerate(self.lab.read(self.name).cells) if cell.id == cell_id)
+        return self.tab.locator(".jp-Notebook .jp-Cell").nth(number)
+
+    def prompt(self, cell_id):
+        """What stands before the cell: "[*]:" while it runs or waits, "[5]:" afterwards."""
+        return self.cell(cell_id).locator(".jp-InputPrompt").text_content().strip()
+
+    def wait_done(self, cell_id, seconds=PATIENCE):
+        """Wait until the cell has been run."""
+        done = wait_until(lambda: self.pause() or re.fullmatch(r"\[\d+\]:?", self.prompt(cell_id)), seconds)
+        assert done is not None, f"cell {cell_id} is at {self.prompt(cell_id)} after {seconds} s"
+
+    def pause(self, seconds=0.1):
+        """Let the page go on; time.sleep would keep its messages from arriving."""
+        self.tab.wait_for_timeout(1000 * seconds)
+
+    def run_all(self):
+        """Menu Run, Run All Cells."""
+        first = self.tab.locator(".jp-Notebook .jp-CodeCell .jp-InputPrompt").first
+        for _ in range(5):
+            self.menu("Run", "Run All Cells")
+            for _ in range(50):
+                if re.search(r"\[(\*|\d+)\]", first.text_content()):
+                    return
+                self.pause()
+        raise AssertionError("JupyterLab did not take the order to run all cells")
+
+    def menu(self, bar, *entries):
+        """Choose an entry of the menu bar, with the mouse."""
+        self.tab.locator(".lm-MenuBar-item").get_by_text(bar, exact=True).click()
+        for entry in entries:
+            self.tab.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
+
+    def run(self, cell_id):
+        """Run one cell: click into it, then on the toolbar's triangle."""
+        before = self.prompt(cell_id)
+        for _ in range(5):
+            self.cell(cell_id).locator(".cm-content").click()
+            self.tab.locator(".jp-NotebookPanel-toolbar [data-command='notebook:run-cell-and-select-next']").click()
+            for _ in range(50):
+                if self.prompt(cell_id) != before:
+                    return
+                self.pause()
+        raise AssertionError(f"JupyterLab did not take the order to run cell {cell_id}")
+
+    def edit(self, cell_id, source):
+        """Put other code into a cell, as pasting does."""
+        self.cell(cell_id).locator(".cm-content").click()
+        self.tab.keyboard.press("Control+a")
+        self.tab.keyboard.insert_text(source)
+
+    def output(self, cell_id):
+        """The text below a cell."""
+        return self.cell(cell_id).locator(".jp-Cell-outputArea").text_content()
+
+    def save(self):
+        """Save, and wait until it is on disk."""
+        before = (self.lab.folder / self.name).stat().st_mtime_ns
+        self.tab.locator(".jp-NotebookPanel-toolbar [data-command='docmanager:save']").click()
+        written = lambda: self.pause() or (self.lab.folder / self.name).stat().st_mtime_ns != before  # noqa: E731
+        assert wait_until(written, PATIENCE) is not None, "the notebook was not saved"
+
+    def press(self, button):
+        """The real mouse on the middle of `button`, once the page has come to rest under it."""
+        button.scroll_into_view_if_needed()
+        box = None
+        while box != (box := button.bounding_box()):
+            self.pause()
+        self.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        self.tab.mouse.down()
+        self.tab.mouse.up()
+
+    def theme(self, name):
+        """Menu Settings, Theme."""
+        self.menu("Settings", "Theme", f"JupyterLab {name}")
+        self.tab.locator(f"body[data-jp-theme-name='JupyterLab {name}']").wait_for(state="attached")
+        self.pause(0.5)  # the style sheet takes effect
+
+    def stopwatch(self, cell_id):
+        """Start to look at a cell in the page, at every change of it; `stopped` tells what was seen when."""
+        self.cell(cell_id).evaluate(STOPWATCH)
+
+    def stopped(self, *events):
+        """Seconds from the click to each of `events`: to the "word" stopped, and until the "prompt" is not [*]."""
+        names = json.dumps(events)
+        self.tab.wait_for_function(f"{names}.every(name => window.stopwatch[name] !== undefined)")
+        return self.tab.evaluate("window.stopwatch")
+
+    def contrasts(self, cell_id):
+        """The contrast (WCAG 2.1: 1 to 21) of each text in the panels and forms below a cell with what is behind it."""
+        return self.cell(cell_id).evaluate(CONTRASTS)
+
+    def failures(self):
+        """What cells wrote to stderr, and their exceptions."""
+        return self.tab.locator(", ".join(f"[data-mime-type='{mime}']" for mime in FAILED)).all_text_contents()
+
+    def screenshot(self, name, of=None):
+        """A picture of the page, or of a part of it, among the artefacts."""
+        (of or self.tab).screenshot(path=str(artefacts() / f"{name}.png"))
+
+
+def _browser():
+    return next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -1,0 +1,171 @@
+"""A real JupyterLab for tests, on this machine only; it serves copies and keeps its settings in throw-away folders."""
+
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+from kernel import ROOT, descendants, running, wait_until
+
+from tools.render_notebooks import METADATA
+
+PATIENCE = 90  # s that anything may take on a machine whose other core is busy
+SETTINGS = {"apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False}}  # no pop-ups
+
+
+class Lab:
+    """A running JupyterLab: its address, its folders, and what its server says of kernels."""
+
+    def __init__(self, home):
+        self.home, self.folder, self.results = home, home / "notebooks", home / "results"
+        self.token = secrets.token_hex(16)
+        for folder in (self.folder, self.results):
+            folder.mkdir()
+
+    def start(self):
+        for name, values in SETTINGS.items():
+            file = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(values))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with open(self.home / "lab.log", "w") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+                    f"--port={self.url.rpartition(':')[2]}", "--ServerApp.port_retries=0",
+                    f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}",
+                ],
+                env=self.environment(), stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_the_tests,
+            )  # fmt: skip
+        if not wait_until(self.answers, PATIENCE):
+            raise RuntimeError(f"JupyterLab did not start:\n{(self.home / 'lab.log').read_text()[-3000:]}")
+
+    def environment(self):
+        # A kernel shows nothing of what its child processes print while this variable is set; the other
+        # is for notebooks that nobody looks at.
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "HELPERS_PROGRESS", "NBVAL")}
+        own = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
+               "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+               "IPYTHONDIR": "ipython", "HELPERS_RESULTS": "results"}  # fmt: skip
+        return kept | {name: str(self.home / folder) for name, folder in own.items()} | {"PYTHONPATH": str(ROOT)}
+
+    def answers(self):
+        if self.process.poll() is not None:
+            return False
+        try:
+            return bool(self.ask("api"))
+        except OSError:
+            time.sleep(0.1)
+            return False
+
+    def ask(self, path, method="GET"):
+        """What the server answers on an address of its API."""
+        request = urllib.request.Request(f"{self.url}/{path}", method=method)
+        request.add_header("Authorization", f"token {self.token}")
+        with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+            return json.loads(reply.read() or "null")
+
+    def copy(self, name):
+        """A notebook of the kit without its outputs, in the folder that the lab serves."""
+        notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.update(outputs=[], execution_count=None)
+        nbformat.write(notebook, self.folder / name)
+
+    def write(self, name, **cells):
+        """A notebook with these code cells."""
+        made = [nbformat.v4.new_code_cell(source, id=cell) for cell, source in cells.items()]
+        nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=METADATA), self.folder / name)
+
+    def read(self, name):
+        """The notebook as it is on disk."""
+        return nbformat.read(self.folder / name, as_version=4)
+
+    def sessions(self, name):
+        return [session for session in self.ask("api/sessions") if session["path"] == name]
+
+    def kernel(self, name):
+        """The process id of the kernel of a notebook."""
+        (session,) = self.sessions(name)
+        file = f"kernel-{session['kernel']['id']}.json"
+        return next(pid for pid in descendants(self.process.pid) if file in _command(pid))
+
+    def ranks(self, name):
+        """The process ids of the ranks that run for a notebook: each leads a session of its own."""
+        kernel = self.kernel(name)
+        server = _children(kernel)
+        return {pid for pid in descendants(kernel) - server if running(pid) and _session(pid) == pid}
+
+    def shut_down(self, name):
+        """End the kernel of a notebook, as the list of running kernels in the lab does."""
+        for session in self.sessions(name):
+            self.ask(f"api/sessions/{session['id']}", "DELETE")
+
+    def records(self):
+        """The records of runs, the oldest first."""
+        files = sorted(self.results.glob("runs/*.json"), key=lambda file: file.stat().st_mtime)
+        return [json.loads(file.read_text()) for file in files]
+
+
+@contextmanager
+def started():
+    """A Lab that runs; nothing of it is left afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="helpers-lab-"))
+    lab = Lab(home)
+    try:
+        lab.start()
+        yield lab
+    finally:
+        family = {lab.process.pid, *descendants(lab.process.pid)}
+        lab.process.terminate()  # it ends its kernels, and they what they started
+        wait_until(lambda: lab.process.poll() is not None and not any(map(running, family)), 20)
+        left = [_command(pid) for pid in family if running(pid)]
+        for pid in filter(running, family):
+            os.kill(pid, signal.SIGKILL)
+        lab.process.wait()
+        shutil.rmtree(home, ignore_errors=True)
+    assert not left, f"still there when the lab had ended: {left}"
+
+
+def _end_with_the_tests():
+    """In the new process: the system is to end it when the tests are killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, linux/prctl.h
+
+
+def _command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _children(pid):
+    return {child for child in descendants(pid) if _parent(child) == pid}
+
+
+def _parent(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _session(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
