@@ -2,7 +2,7 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test lab data bench xla test-xla clean distclean bootstrap
+.PHONY: help run test soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -12,8 +12,11 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 	$(python) -m helpers run $(ARGS)
 
 test: bootstrap  ## run all tests, the notebooks too
-	$(python) -m pytest $(ARGS) tests
-	$(python) -m pytest $(ARGS) --nbval notebooks
+	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) tests
+	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) --nbval notebooks
+
+soak: bootstrap  ## launch 300 times in two kernels, a third of it with planted failures (10 minutes at most)
+	$(python) -m tools.soak $(ARGS)
 
 lab: bootstrap  ## open the notebooks in JupyterLab, on this machine only
 	cd notebooks && ../$(python) -m jupyterlab --ip=127.0.0.1 $(ARGS)
@@ -30,12 +33,30 @@ xla: bootstrap  ## make .venv-xla, the environment of the XLA cells (7 GB of dis
 test-xla: xla  ## run the tests of training through XLA
 	$(python) -m pytest $(ARGS) -m xla tests
 
+keras: bootstrap  ## make .venv-keras, the environment of helpers.hvd.keras and .tensorflow (7 GB of disk)
+	@sh tools/bootstrap.sh keras
+
+test-keras: keras  ## run the tests of training with Keras and TensorFlow
+	$(python) -m pytest $(ARGS) -m keras tests
+
+mxnet:  ## make .venv-mxnet, the environment of helpers.hvd.mxnet (2 GB of disk, Python 3.8)
+	@sh tools/bootstrap.sh mxnet
+
+test-mxnet: bootstrap mxnet  ## run the tests of training with MXNet
+	$(python) -m pytest $(ARGS) -m mxnet tests
+
+caffe: bootstrap  ## build Caffe into .venv-caffe, from the source and with the libraries of Debian (6 minutes)
+	@sh tools/caffe.sh
+
+test-caffe: caffe  ## run the tests of training with Caffe
+	$(python) -m pytest $(ARGS) -m caffe tests
+
 clean:  ## remove results, build products and caches
 	rm -rf results .cache build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . \( -path ./.venv -o -path ./.venv-xla \) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+	find . \( -path ./.venv -o -path ./.venv-xla -o -path ./.venv-keras -o -path ./.venv-mxnet -o -path ./.venv-caffe \) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
 
-distclean: clean  ## the same, and remove .venv, .venv-xla and the prepared data sets
-	rm -rf .venv .venv-xla
+distclean: clean  ## the same, and remove .venv, .venv-xla, .venv-keras, .venv-mxnet, .venv-caffe and the prepared data sets
+	rm -rf .venv .venv-xla .venv-keras .venv-mxnet .venv-caffe
 	find data -mindepth 1 -maxdepth 1 ! -name prepare.sh ! -name .gitignore -exec rm -rf {} +
 
 bootstrap:

@@ -18,6 +18,11 @@ import pytest
 from tools.render_notebooks import kernel_environment
 
 ROOT = Path(__file__).resolve().parent
+# Files that take a minute or more.
+LONG = (
+    "06_compiler", "07_npu_migration", "09_several_machines", "08_horovod_api",
+    "test_browser", "test_two_hosts", "test_soak", "test_hvd_faults", "test_compiled_run", "test_elsewhere",
+)  # fmt: skip
 
 
 def pytest_configure(config):
@@ -36,6 +41,12 @@ def pytest_configure(config):
     if not (option.sanitize_with or option.nbval_sanitize_with):
         option.nbval_sanitize_with = str(ROOT / "tests" / "sanitize.cfg")
     nbval.plugin.RunningKernel = Kernel
+
+
+def pytest_collection_modifyitems(config, items):
+    """Workers begin with the long files, so that no one is left with one while the others have nothing to do."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 class Kernel(nbval.kernel.RunningKernel):

@@ -7,9 +7,12 @@ import time
 from helpers import device, paths, results
 from helpers.paths import results_root
 
-from . import compiler, input_paths, launch_latency, precision
+from . import compiler, costmodel, hvd, input_paths, launch_latency, precision
 
-ALL = {"launch_latency": launch_latency, "input_paths": input_paths, "precision": precision, "compiler": compiler}
+ALL = {
+    "launch_latency": launch_latency, "input_paths": input_paths, "precision": precision, "compiler": compiler,
+    "hvd": hvd, "costmodel": costmodel,
+}  # fmt: skip
 
 
 def main(names):

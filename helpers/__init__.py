@@ -8,17 +8,19 @@ import importlib
 
 from .device import choose as choose_devices
 from .device import machine
-from .launch import LauncherError, RankError, RankTimeout, emit, launch, prepare_launcher
-from .live import in_notebook
+from .form import form
+from .launch import LauncherError, RankError, RankTimeout, RunStopped, emit, launch, prepare_launcher
+from .live import panel
 from .process_group import World, distributed
+from .show import in_notebook
 
 _LATER = {
     "RunConfig": "config", "compare": "comparison", "run": "comparison", "ladder": "comparison",
     "optimize": "compiler", "compiler_stats": "compiler",
 }  # fmt: skip
 __all__ = [
-    "LauncherError", "RankError", "RankTimeout", "World", "choose_devices", "distributed", "emit", "launch",
-    "machine", "prepare_launcher", *_LATER,
+    "LauncherError", "RankError", "RankTimeout", "RunStopped", "World", "choose_devices", "distributed", "emit",
+    "form", "launch", "machine", "panel", "prepare_launcher", *_LATER,
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|study|migrate|npu|records`.
+"""The command line: `python -m helpers train|run|hosts|study|migrate|npu|report|records`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -30,7 +30,7 @@ def main(arguments=None) -> int:
 
 
 def _parser():
-    from . import schedules
+    from . import hosts, report_cli, schedules
     from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
     from .migrate import cli as migrate
     from .npu import cli as npu
@@ -88,11 +88,19 @@ def _parser():
     study.set_defaults(command=_study)
     study.add_argument("name", help="one of those that the notebooks show (helpers/study_configs.py)")
     study.add_argument("--keep", action="store_true", help="also write it to docs/studies, which comes with the kit")
+    hosts.add_to(commands)
     migrate.add_to(commands)
     npu.add_to(commands)
+    report_cli.add_to(commands)
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)
     return parser
+
+
+def train_options(words) -> dict:
+    """What `train` followed by these words would set. Exits as argparse does if it would refuse them."""
+    options = _parser().parse_args(["train", *map(_hyphens, words)])
+    return _settings(options, "log_every")
 
 
 def _settings(options, *leave_out):
@@ -106,15 +114,19 @@ def _train(options):
     from .config import RunConfig
 
     rank, size, local_rank = process_group.place()
+    here = process_group.local_size(size)
     launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
     settings = _settings(options, "log_every")
     if options.log_every < 1:
         raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
     log = live.Log(options.log_every)
-    devices = settings.setdefault("nproc_per_node", size)
-    if launched and devices != size:
-        raise ValueError(f"--nproc-per-node is {devices}, but {size} processes were launched; leave it out")
-    settings.setdefault("strategy", "ddp" if devices > 1 else "baseline")
+    devices = settings.setdefault("nproc_per_node", here)
+    if launched and devices != here:
+        raise ValueError(f"--nproc-per-node is {devices}, but {here} processes were launched; leave it out")
+    if launched and size % here:
+        raise ValueError(f"{here} of {size} ranks are on this host; start the same number on each")
+    settings["nnodes"] = size // here if launched else 1
+    settings.setdefault("strategy", "ddp" if devices > 1 or size > 1 else "baseline")
     config = RunConfig(**settings)
     if launched and config.compiler == "xla":
         raise ValueError(
@@ -124,28 +136,32 @@ def _train(options):
     record = _in_this_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
     if record is not None:
         print(_line(record))
-        print(f"record: {results.results_root() / 'runs' / record['run_id']}.json")
+        host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
+        print(f"record: {host}{results.results_root() / 'runs' / record['run_id']}.json")
 
 
 def _in_this_rank(config, rank, local_rank, progress):
     """Train as one rank of somebody else's launch; rank 0 keeps the record."""
     import time
 
-    from . import datasets, precision, results
+    from . import datasets, elastic, precision, results
     from .train import train
 
     if isinstance(config.data, str) and local_rank == 0:
         datasets.ensure(config.data)
     machine = config.check_machine()
-    record = results.new_record(config, machine)
+    elastic.tie_to_agent()
+    record = results.new_record(config, machine, launch=elastic.launch())
+    record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
     began = time.time()
     try:
         if rank == 0:
+            results.write(record)
             record["advice"] = precision.advice(config.precision, machine.kind)
             progress.advise(record["advice"])
             progress.begin(config.label)
         tell = lambda name, **values: progress.event({"event": name, **values})  # noqa: E731
-        record.update(measured=train(config, tell=tell), status="completed")
+        record.update(measured=train(config, tell=tell), status="completed", error=None)
     except BaseException as error:
         record["error"] = f"{type(error).__name__}: {error}"
         raise

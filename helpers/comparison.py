@@ -3,27 +3,44 @@
 import math
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from . import device, live, precision, results, xla
+from .background import start
 from .config import RunConfig
 from .launch import RankError, launch, prepare_launcher
+from .launcher import turns
 from .train import train
 from .xla.loop import train as xla_train
 
 COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
 
 
-def run(config, *, prediction=None, group="", progress=None, timeout=None) -> dict:
+def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
     """Train as `config` says on this machine and return the record, which is also on disk.
 
     A run that fails or is stopped leaves a record too, and then raises what stopped it:
     ValueError before anything starts, RankError, RankTimeout or KeyboardInterrupt afterwards.
+    With `background` it returns at once: see `launch`.
     """
+    if config.nnodes > 1:
+        raise ValueError(
+            f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers hosts` prints "
+            "what to start on each"
+        )
     machine = config.check_machine()
     _prepare_data(config)
+    work = partial(_recorded, config, machine, prediction, group, timeout)
+    if background:
+        return start(config.label, work)
+    progress = progress or live.Progress([config.label])
+    with progress, turns.turn(config.label, progress.queued):
+        return work(progress)
+
+
+def _recorded(config, machine, prediction, group, timeout, progress):
     record = results.new_record(config, machine, group)
     record["prediction"] = prediction
-    progress = progress or live.Progress()
     elsewhere = {"python": xla.python()} if config.compiler == "xla" else {}
     record["advice"] = "" if elsewhere else precision.advice(config.precision, machine.kind)
     progress.advise(record["advice"])
@@ -33,13 +50,13 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None) -> di
     if elsewhere:
         environment.update(xla.environment())
     began = time.time()
-    progress.begin(config.label)
     try:
-        answers = launch(
-            xla_train if elsewhere else train, config.processes, config, began,
-            timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
-        )  # fmt: skip
-        record.update(measured=answers[0], status="completed")
+        with progress.telling(config.label):
+            answers = launch(
+                xla_train if elsewhere else train, config.processes, config, began,
+                timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
+            )  # fmt: skip
+            record.update(measured=answers[0], status="completed")
     except KeyboardInterrupt:
         record.update(status="stopped", error="stopped by the reader")
         raise
@@ -49,7 +66,6 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None) -> di
     finally:
         record["total_s"] = time.time() - began
         results.write(record)
-        progress.end(record["status"])
     return record
 
 
@@ -93,7 +109,10 @@ def _beyond(base, top, here):
     return rungs
 
 
-def compare(configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, rounds=1, **settings):
+def compare(
+    configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, rounds=1, background=False,
+    **settings,
+):  # fmt: skip
     """Run the ladder, or the given `configs`, one after the other; return a Comparison.
 
     The first config is what the others are compared with. Bring your own: `model` is a function
@@ -108,6 +127,7 @@ def compare(configs=None, *, model=None, dataset=None, prediction=None, name="",
         rounds: how often to run all of them. Every second round goes backwards, so that a machine
             that gets slower or faster meanwhile does so for all runs alike; the steps of all rounds
             count together.
+        background: return at once with a handle whose `result()` is the Comparison; see `launch`.
 
     Raises:
         TypeError, ValueError: before anything runs.
@@ -122,13 +142,23 @@ def compare(configs=None, *, model=None, dataset=None, prediction=None, name="",
     configs = list(configs)
     _check(configs, prediction, rounds)
     group = f"{time.strftime('%Y%m%d-%H%M%S')}-{name or 'comparison'}"
-    records, broken = [], set()
-    progress = live.Progress(runs=len(configs) * rounds)
     there_and_back = [config for k in range(rounds) for config in configs[:: -1 if k % 2 else 1]]
-    for config in there_and_back:
+    labels = [config.label for config in there_and_back]
+    work = partial(_one_after_the_other, there_and_back, prediction or {}, group, timeout)
+    title = f"the comparison of {configs[0].label} and {len(configs) - 1} more"
+    if background:
+        return start(title, work, labels)
+    progress = live.Progress(labels)
+    with progress, turns.turn(title, progress.queued):
+        return work(progress)
+
+
+def _one_after_the_other(configs, prediction, group, timeout, progress):
+    records, broken = [], set()
+    for config in configs:
         if config.label in broken:
             continue
-        expected = (prediction or {}).get(config.label)
+        expected = prediction.get(config.label)
         try:
             records.append(run(config, prediction=expected, group=group, progress=progress, timeout=timeout))
         except RankError as error:
@@ -173,14 +203,14 @@ class Comparison:
         rows, base = [], self.baseline["config"]
         for record in self.records:
             speed = self.speed_up(record) or {}
-            devices = record["config"]["nproc_per_node"]
-            median = speed.get("median")
+            row, median = results.row(record), speed.get("median")
             total = record.get("total_s")
             alike = all(record["config"].get(key) == base.get(key) for key in COMPUTES)
             rows.append({
-                **results.row(record), "speed_up": median,
+                **row, "speed_up": median,
                 "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
-                "efficiency": median / devices if median and alike else None, "predicted": record.get("prediction"),
+                "efficiency": median / row["devices"] if median and alike else None,
+                "predicted": record.get("prediction"),
                 "whole_run_speed_up": total and self.baseline["total_s"] / total,
                 "note": (record.get("measured") or {}).get("note") or (record["error"] or ""),
             })  # fmt: skip

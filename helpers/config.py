@@ -17,7 +17,7 @@ class RunConfig:
 
     Give either `global_batch` (samples in one update of the weights, over all devices) or
     `local_batch` (samples a device sees in one step); the other follows from
-    global_batch = local_batch × nproc_per_node × accumulation. With neither, the global batch is 64.
+    global_batch = local_batch × nproc_per_node × nnodes × accumulation. With neither, the global batch is 64.
     Give either `epochs` or `steps`; with neither, one epoch.
 
     Attributes:
@@ -25,8 +25,9 @@ class RunConfig:
         data: a name from `helpers.datasets.NAMES`, a pair (train, test) of map-style datasets, or a
             function that returns such a pair.
         strategy: one of STRATEGIES.
-        nproc_per_node: devices used. `ddp` starts one process for each, `data_parallel` drives them
-            all from one process, `baseline` uses one.
+        nproc_per_node: devices used on each host. `ddp` starts one process for each, `data_parallel`
+            drives them all from one process, `baseline` uses one.
+        nnodes: hosts that take part (ddp only); `python -m helpers hosts` says how to start such a run.
         accumulation: micro-batches of `local_batch` whose gradients make one update of the weights.
         lr, momentum, weight_decay: of SGD; `lr` is meant for a global batch of `base_batch`.
         lr_scaling: how the peak rate follows the global batch, one of schedules.SCALING.
@@ -56,6 +57,7 @@ class RunConfig:
     data: Any = "digits"
     strategy: str = "baseline"
     nproc_per_node: int = 1
+    nnodes: int = 1
     global_batch: int | None = None
     local_batch: int | None = None
     epochs: int | None = None
@@ -96,6 +98,11 @@ class RunConfig:
         checks.together(self)
 
     # -- use ------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> int:
+        """Devices on all hosts together."""
+        return self.nproc_per_node * self.nnodes
 
     @property
     def processes(self) -> int:

@@ -47,7 +47,7 @@ def choices(config) -> None:
 def numbers(config) -> None:
     """Counts must be whole, and every number in its range."""
     for name, least in (
-        ("nproc_per_node", 1), ("global_batch", 1), ("local_batch", 1), ("epochs", 1), ("steps", 1),
+        ("nproc_per_node", 1), ("nnodes", 1), ("global_batch", 1), ("local_batch", 1), ("epochs", 1), ("steps", 1),
         ("threads", 1), ("num_workers", 0), ("warmup_steps", 0), ("checkpoint_every", 1), ("seed", 0),
         ("accumulation", 1), ("base_batch", 1), ("evaluate_every", 1),
     ):  # fmt: skip
@@ -74,10 +74,12 @@ def completed(config) -> dict:
     """The values that follow from those given: batch sizes, length, the precision's own name, the label.
 
     Raises:
-        ValueError: the global batch is not local_batch × nproc_per_node × accumulation, or cannot be.
+        ValueError: the global batch is not local_batch × nproc_per_node × nnodes × accumulation, or cannot be.
     """
-    parts = config.nproc_per_node * config.accumulation
+    parts = config.devices * config.accumulation
     product = f"nproc_per_node {config.nproc_per_node}"
+    if config.nnodes > 1:
+        product += f" × nnodes {config.nnodes}"
     if config.accumulation > 1:
         product += f" × accumulation {config.accumulation}"
     whole, local = config.global_batch, config.local_batch
@@ -103,7 +105,8 @@ def completed(config) -> dict:
 
 def _label(config, level):
     name = NAMES[config.strategy]
-    parts = [name if config.strategy == "baseline" else f"{name} ×{config.nproc_per_node}"]
+    parts = [name if config.strategy == "baseline" else f"{name} ×{config.devices}"]
+    parts += [f"{config.nnodes} hosts"] * (config.nnodes > 1)
     parts += [COMPILERS[config.compiler]] * (config.compiler != "none")
     parts += [level] * (level != "fp32") + ["channels last"] * config.channels_last
     parts += [f"{config.accumulation} micro-batches"] * (config.accumulation > 1)
@@ -117,6 +120,8 @@ def together(config) -> None:
             f"strategy 'baseline' uses one device, nproc_per_node is {config.nproc_per_node}; "
             "for more devices choose 'ddp' (or 'data_parallel')"
         )
+    if config.nnodes > 1 and config.strategy != "ddp":
+        raise ValueError(f"strategy {config.strategy!r} stays on one host, nnodes is {config.nnodes}; choose 'ddp'")
     if config.epochs is not None and config.steps is not None:
         raise ValueError(f"both epochs ({config.epochs}) and steps ({config.steps}) are given; give one of the two")
     if config.sync_batch_norm and config.strategy != "ddp":

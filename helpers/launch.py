@@ -11,23 +11,31 @@ Each rank is a fresh process forked from a server that imported torch once (see
 done before, and nothing is left running afterwards.
 """
 
+from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+
 import inspect
 import math
 import os
-import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 
-from . import device
-from .launcher import client, errors, interpreter, payload
+from . import device, watch
+from .background import start
+from .launcher import client, errors, interpreter, interrupts, payload, scope, turns
 from .launcher.rank import emit
 from .launcher.supervisor import Supervisor
 
-__all__ = ["launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "LauncherError"]
+__all__ = ["launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "RunStopped", "LauncherError"]
 
-RankError, RankTimeout, LauncherError = errors.RankError, errors.RankTimeout, errors.LauncherError
+RankError, RankTimeout = errors.RankError, errors.RankTimeout
+RunStopped, LauncherError = errors.RunStopped, errors.LauncherError
 
 
-def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, python=None, **kwargs):
+def launch(
+    fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, python=None, background=False, **kwargs
+):
     """Call `fn(*args, **kwargs)` on `nprocs` ranks; return the list of their return values.
 
     In each rank RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set
@@ -43,6 +51,8 @@ def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=Non
         on_event: called with each dict that a rank sends by `helpers.emit`.
         python: path of an interpreter of the same minor version, whose environment (its torch, its
             packages) the ranks use; None for this one. The first launch in it takes some seconds more.
+        background: return at once with a handle of the run (`status`, `stop()`, `result()`, `logs(rank)`), so
+            that other cells can run meanwhile. Runs of one notebook take turns: one at a time.
 
     Raises:
         TypeError, ValueError: bad arguments; no rank was started.
@@ -61,14 +71,44 @@ def launch(fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=Non
         raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
     python = interpreter.checked(python)
     data = payload.pack(fn, args, kwargs, environment, threads, interpreter.import_path(python))
-    with payload.as_file(data) as file, Supervisor(client.server(python), nprocs, file, on_event) as run:
-        try:
-            answers = run.run(timeout)
-        except KeyboardInterrupt:
-            _stop_interrupted(run)
+    label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
+    plan = Plan(nprocs, data, timeout, on_event, python)
+    if background:
+        return start(label, partial(_told, plan, label))
+    return _told(plan, label, watch.Watch(label))
+
+
+@dataclass
+class Plan:
+    """One launch, checked and packed."""
+
+    nprocs: int
+    data: bytes
+    timeout: float | None
+    on_event: object
+    python: str | None
+
+
+def _told(plan, label, progress):
+    """Run the plan when it is its turn; `progress` tells how it goes, unless that is done already."""
+    own = nullcontext() if scope.progress() else progress
+    with interrupts.held_back(), own, turns.turn(label, progress.queued), progress.telling(label):
+        answers = _run(plan)
     import cloudpickle
 
     return [cloudpickle.loads(answer) for answer in answers]
+
+
+def _run(plan):
+    with payload.as_file(plan.data) as file:
+        with Supervisor(client.server(plan.python), plan.nprocs, file, plan.on_event) as run:
+            try:
+                return run.run(plan.timeout)
+            except scope.Stopped:
+                run.stop()
+                raise scope.Stopped(_stopped(run)) from None
+            except KeyboardInterrupt:
+                _stop_interrupted(run)
 
 
 def prepare_launcher(python=None):
@@ -81,14 +121,18 @@ def prepare_launcher(python=None):
 
 
 def _stop_interrupted(run):
-    """Stop all ranks after the stop button, and say where they were."""
+    """Stop all ranks after the kernel's stop button, and say where they were."""
     try:
         run.ask_for_stacks()
     finally:
         run.stop()
     waiting = sorted(run.stacks)
-    sys.stderr.write("interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
-    raise KeyboardInterrupt(f"all {run.nprocs} ranks were stopped") from None
+    scope.printed(None, "stderr", "interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
+    raise KeyboardInterrupt(_stopped(run)) from None
+
+
+def _stopped(run):
+    return f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
 
 
 def _check_function(fn, args, kwargs):

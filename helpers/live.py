@@ -1,49 +1,135 @@
-"""Progress of runs: a bar in a terminal, a line that updates in a notebook, plain text elsewhere.
+"""Progress of runs: a panel in a notebook, a bar in a terminal, plain text elsewhere.
 
 The plain text does not change from run to run, so that executed notebooks can be compared. It
 is chosen by HELPERS_PROGRESS=plain and wherever the output is neither a terminal nor a notebook.
 """
 
-import os
-import shutil
-import sys
+import threading
 import time
+from collections import deque
+from contextlib import contextmanager
 
-WORDS = {"completed": "done", "failed": "FAILED", "stopped": "stopped"}
+from . import show
+from .launcher import errors, scope
+
 REDRAW = 0.2  # s
+KEPT = 20  # of the last runs and comparisons can be shown again
+
+
+recent = deque()
+
+
+def panel():
+    """Show below this cell how the last runs of this kernel stand, oldest first; what still runs goes on moving.
+
+    For when the page was reloaded, or the cell that started a run in the background is far away. A cell that
+    was on the page when it was reloaded keeps its panel only as long as the kernel lives; this one's stays.
+    """
+    for progress in list(recent):
+        progress.draw.again(progress.rows)
+    if not recent:
+        print("No runs yet in this kernel.")
 
 
 class Progress:
-    """Shows the events of one run after the other; `event` fits launch's `on_event`."""
+    """Shows one run after the other. `event` fits launch's `on_event`.
 
-    def __init__(self, runs=1):
-        self.runs, self.number, self.label = runs, 0, ""
-        self.draw = _drawing()
-        self.drawn, self.share = 0.0, 0.0
+    Used as a context manager it is also what launches of this thread look at: `stop` set from elsewhere, by
+    the panel's button say, interrupts them; what their ranks print goes through `printed`.
+    """
+
+    def __init__(self, labels=(), draw=None):
+        self.rows = [show.Row(label) for label in labels]
+        self.draw = draw or show.drawing()
+        self.stop = threading.Event()
+        self.sink = scope.write
+        self.drawn, self.depth = 0.0, 0
+        self.row = None  # that of the run which goes on
         self.advised = set()
 
-    def begin(self, label):
-        """A run starts."""
-        self.number, self.label, self.share = self.number + 1, label, 0.0
-        self.draw.start(f"{self._name()}: starting")
+    def __enter__(self):
+        self.depth += 1
+        if self.depth == 1:
+            self._scope = scope.entered(self)
+            self._scope.__enter__()
+        return self
+
+    def __exit__(self, *exception):
+        self.depth -= 1
+        if self.depth == 0:
+            self._scope.__exit__(*exception)
+            stopped = exception and isinstance(exception[1], KeyboardInterrupt)
+            for row in self.rows:
+                if row.state == "waiting":
+                    row.state = "stopped" if stopped and self.row is None else "left out"
+            self.draw.close(self.rows)
+
+    def open(self):
+        """Show the panel before anything runs, so that it stands below the cell that asked for it."""
+        if self not in recent:
+            recent.append(self)
+            if len(recent) > KEPT:
+                recent.popleft().draw.forget()
+            self.draw.open(self.rows, self.stop)
+
+    def queued(self, names):
+        """Runs with these `names` come first."""
+        self.open()
+        self.draw.queued(self.rows, names)
+
+    def begin(self, label, since=None):
+        """A run starts, or has started at `since` (time.monotonic())."""
+        waiting = [row for row in self.rows if row.label == label and row.state == "waiting"]
+        if not waiting:
+            self.rows.append(show.Row(label))
+        self.row = (waiting or self.rows[-1:])[0]
+        self.row.begin(since)
+        self.open()
+        self._redraw(now=True)
 
     def event(self, event):
         """An event of a rank: a training step, or a note on what takes long."""
-        now = time.monotonic()
         if event.get("event") == "note":
-            self.draw.update(self._name(), self.share, event["text"])
-        if event.get("event") != "step" or (now - self.drawn < REDRAW and event["step"] < event["steps"]):
-            return
-        self.drawn = now
-        self.share = event["step"] / event["steps"]
-        numbers = (
-            f"step {event['step']}/{event['steps']}  loss {event['loss']:.3f}  {event['images_per_s']:.0f} images/s"
-        )
-        self.draw.update(self._name(), self.share, numbers)
+            self.row.numbers = event["text"]
+            self._redraw(now=True)
+        if event.get("event") == "step":
+            self.row.share = event["step"] / event["steps"]
+            step, speed = f"step {event['step']}/{event['steps']}", f"{event['images_per_s']:.0f} images/s"
+            self.row.numbers = f"{step} · loss {event['loss']:.3f} · {speed}"
+            self._redraw(now=event["step"] == event["steps"])
 
-    def end(self, status):
-        """The run has ended as `status` says."""
-        self.draw.finish(f"{self._name()}: {WORDS[status]}")
+    def tick(self):
+        """Time has passed; called about ten times a second while ranks run."""
+        self._redraw()
+
+    def printed(self, rank, stream, text):
+        """A rank printed whole lines."""
+        self.draw.clear()
+        if self.row is not None and text.strip():
+            self.row.said = text.strip().rpartition("\n")[2]
+        self.sink(rank, stream, text)
+
+    def end(self, status, why=""):
+        """The run has ended as `status` says, for the reason `why` if it did not go well."""
+        self.row.end(status, why)
+        self.draw.end(self.rows, self.row)
+
+    @contextmanager
+    def telling(self, label):
+        """Show a run from its beginning to its end, whatever that is."""
+        self.begin(label)
+        status, why = "failed", ""
+        try:
+            yield
+            status = "completed"
+        except KeyboardInterrupt:
+            status = "stopped"
+            raise
+        except Exception as error:
+            why = errors.in_short(error)
+            raise
+        finally:
+            self.end(status, why)
 
     def note(self, text):
         """Something that has to be said between runs."""
@@ -56,20 +142,22 @@ class Progress:
             self.advised.add(subject)
             self.draw.say(text)
 
-    def _name(self):
-        return f"[{self.number}/{self.runs}] {self.label}" if self.runs > 1 else self.label
+    def _redraw(self, now=False):
+        if self.row is not None and (now or time.monotonic() - self.drawn >= REDRAW):
+            self.drawn = time.monotonic()
+            self.draw.update(self.rows, self.row)
 
 
 class Log(Progress):
     """A line every so many steps, with what a training script prints; for runs from a command line."""
 
     def __init__(self, every=10):
-        super().__init__()
+        super().__init__(draw=show.Plain())
         self.every, self.logged = every, 0
 
     def begin(self, label):
         """A run starts."""
-        self.label, self.logged = label, 0
+        self.row, self.logged = show.Row(label), 0
         print(f"{label}: starting", flush=True)
 
     def event(self, event):
@@ -86,89 +174,7 @@ class Log(Progress):
             flush=True,
         )
 
-    def end(self, status):
-        """The run has ended as `status` says."""
-        print(f"{self.label}: {WORDS[status]}", flush=True)
-
-    def note(self, text):
-        """Something that has to be said."""
-        print(text, flush=True)
-
     def advise(self, text):
         """Something to know before the run starts."""
         if text:
             print(text, flush=True)
-
-
-class Plain:
-    """One line when a run starts and one when it ends, without numbers."""
-
-    def start(self, text):
-        pass
-
-    def update(self, name, share, numbers):
-        pass
-
-    def finish(self, text):
-        self.say(text)
-
-    def say(self, text):
-        print(text, flush=True)
-
-
-class Terminal(Plain):
-    """A bar that redraws itself on one line."""
-
-    def start(self, text):
-        self._line(text)
-
-    def update(self, name, share, numbers):
-        self._line(f"{name:<21} {bar(share, 12)} {share:4.0%}  {numbers}")  # fits 80 columns
-
-    def finish(self, text):
-        self._line("")
-        self.say(text)
-
-    def _line(self, text):
-        columns = shutil.get_terminal_size().columns - 1
-        sys.stdout.write(f"\r\x1b[2K{text[:columns]}")
-        sys.stdout.flush()
-
-
-class Notebook(Plain):
-    """A line of text below the cell that is replaced in place."""
-
-    def start(self, text):
-        from IPython.display import display
-
-        self.line = display(self._text(text), raw=True, display_id=True)
-
-    def update(self, name, share, numbers):
-        self.line.update(self._text(f"{name}  {bar(share, 24)} {share:4.0%}  {numbers}"), raw=True)
-
-    def finish(self, text):
-        self.line.update(self._text(text), raw=True)
-
-    @staticmethod
-    def _text(text):
-        return {"text/plain": text}
-
-
-def bar(share, width) -> str:
-    """`share` (0 to 1) of `width` characters filled."""
-    filled = round(share * width)
-    return "█" * filled + "·" * (width - filled)
-
-
-def _drawing():
-    if os.environ.get("HELPERS_PROGRESS") == "plain":
-        return Plain()
-    if in_notebook():
-        return Notebook()
-    return Terminal() if sys.stdout.isatty() else Plain()
-
-
-def in_notebook() -> bool:
-    """Whether this process is a Jupyter kernel."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

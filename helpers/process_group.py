@@ -1,24 +1,48 @@
 """`distributed()`: join the process group of whoever started this process, and leave it again."""
 
+import itertools
 import os
-import tempfile
+import socket
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from . import device
+from . import device, meeting
+from .meeting import local_size
+
+PLACES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+)
+RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
+_groups = itertools.count()  # those that this process was in
+TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
+
+
+@dataclass(frozen=True)
+class Host:
+    """One of the machines of a group, and which ranks run on it."""
+
+    name: str
+    ranks: tuple
 
 
 @dataclass(frozen=True)
 class World:
-    """This process's place among the ranks."""
+    """This process's place among the ranks. `hosts` are in the order of their first ranks."""
 
     rank: int
     size: int
     local_rank: int
     device: object  # torch.device
     backend: str
+    hosts: tuple = ()  # of Host
+
+    @property
+    def node_rank(self) -> int:
+        """The number of this process's host."""
+        return next((number for number, host in enumerate(self.hosts) if self.rank in host.ranks), 0)
 
     @property
     def is_main(self) -> bool:
@@ -31,13 +55,13 @@ def distributed(kind=None, backend=None, timeout=None):
     """Initialise torch.distributed from the environment, yield the World, always tear it down.
 
     Works under `helpers.launch`, `torchrun` (RANK, WORLD_SIZE, …) and `mpirun` (Open MPI's
-    OMPI_COMM_WORLD_*, no MASTER_ADDR needed on one host). In a process that nobody launched it
-    makes a group of one, so that the same function can also be called directly.
+    OMPI_COMM_WORLD_*, no MASTER_ADDR needed if mpirun runs on the first host). In a process that
+    nobody launched it makes a group of one, so that the same function can also be called directly.
 
     Args:
         kind: device kind (default: the best there is), see `helpers.device`.
         backend: process-group backend (default: the one that goes with the device).
-        timeout: seconds that a collective may take (default: torch's).
+        timeout: seconds that a collective may take (default: HELPERS_TIMEOUT, else torch's, half an hour).
 
     Raises:
         ValueError: variables of the launcher are missing, or this rank has no device.
@@ -50,18 +74,28 @@ def distributed(kind=None, backend=None, timeout=None):
     rank, size, local_rank = place()
     here = device.of_rank(local_rank, kind)
     backend = backend or device.BACKENDS[here.type]
+    timeout = timeout or _seconds(os.environ.get(TIMEOUT))
     options = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
-    if size == 1 and "MASTER_ADDR" not in os.environ:
-        options["store"] = dist.HashStore()
-    elif "MASTER_ADDR" not in os.environ:
-        options["store"] = dist.FileStore(_meeting_file(size), size)
+    if "MASTER_ADDR" not in os.environ:
+        options["store"] = meeting.store(rank, size)
+    elif os.environ.get(AGENT_STORE) == "True" and (names := _names_of_its_own(size)):
+        kept = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        options["store"] = dist.PrefixStore(names, kept)
     dist.init_process_group(backend, rank=rank, world_size=size, **options)
     try:
-        yield World(rank, size, local_rank, here, backend)
+        yield World(rank, size, local_rank, here, backend, _hosts(size))
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
-        options.clear()  # the last rank to let go of a FileStore removes its file
+
+
+def _names_of_its_own(size):
+    """What sets this group's keys apart in a store that torchrun keeps over restarts and over groups, if need be.
+
+    Without it a rank finds the address of a dead one there, or that of the group before.
+    """
+    restart, group = int(os.environ.get(RESTARTS, 0)), next(_groups)
+    return f"attempt{restart}-{group}" if group or (restart and local_size(size) == size) else ""
 
 
 def place():
@@ -70,10 +104,7 @@ def place():
     Raises:
         ValueError: only some of the variables are there.
     """
-    for names in (
-        ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ):
+    for names in PLACES:
         there = [name for name in names if name in os.environ]
         if len(there) == len(names):
             return tuple(int(os.environ[name]) for name in names)
@@ -83,16 +114,38 @@ def place():
     return 0, 1, 0
 
 
-def _meeting_file(size):
-    """The ranks of one mpirun meet in a file that is named after the mpirun that started them all.
+def _hosts(size):
+    """All hosts with their ranks. Ranks on several hosts ask each other: launchers number them as they like."""
+    import torch.distributed as dist
 
-    The parent's process id and start time name a process for good; a port would have to be guessed.
-    """
-    if int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", size)) != size:
-        raise ValueError(
-            "the ranks are on several hosts: pass the first host's name to all of them, "
-            "mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500"
-        )
-    parent = os.getppid()
-    started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-    return str(Path(tempfile.gettempdir(), f"helpers-{os.getuid()}-{parent}-{started}"))
+    if local_size(size) == size:
+        return (Host(socket.gethostname(), tuple(range(size))),)
+    everybody = [None] * size
+    dist.all_gather_object(everybody, _machine())
+    ranks = {}
+    for rank, machine in enumerate(everybody):
+        ranks.setdefault(machine, []).append(rank)
+    return tuple(Host(machine[0], tuple(numbers)) for machine, numbers in ranks.items())
+
+
+def _machine():
+    """What is the same for all ranks of one host, and for no others: names alone may be given twice."""
+    marks = [socket.gethostname(), os.environ.get("GROUP_RANK")]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"):
+        try:
+            marks.append(os.readlink(path) if os.path.islink(path) else Path(path).read_text())
+        except OSError:  # not Linux
+            marks.append("")
+    return tuple(marks)
+
+
+def _seconds(text):
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{TIMEOUT} is {text!r}; it must be a positive number of seconds")
+    return seconds

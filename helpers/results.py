@@ -18,21 +18,25 @@ from .paths import project_root, replace_file, results_root
 SCHEMA = 1
 STATUSES = ("completed", "failed", "stopped")
 FACE = (
-    "__", "check/", "cli", "drawing", "live", "op_", "plots", "reading", "report", "seeds", "stud", "style",
-    "xla/calls",
+    "__", "cable", "check/", "cli", "cost", "drawing", "form", "hosts", "live", "op_", "plots", "reading", "report",
+    "seeds", "show", "stud", "style", "torchrun", "twohosts", "watch", "xla/calls",
 )  # fmt: skip
 
 
-def new_record(config, machine, group="") -> dict:
-    """The record of a run that is about to start; `group` names the comparison it belongs to."""
-    now = time.strftime("%Y%m%d-%H%M%S")
-    name = f"{config.strategy}-{config.nproc_per_node}"
+def new_record(config, machine, group="", launch=None) -> dict:
+    """The record of a run that is about to start; `group` names the comparison it belongs to.
+
+    `launch` is what `elastic.launch` gives: attempts of one launch have one record, that of the last.
+    """
+    started, token = launch or (time.time(), secrets.token_hex(3))
+    now = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
+    name = f"{config.strategy}-{config.devices}"
     return {
         "schema": SCHEMA,
-        "run_id": f"{now}-{name}-{secrets.token_hex(3)}",
+        "run_id": f"{now}-{name}-{token}",
         "group": group,
         "label": config.label,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
         "status": "failed",  # until it is known better
         "error": None,
         "config": config.as_dict(),
@@ -52,7 +56,7 @@ def write(record, root=None) -> Path:
 def read_all(root=None, group=None) -> list:
     """All records below `root`, oldest first; unreadable files are named in a warning and left out."""
     records = []
-    for path in sorted((Path(root or results_root()) / "runs").glob("*.json")):
+    for path in sorted((Path(root or results_root()) / "runs").glob("*.json"), key=_when):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             if record["schema"] != SCHEMA or record["status"] not in STATUSES:
@@ -63,6 +67,14 @@ def read_all(root=None, group=None) -> list:
         if group is None or record["group"] == group:
             records.append(record)
     return records
+
+
+def _when(path):
+    """Their names tell the second, the files which of one second was written first."""
+    try:
+        return path.name[: len("20260101-000000")], path.stat().st_mtime_ns, path.name
+    except OSError:  # removed just now
+        return path.name, 0, path.name
 
 
 def merged(records) -> list:
@@ -129,7 +141,8 @@ def row(record) -> dict:
     peaks = measured.get("peak_memory_bytes") or [None]
     return {
         "run_id": record["run_id"], "label": record["label"], "status": record["status"],
-        "strategy": config["strategy"], "devices": config["nproc_per_node"],
+        "strategy": config["strategy"], "devices": config["nproc_per_node"] * config.get("nnodes", 1),
+        "hosts": config.get("nnodes", 1),
         "global_batch": config["global_batch"], "local_batch": config["local_batch"],
         "step_time_s": step.get("median"), "step_time_q1_s": step.get("q1"), "step_time_q3_s": step.get("q3"),
         "steps_timed": step.get("n"), "images_per_s": speed.get("median"),

@@ -33,6 +33,8 @@ def load(run) -> None:
     """
     folder = run.config.checkpoint_dir
     state = checkpoint.latest(folder, run.world.device)
+    if len(run.world.hosts) > 1:
+        state = _newest(run, state)
     if state is None:
         return
     mine, theirs = identity(run), state["run"]
@@ -47,6 +49,32 @@ def load(run) -> None:
     run.step, run.curve, run.trained_s = state["step"], state["curve"], state["trained_s"]
     if len(state["rng"]) == run.world.size:
         torch.set_rng_state(state["rng"][run.world.rank].cpu())
+
+
+def check_unused(config) -> None:
+    """A run that begins anew must not save among the checkpoints of another: those of later steps would win.
+
+    Raises:
+        ValueError: there are some.
+    """
+    there = checkpoint.found(config.checkpoint_dir) if config.checkpoint_every else []
+    if there:
+        raise ValueError(
+            f"{config.checkpoint_dir} has checkpoints of a run before (the newest: {there[0].name}); set resume "
+            "(--resume) to go on from there, or choose an empty checkpoint_dir"
+        )
+
+
+def _newest(run, mine):
+    """The newest of all ranks' states: hosts need not share a folder, and only the first rank's host saves."""
+    steps = [None] * run.world.size
+    dist.all_gather_object(steps, -1 if mine is None else mine["step"])
+    if min(steps) == max(steps):
+        return mine
+    source = steps.index(max(steps))
+    state = [checkpoint.latest(run.config.checkpoint_dir) if run.world.rank == source else None]
+    dist.broadcast_object_list(state, source)
+    return state[0]
 
 
 def identity(run) -> dict:

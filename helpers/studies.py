@@ -86,9 +86,9 @@ def record(name, keep=False) -> Study:
     configs = STUDIES[name]()
     known = {_key(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
     records = [known[_key(c.label, c.seed)] for c in configs if _key(c.label, c.seed) in known]
-    progress = live.Progress(runs=len(configs) - len(records))
-    for config in configs:
-        if _key(config.label, config.seed) not in known:
+    missing = [config for config in configs if _key(config.label, config.seed) not in known]
+    with live.Progress([config.label for config in missing]) as progress:
+        for config in missing:
             with _empty_caches():  # what was compiled before would hide what it costs
                 made = comparison.run(config, group=f"study-{name}", progress=progress)
             records.append(_slim(made))

@@ -6,13 +6,25 @@ Two runs differ in exactly what their RunConfigs differ in.
 import time
 from contextlib import nullcontext
 from itertools import count
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from . import compiled_run, data, device, inputs, measure, models, resume, schedules, strategies, sync_batch_norm
+from . import (
+    communication,
+    compiled_run,
+    data,
+    device,
+    elastic,
+    inputs,
+    measure,
+    models,
+    resume,
+    schedules,
+    strategies,
+    sync_batch_norm,
+)
 from .evaluation import evaluate
 from .launcher.rank import emit
 from .precision import MixedPrecision
@@ -24,6 +36,9 @@ EVENT_EVERY = 0.2  # s between progress events
 def train(config, started=None, tell=emit):
     """Train as `config` (a RunConfig) says, in the world this process was launched into.
 
+    Under torchrun a run that was started anew, because a rank or a host was lost, goes on from its newest
+    checkpoint as if `config.resume` were set.
+
     Args:
         started: time.time() when the run was asked for (default: when this process began).
         tell: gets progress events on rank 0, as `tell(name, **values)`.
@@ -32,12 +47,13 @@ def train(config, started=None, tell=emit):
         On rank 0 what was measured (the "measured" part of a record), on other ranks None.
 
     Raises:
-        ValueError: the data cannot be trained on as configured.
+        ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they
+            should, or the run would begin anew among the checkpoints of another.
         CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
             they belong to a different run.
     """
     parts = measure.Parts()
-    parts.seconds["start"] = time.time() - (started or _process_began())
+    parts.seconds["start"] = time.time() - (started or elastic.began())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
     with parts.part("start"), distributed(config.device) as world:
         run = Run(config, world, parts, tell if world.is_main else lambda *_, **__: None)
@@ -49,6 +65,7 @@ class Run:
 
     def __init__(self, config, world, parts, tell):
         self.config, self.world, self.parts, self.tell = config, world, parts, tell
+        _check_hosts(config, world)
         device.reset_peak_memory(world.device)
         with parts.part("data"):
             train_set, self.test_set = inputs.pair(config.data)
@@ -83,8 +100,11 @@ class Run:
 
     def complete(self):
         """Train from where the run stands to its end, evaluate, and return what was measured."""
-        if self.config.resume:
+        self.restarts = elastic.restarts(self.world)
+        if self.config.resume or (self.restarts and self.config.checkpoint_dir):
             resume.load(self)
+        else:
+            resume.check_unused(self.config)
         self.first_step = self.step
         self._train()
         current = bool(self.curve) and self.curve[-1]["step"] == self.step
@@ -204,6 +224,8 @@ class Run:
             "note": "; ".join(filter(None, [self.note, compiled_run.note(self.config, self.model)])),
             "compiler": compiled_run.measured(self.config, self.model),
             "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
+            "hosts": [{"name": host.name, "ranks": list(host.ranks)} for host in self.world.hosts],
+            "restarts": self.restarts, "communication": communication.measured(self.wrapped),
             "step_time_s": measure.summary(self.step_times) if enough else None,
             "images_per_s": measure.summary(rates) if enough else None,
             "input_wait_s": measure.summary(self.waits) if enough else None,
@@ -220,13 +242,10 @@ class Run:
         }  # fmt: skip
 
 
-def _process_began():
-    """time.time() at which this process was started, where the system tells; else now."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        up = float(Path("/proc/uptime").read_text().split()[0])
-    except (OSError, ValueError):
-        return time.time()
-    import os
-
-    return time.time() - (up - ticks / os.sysconf("SC_CLK_TCK"))
+def _check_hosts(config, world):
+    counts = {f"{host.name} runs {len(host.ranks)}" for host in world.hosts if len(host.ranks) != config.nproc_per_node}
+    if len(world.hosts) != config.nnodes or (config.nnodes > 1 and counts):
+        raise ValueError(
+            f"{config.label} is meant for nnodes={config.nnodes} hosts with nproc_per_node={config.nproc_per_node} "
+            f"ranks each; there are {len(world.hosts)} ({', '.join(sorted(counts)) or 'each with that many'})"
+        )

@@ -127,5 +127,10 @@ def wait_until(condition, seconds):
     return None
 
 
+def limit(seconds):
+    """`seconds` on an idle machine, more on one whose cores other tests use as well."""
+    return seconds * (1 + 2 * os.getloadavg()[0] / os.cpu_count())
+
+
 def kill(pid):
     os.kill(pid, signal.SIGKILL)

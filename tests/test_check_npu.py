@@ -2,7 +2,9 @@
 
 import os
 import re
+import sys
 
+import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,6 +14,8 @@ import helpers
 from helpers import check
 from helpers.npu.apex import amp
 from helpers.npu.recorded import why_missing
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else every rank imports pytest to find a mistake
 
 NOTEBOOK = "07_npu_migration.ipynb"
 KNOWN = dict(torch=torch, dist=dist, amp=amp)

@@ -18,7 +18,7 @@ SCRIPT = textwrap.dedent(
             t = torch.tensor([float(world.rank + 1)])
             dist.all_reduce(t)
             return [world.rank, world.size, world.local_rank, t.item()]
-    answer = work()
+    assert work() == (answer := work()), "the second group must not meet the first"
     assert not dist.is_initialized()
     open(os.path.join(sys.argv[1], str(answer[0])), "w").write(json.dumps(answer))
     """

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from kernel import descendants, running, wait_until
+from kernel import descendants, limit, running, wait_until
 
 import helpers
 from helpers import RankError, launch
@@ -87,11 +87,18 @@ def test_many_launches_leave_nothing_behind():
     assert held() == before
 
 
-def test_launches_from_several_threads_at_once():
+def test_launches_from_several_threads_at_once(tmp_path):
+    """They may need each other, so none may wait for another to end."""
     from concurrent.futures import ThreadPoolExecutor
 
+    def meets(n):
+        open(f"{tmp_path}/{n}", "w").close()
+        while len(os.listdir(tmp_path)) < 3:
+            time.sleep(0.005)
+        return n
+
     with ThreadPoolExecutor(3) as threads:
-        runs = [threads.submit(launch, lambda n=n: n, 2, timeout=30) for n in range(3)]
+        runs = [threads.submit(launch, meets, 2, n, timeout=30) for n in range(3)]
         assert [run.result() for run in runs] == [[0, 0], [1, 1], [2, 2]]
 
 
@@ -125,7 +132,7 @@ def test_a_child_left_behind_is_stopped_and_does_not_keep_the_run():
     start = time.monotonic()
     (pid,) = launch(lambda: subprocess.Popen(["sleep", "60"]).pid, 1)
     assert time.monotonic() - start < 10
-    assert wait_until(lambda: not running(pid), 1) is not None
+    assert wait_until(lambda: not running(pid), limit(1)) is not None
 
 
 def test_loader_workers_leave_no_folder_behind(tmp_path):

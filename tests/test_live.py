@@ -23,7 +23,7 @@ def show(progress):
 
 def test_plain_text_has_no_numbers_that_change(monkeypatch, capsys):
     monkeypatch.setenv("HELPERS_PROGRESS", "plain")
-    show(live.Progress(runs=2))
+    show(live.Progress(["DDP ×2", "DDP ×4"]))
     assert capsys.readouterr().out == "[1/2] DDP ×2: done\n"
 
 

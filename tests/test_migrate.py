@@ -15,7 +15,8 @@ from helpers.migrate.advice import WORD
 from helpers.migrate.blame import Blame
 
 HERE = Path(__file__).parent
-FIXTURES = sorted((HERE / "scripts").glob("*.py")) + sorted((HERE.parent / "helpers/migrate/examples").glob("*.py"))
+OWN = [path for path in sorted((HERE / "scripts").glob("*.py")) if not path.name.startswith("hvd_")]
+FIXTURES = OWN + sorted((HERE.parent / "helpers/migrate/examples").glob("*.py"))
 NPU = "import torch_npu  # registers the device\n"
 TORCH = "import torch\n" + NPU
 

@@ -27,7 +27,8 @@ from helpers.migrate import migrate
 from helpers.npu.loading import real_torch_npu
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = {path.stem: path for path in sorted((ROOT / "tests" / "scripts").glob("*.py"))}
+FILES = sorted((ROOT / "tests" / "scripts").glob("*.py"))
+SCRIPTS = {path.stem: path for path in FILES if not path.stem.startswith("hvd_")}
 SCRIPTS["imagenet"] = ROOT / "helpers" / "migrate" / "examples" / "imagenet.py"
 FOREIGN = re.compile(r"cuda|cudnn|nccl|nvidia", re.IGNORECASE)
 

@@ -16,7 +16,8 @@ from tools import render_notebooks
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 EXPECTED = {"00_start_here.ipynb", "01_baseline.ipynb", "02_data_parallel.ipynb", "03_ddp.ipynb"}
 EXPECTED |= {"04_mixed_precision.ipynb", "05_batch_and_accuracy.ipynb", "06_compiler.ipynb"}
-EXPECTED |= {"07_npu_migration.ipynb"}
+EXPECTED |= {"07_npu_migration.ipynb", "08_horovod_api.ipynb"}
+EXPECTED |= {"09_several_machines.ipynb", "10_report.ipynb", "11_when_it_breaks.ipynb"}
 MAX_LINES = 40  # of a code cell: what fits on a screen
 MAX_IN_A_ROW = 2  # code cells without a word between them
 

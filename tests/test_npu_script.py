@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kernel import running, wait_until
 from npu_ranks import needs_npu
 
 import helpers
@@ -85,11 +86,11 @@ def test_a_script_that_takes_too_long_is_stopped_with_its_children(tmp_path):
     """
     began = time.monotonic()
     done = helpers.npu.run([script(tmp_path, text)], timeout=2, echo=None)
-    assert done.timed_out and time.monotonic() - began < 8
+    assert done.timed_out and time.monotonic() - began < 20
     with pytest.raises(RuntimeError, match="took too long"):
         done.check()
     child = int(done.output.split()[0])
-    assert not Path(f"/proc/{child}").exists() or "zombie" in Path(f"/proc/{child}/status").read_text()
+    assert wait_until(lambda: not running(child), 5) is not None
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,8 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     assert len(measured["samples"]["step_time_s"]) == 18 and measured["step_time_s"]["n"] == 18
     assert sum(measured["samples"]["step_time_s"]) <= measured["parts_s"]["steps"]
     assert len(measured["peak_memory_bytes"]) == 2 and min(measured["peak_memory_bytes"]) > 10**7
+    clocks = measured["communication"]
+    assert clocks["steps"] == 10 and 0 < clocks["exposed_s"] + clocks["hidden_s"] < measured["parts_s"]["steps"]
     assert results.read_all() == [json.loads(json.dumps(record))]
     assert results.frame([record]).loc[0, "accuracy"] == measured["evaluation"]["accuracy"]
 
@@ -162,6 +164,11 @@ def test_a_batch_larger_than_the_set_is_refused_before_anything_starts():
     assert results.read_all() == []
     with pytest.raises(RankError, match="a global batch of 512 needs as many samples"):  # only the ranks can know
         helpers.run(RunConfig(model=float64_net, data=toy_data, global_batch=512))
+
+
+def test_one_device_has_no_communication(tmp_path):
+    alone = config(tmp_path, strategy="baseline", nproc_per_node=1, steps=4)
+    assert launch(train, 1, alone, timeout=60)[0]["communication"] is None
 
 
 def test_no_test_set_and_no_accuracy_for_regression():

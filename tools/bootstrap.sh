@@ -1,10 +1,13 @@
 #!/bin/sh
 # Makes .venv with the packages of requirements.txt and this project in it; does nothing, at once
 # and silently, when .venv already holds them. With the argument `xla` it makes .venv-xla with the
-# packages of requirements-xla.txt instead, for the Python version of .venv.
+# packages of requirements-xla.txt instead, for the Python version of .venv; with `keras`, .venv-keras with
+# those of requirements-keras.txt, likewise; with `mxnet`, .venv-mxnet with those of
+# requirements-mxnet.txt, for Python 3.8.
 #
 #   PYTHON=python3.12    the interpreter to use (default: the first Python 3.10 or later found);
-#                        .venv-xla gets that of .venv where there is one
+#                        .venv-xla and .venv-keras get that of .venv where there is one, .venv-mxnet
+#                        a Python 3.8
 #   HELPERS_NO_UV=1      install with pip, not with the faster uv
 set -eu
 root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
@@ -12,11 +15,15 @@ cd "$root"
 uv_version=0.13.9
 
 case "${1:-}" in
-    '') venv=.venv needs=requirements.txt versions='Python 3.10 or later' newest=99
+    '') venv=.venv needs=requirements.txt versions='Python 3.10 or later' oldest=10 newest=99
         size='on Linux a download of 3 GB and 6 GB of disk, mostly CUDA for torch; elsewhere far less' ;;
-    xla) venv=.venv-xla needs=requirements-xla.txt versions='Python 3.10 to 3.13' newest=13
+    xla) venv=.venv-xla needs=requirements-xla.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
         size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch' ;;
-    *) echo "bootstrap: error: '$1' is no environment; give 'xla' or nothing." >&2; exit 1 ;;
+    keras) venv=.venv-keras needs=requirements-keras.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
+        size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch; uv shares what .venv has' ;;
+    mxnet) venv=.venv-mxnet needs=requirements-mxnet.txt versions='Python 3.8' oldest=8 newest=8
+        size='a download of 0.9 GB and 2 GB of disk, mostly CUDA for torch' ;;
+    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet' or nothing." >&2; exit 1 ;;
 esac
 stamp=$venv/bootstrap.stamp
 
@@ -25,17 +32,18 @@ stamp=$venv/bootstrap.stamp
 wanted() {
     printf '%s\n' "$root"
     cat $needs
-    [ $venv = .venv-xla ] || cat pyproject.toml
+    [ $venv != .venv ] || cat pyproject.toml
 }
 
 say() { echo "bootstrap: $*" >&2; }
 fail() { say "error: $*"; exit 1; }
-fits() { "$1" -c "import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1; }
+fits() { "$1" -c "import sys; sys.exit(not (3, $oldest) <= sys.version_info[:2] <= (3, $newest))" >/dev/null 2>&1; }
 minor() { "$1" -c 'import sys; print(sys.version_info[:2])' 2>/dev/null; }
 
-# The ranks of an XLA run get functions as bytecode from .venv, which only the same version reads.
+# Ranks in .venv-xla and .venv-keras get functions as bytecode from .venv, which only the same version reads.
+follows() { [ $venv = .venv-xla ] || [ $venv = .venv-keras ]; }
 agrees() {
-    [ $venv = .venv ] || [ ! -x .venv/bin/python ] || [ "$(minor .venv/bin/python)" = "$(minor $venv/bin/python)" ]
+    ! follows || [ ! -x .venv/bin/python ] || [ "$(minor .venv/bin/python)" = "$(minor $venv/bin/python)" ]
 }
 
 if [ -x $venv/bin/python ] && [ "$(wanted)" = "$(cat "$stamp" 2>/dev/null)" ] && agrees; then
@@ -45,12 +53,35 @@ fi
 if [ $venv = .venv-xla ] && [ "$(uname -sm)" != 'Linux x86_64' ]; then
     fail "torch_xla has packages for Linux on x86-64 only; this is $(uname -sm). All else works without it."
 fi
+if [ $venv = .venv-mxnet ] && [ "$(uname -sm)" != 'Linux x86_64' ]; then
+    fail "these packages of MXNet are for Linux on x86-64 only; this is $(uname -sm). All else works without it."
+fi
+
+if [ $venv = .venv-keras ] && [ "$(uname -sm)" != 'Linux x86_64' ]; then
+    fail "this TensorFlow was seen to work on Linux on x86-64 only; this is $(uname -sm). All else works without it."
+fi
+
+# No system brings Python 3.8 any more, so it is looked for where version managers keep it, too.
+find_python_3_8() {
+    for python in python3.8 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.8.*/bin/python3.8; do
+        if fits "$python"; then return; fi
+    done
+    for manager in "$uv" .venv/bin/uv; do
+        [ -n "$manager" ] && "$manager" --version >/dev/null 2>&1 || continue
+        "$manager" python install 3.8 || say "uv could not fetch Python 3.8 (see above)"
+        if python=$("$manager" python find 3.8 2>/dev/null) && fits "$python"; then return; fi
+    done
+    fail "found no $versions, the last that both MXNet 1.9.1 and its torch run on (tried python3.8, pyenv and uv)." \
+        "Get one by 'uv python install 3.8' (uv: 'pip install uv') or 'pyenv install 3.8', or set PYTHON to its path." \
+        "All else works without it."
+}
 
 find_python() {
-    if [ $venv = .venv-xla ] && [ -x .venv/bin/python ]; then
-        python=.venv/bin/python
-        fits $python || fail "there is no torch_xla for $($python --version), which .venv has; it needs $versions." \
-            "Make .venv again with one of these: 'make distclean', then 'PYTHON=python3.13 make xla'."
+    if follows && [ -x .venv/bin/python ]; then
+        python=.venv/bin/python what=torch_xla
+        [ $venv = .venv-xla ] || what=TensorFlow
+        fits $python || fail "there is no $what for $($python --version), which .venv has; it needs $versions." \
+            "Make .venv again with one of these: 'make distclean', then 'PYTHON=python3.13 make ${venv#.venv-}'."
         return
     fi
     if [ -n "${PYTHON:-}" ]; then
@@ -59,6 +90,7 @@ find_python() {
         python=$PYTHON
         return
     fi
+    if [ $venv = .venv-mxnet ]; then find_python_3_8; return; fi
     for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
         if fits "$python"; then return; fi
     done
@@ -82,12 +114,12 @@ make_venv() {
 install_with_uv() {
     # uv leaves byte-compiling to the first import, which then takes twice as long.
     "$1" pip install --python $venv/bin/python --compile-bytecode -r $needs || return
-    [ $venv = .venv-xla ] || "$1" pip install --python $venv/bin/python --no-deps --no-build-isolation -e .
+    [ $venv != .venv ] || "$1" pip install --python $venv/bin/python --no-deps --no-build-isolation -e .
 }
 
 install_with_pip() {
     $venv/bin/python -m pip install -r $needs || return
-    [ $venv = .venv-xla ] || $venv/bin/python -m pip install --no-deps --no-build-isolation -e .
+    [ $venv != .venv ] || $venv/bin/python -m pip install --no-deps --no-build-isolation -e .
 }
 
 # Packages found through these would be taken for installed ones.

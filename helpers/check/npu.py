@@ -5,6 +5,7 @@ The last two run the answer on cards, emulated ones where there are no real ones
 
 import contextlib
 import functools
+import gc
 import os
 import re
 import tempfile
@@ -155,6 +156,7 @@ def _try_resume(answer, with_amp):
         torch.save({"epoch": EPOCH, "state_dict": net.state_dict(), "optimizer": optimizer.state_dict(),
                     "amp": amp.state_dict() if with_amp else None}, path)  # fmt: skip
         net, optimizer = _trained(amp, str(world.device), with_amp, steps=0)
+        gc.collect()  # what is freed later would make room for what strays
         others = [card for card in range(2) if card != world.rank]
         before = [torch.npu.memory_allocated(card) for card in others]
         for card in others:
