@@ -1,0 +1,11 @@
+"""What every test may count on."""
+
+import pytest
+
+from helpers import datasets
+
+
+@pytest.fixture(scope="session", autouse=True)
+def digits():
+    """The default data set is there, whichever test comes first on a new machine."""
+    datasets.ensure("digits")
