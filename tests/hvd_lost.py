@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 
-PATIENCE = 15  # seconds for one story
+PATIENCE = 25  # seconds for one story; a rank that waits out its own patience (30) is found out by this
 
 
 def mother(stories):

@@ -10,6 +10,13 @@ import torch
 from hvd_lost import caught
 
 import helpers.hvd.torch as hvd
+from helpers.hvd import collectives, plane
+
+
+def slow(seconds, kind, name):
+    """From here on this method is late whenever it is called in this rank, as it may be on a busy machine."""
+    method = getattr(kind, name)
+    setattr(kind, name, lambda *arguments: [time.sleep(seconds), method(*arguments)][1])
 
 
 def late(story, rank, tell):
@@ -66,11 +73,30 @@ def alone(story, rank, tell):
 def leaves_a_handle_behind(story, rank, tell):
     """The process ends while collectives are on their way, which is no reason to hang or to complain."""
     hvd.init()
+    slow(0.01 * (rank == story.get("slow")), collectives.Call, "_outputs")  # of each tensor that is fused
     for n in range(50):
         hvd.allreduce_async(torch.ones(10000), name=f"{n}")
     if rank == story["victim"]:
         hvd.allreduce_async(torch.ones(1), name="nobody else wants this")
     return {"done": True}
+
+
+def leaves_before_others_have_read(story, rank, tell):
+    """The victim has sent all that was asked of it and ends; the others come to receive it much later."""
+    hvd.init()
+    slow(0.7 * (rank != story["victim"]), plane.Plane, "run")
+    mine = torch.arange(100.0) * (rank == story["victim"])
+    return {"sum": hvd.broadcast(mine, story["victim"], name="last words").sum().item()}
+
+
+def asks_and_leaves(story, rank, tell):
+    """The victim asks for something and ends before the others ask for it, too."""
+    hvd.init()
+    if rank == story["victim"]:
+        hvd.allreduce_async(torch.ones(1), name="too early")
+        return {}
+    time.sleep(0.5)
+    return caught(lambda: hvd.allreduce(torch.ones(1), name="too early"))
 
 
 def forks(story, rank, tell):

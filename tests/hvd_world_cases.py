@@ -69,10 +69,10 @@ def init_and_shutdown_in_turn_leave_nothing_behind():
         hvd.init()
         healthy()
         hvd.shutdown()
-    deadline = time.monotonic() + 2
-    while held() > before and time.monotonic() < deadline:
+    deadline = time.monotonic() + 30
+    while any(now > then for now, then in zip(held(), before, strict=True)):
+        assert time.monotonic() < deadline, f"{before} grew to {held()}"
         time.sleep(0.02)
-    assert held()[0] <= before[0] and held()[1] <= before[1], f"{before} grew to {held()}"
     hvd.init()
     healthy()
 
@@ -165,7 +165,7 @@ def poll_is_false_until_all_came_and_then_true():
     hvd.barrier()
     if hvd.rank() != 0:
         handle = hvd.allreduce_async(torch.ones(3), name="polled")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not hvd.poll(handle):
         assert time.monotonic() < deadline, "poll never became true"
         time.sleep(0.001)
@@ -263,7 +263,7 @@ def a_timeline_of_one_rank():
     hvd.barrier()
     hvd.stop_timeline()
     if hvd.rank() == 0:
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 30
         while not path.exists() or not path.stat().st_size:
             assert time.monotonic() < deadline, "no timeline was written"
             time.sleep(0.02)

@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from . import payload
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
+_last_acts = []
 
 
 def emit(event, **values):
@@ -34,6 +35,14 @@ def emit(event, **values):
     """
     if _channel is not None:
         _channel.send(("event", {"event": event, "rank": int(os.environ["RANK"]), **values}))
+
+
+def at_end(call):
+    """Have `call()` called in this rank once its function has returned and that is told, before its process ends.
+
+    It is not called in a rank that has failed or is stopped, nor in a process that `launch` did not start.
+    """
+    _last_acts.append(call)
 
 
 def main(plan, rank, fds):
@@ -71,7 +80,8 @@ def main(plan, rank, fds):
         answer, code = _failure(error), 1
     _flush()
     multiprocessing.util._run_finalizers()  # what an exit would do: temporary folders of DataLoader workers
-    _report(answer, wait=store is not None)
+    if _report(answer, wait=store is not None) and code == 0:
+        _do_last_acts()
     os._exit(code)  # no interpreter shutdown: a rank blocked in a destructor would never end
 
 
@@ -187,11 +197,23 @@ def _flush():
     ctypes.CDLL(None).fflush(None)
 
 
+def _do_last_acts():
+    try:
+        for act in _last_acts:
+            act()
+    except KeyboardInterrupt:
+        pass  # another rank has failed meanwhile
+    except Exception:
+        traceback.print_exc()
+
+
 def _report(answer, wait):
+    """Tell the answer, and if there is something to wait for, until all ranks have answered; whether that went well."""
     try:
         if answer is not None:
             _channel.send(answer)
         if wait and answer is not None and answer[0] == "result":
             _channel.recv()  # the store must outlive the other ranks' last words
     except (EOFError, OSError, KeyboardInterrupt):
-        pass  # the launcher is gone or has stopped us; there is nobody left to tell
+        return False  # the launcher is gone or has stopped us; there is nobody left to tell
+    return True

@@ -3,7 +3,7 @@
 import enum
 
 from . import job, sets
-from .engine import Entry
+from .entry import Entry
 from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
 from .job import is_initialized, reset, sign, verify
 from .sets import (

@@ -65,13 +65,20 @@ class Coordinator:
                 self._crossed(key)
 
     def leave(self, rank, again):
-        """A rank has shut down: whatever needs it fails, the rest goes on. `again`: it is about to meet all anew."""
+        """A rank has shut down: whatever needs it fails, the rest goes on. `again`: it is about to meet all anew.
+
+        What it asked for and was not decided yet is asked for no more: all decisions that it has a part in are
+        made, and come before the word that it leaves.
+        """
         self.left[rank] = f"rank {rank} has left to start again" if again else f"rank {rank} has shut down"
-        for each in range(self.size) if not again else ():
-            self.deliver(each, {"gone": rank})
-        for key in list(self.waiting):
-            if key in self.waiting:
+        for each in range(self.size):
+            self.deliver(each, {"leaves": rank, "again": again})
+        for key, waiting in list(self.waiting.items()):
+            waiting.requests.pop(rank, None)
+            if waiting.requests:
                 self._never_complete(key)
+            else:
+                del self.waiting[key]
         self._end_joins()
 
     def stalled(self, seconds):

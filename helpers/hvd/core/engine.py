@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 
+from .entry import keys
 from .errors import CollectiveError, RankLost
+from .farewell import PATIENCE
 from .notices import Notices
 from .requests import listed
 from .wire import TooLong
@@ -20,27 +22,6 @@ FLUSH = 2**24  # bytes of tensors after which requests are not held back any lon
 RESTLESS = 1.0  # seconds without a request after which the working thread goes to rest
 GRACE = 0.3  # seconds that collectives under way may still take to end by themselves once a rank is lost
 STANDING = 0.5  # seconds after which a rank that waits says so
-
-
-class Entry:
-    """One submitted collective: `request` travels; what `inputs` and `outputs` are, only the plane knows."""
-
-    __slots__ = ("request", "inputs", "outputs", "ready", "done", "error", "result", "submitted")
-
-    def __init__(self, request, inputs=(), outputs=(), ready=None):
-        self.request, self.inputs, self.outputs, self.ready = request, inputs, outputs, ready
-        self.done, self.error, self.result = threading.Event(), None, None
-        self.submitted = time.monotonic()
-
-    @property
-    def key(self):
-        return self.request["set"], self.request["name"]
-
-    def value(self):
-        """The result of what has ended, or its error."""
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 class Engine:
@@ -60,7 +41,8 @@ class Engine:
         self._wake = threading.Condition()
         self._sending = threading.RLock()
         self._running = ()
-        self._stop = False
+        self._leaving = self._stop = False
+        self._free = threading.Event()  # no other rank needs this one any more
         self.notices = Notices(send)
         self.cycle = float(os.environ.get("HOROVOD_CYCLE_TIME", 20)) / 1000
         self.on_joined = lambda: None
@@ -113,12 +95,17 @@ class Engine:
         if not entry.done.is_set():
             self.flush()
             if not entry.done.wait(STANDING):
-                try:
-                    self.send({"blocked": [entry.key]})
-                except OSError:
-                    pass  # whoever reads that connection knows more
+                self._say({"blocked": [entry.key]})
                 entry.done.wait()
         return entry.value()
+
+    def _say(self, message):
+        """Send; whether that was possible. If not, the thread that reads that connection ends the job."""
+        try:
+            self.send(message)
+        except OSError:
+            return False
+        return True
 
     def flush(self):
         """Send what was submitted."""
@@ -144,7 +131,7 @@ class Engine:
     def _check(self):
         if self.lost:
             raise RankLost(self.lost[0])
-        if self._stop:
+        if self._leaving:
             raise RankLost("Horovod has been shut down; call hvd.init() again")
 
     def receive(self, messages):
@@ -157,11 +144,13 @@ class Engine:
             self.notices.take(*message["post"])
         elif "lost" in message:
             self.abort(message["why"], message["lost"])
-        elif "gone" in message:
-            self.gone.add(message["gone"])
-        elif "again" in message:
-            self.first_returns = True
+        elif "free" in message:
+            self._free.set()
         else:
+            if "leaves" in message and not message["again"]:
+                self.gone.add(message["leaves"])
+            elif "leaves" in message and message["leaves"] == 0:
+                self.first_returns = True
             with self._wake:
                 self._responses.append(message)
                 self._wake.notify()
@@ -173,9 +162,10 @@ class Engine:
                 return
             self.lost = (why, list(ranks))
             self._queue, self._bytes = [], 0
-            decided = {key for message in self._responses for key in _keys(message)} | set(self._running)
+            decided = {key for message in self._responses for key in keys(message)} | set(self._running)
             failed = [self._entries.pop(key) for key in list(self._entries) if key not in decided]
             late = [self._entries[key] for key in decided if key in self._entries]
+        self._free.set()
         for entry in failed:
             self._end(entry, error=RankLost(why))
         self.notices.close(why)
@@ -200,7 +190,8 @@ class Engine:
                     self._resting = not self._queue and time.monotonic() > self._due + RESTLESS
                     self._wake.wait(None if self._resting else self.cycle)
                 message = self._responses.popleft() if self._responses else None
-                self._running = _keys(message) if message else ()
+                self._running = keys(message) if message else ()
+                entries = [self._entries.get(key) for key in self._running]
                 due = self._queue and time.monotonic() >= self._due
             if self.lost:
                 continue  # what was decided has failed or will in a moment
@@ -208,7 +199,7 @@ class Engine:
                 if due:
                     self.flush()
                 if message:
-                    self._carry_out(message, [self._entries.get(key) for key in self._running])
+                    self._carry_out(message, entries)
                     self._carried += 1
             except Exception as error:
                 self._failed(error)
@@ -223,6 +214,8 @@ class Engine:
             elif "joined" in message:
                 self.on_joined()
                 self._end(self._take(0, "join"), result=message["joined"])
+            elif "leaves" in message:  # all that was decided with that rank has been carried out here
+                self._say({"past": message["leaves"]})
             else:
                 self._change_sets(message)
         except Exception as error:
@@ -236,6 +229,7 @@ class Engine:
                 self.timeline.ran(entry, began)
                 with self._wake:
                     self._entries.pop(entry.key, None)
+                entry.inputs = ()
                 self._end(entry, result=result)
 
     def _change_sets(self, message):
@@ -248,17 +242,14 @@ class Engine:
     def _failed(self, error, entries=()):
         """The data plane could not do it: the connection broke, most likely since a rank has just died."""
         for _ in range(20):  # its end is noticed in a moment, and then it has a name
-            if self.lost or self.gone or self._stop:
+            if self.lost or self._stop:
                 break
             time.sleep(GRACE / 20)
         if not self.lost:
             why = f"a collective failed on rank {self.rank}: {type(error).__name__}: {error}"
             if self.gone:
                 why = f"{listed(sorted(self.gone))} left while a collective was under way ({error})"
-            try:
-                self.send({"failed": why})
-            except OSError:
-                pass
+            self._say({"failed": why})
             self.abort(why, self.gone)
         self._give_up([entry for entry in entries if entry is not None], self.lost[0] if self.lost else str(error))
 
@@ -272,14 +263,29 @@ class Engine:
         with self._wake:
             if self._entries.get(entry.key) is entry:
                 del self._entries[entry.key]
-        entry.inputs = ()
-        entry.error, entry.result = error, result
-        entry.done.set()
+            if entry.key not in self._running:  # what runs is on its way to ranks that count on all of it
+                entry.inputs = ()
+            if not entry.done.is_set():
+                entry.error, entry.result = error, result
+                entry.done.set()
+
+    def leave(self, again):
+        """Say goodbye; what was decided before is carried out, here and by all who count on this rank for it.
+
+        Args:
+            again: whether this rank is about to meet the others anew.
+        """
+        with self._wake:
+            self._leaving = True
+        self.flush()
+        if self._say({"bye": "again" if again else "for good"}) and threading.current_thread() is not self._thread:
+            self._free.wait(PATIENCE)
 
     def stop(self):
         """Let the working thread end; what has not ended fails."""
         with self._wake:
-            self._stop = True
+            self._leaving = self._stop = True
+            self._responses.clear()
             failed, self._entries = list(self._entries.values()), {}
             self._wake.notify()
         for entry in failed:
@@ -290,10 +296,3 @@ class Engine:
             self._thread.join(timeout=1)  # on a busy machine what was decided may take longer: wait while it goes on
         if self._thread.is_alive():
             print("hvd: a collective is still waiting for another rank; leaving it behind", file=sys.stderr)
-
-
-def _keys(message):
-    """The (set, name) of what a decision lets run."""
-    if "run" in message:
-        return [(message["set"], name) for name in message["run"]]
-    return [(0, message["name"])] if "number" in message else []

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import defaultdict
 
+from ...launcher.rank import at_end
 from ...process_group import place
 from . import links, meeting, wire
 from .engine import Engine
@@ -164,16 +165,11 @@ def stop(again=False):
         made, _job = _job, None
     if made is None or made.engine.forked:
         return
-    made.engine.flush()
+    made.engine.leave(again)
     if made.service:
-        made.service.stop(made.engine.lost, again)
-        made.engine.stop()
-    else:
-        try:
-            made.channel.send({"bye": "again" if again else "for good"})
-        except OSError:
-            pass
-        made.engine.stop()
+        made.service.stop()
+    made.engine.stop()
+    if made.channel:
         made.channel.close()
     made.timeline.stop()
     made.engine.plane.close()
@@ -239,9 +235,11 @@ def _at_exit():
             _job.engine.send({"failed": why, "rank": _job.rank})
         except (OSError, ValueError):
             pass
+        _job.engine.abort(why, [_job.rank])  # nor does it wait for anybody
     stop()
 
 
 atexit.register(_at_exit)
+at_end(stop)  # for ranks of `launch`, which end without what an interpreter does at its end
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -3,13 +3,11 @@
 import os
 import sys
 import threading
-import time
 
 from . import wire
 from .coordinator import Coordinator
+from .farewell import PATIENCE, Farewells
 from .requests import listed
-
-PATIENCE = 10.0  # seconds that the first rank stays to let the others finish
 
 
 class Service:
@@ -23,11 +21,12 @@ class Service:
         fusion = int(os.environ.get("HOROVOD_FUSION_THRESHOLD", 2**27))
         self.channels, self.size = channels, size
         self.coordinator = Coordinator(size, self._deliver, fusion)
+        self.farewells = Farewells(size, self._deliver)
         self.engine = None
         self._lock = threading.RLock()
         self._out = {}
         self._here = threading.Condition(self._lock)
-        self._present = set(channels)
+        self._present, self._heard = set(channels), 0
         self._ended = threading.Event()
         self._warn = float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS", 60))
         self._give_up = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0))
@@ -49,6 +48,7 @@ class Service:
             KeyError, TypeError, ValueError, AttributeError: it makes no sense.
         """
         with self._lock:
+            self._heard += 1
             if "ask" in message:
                 self.coordinator.ask(rank, message["ask"])
             elif "blocked" in message:
@@ -59,8 +59,10 @@ class Service:
             elif "failed" in message:
                 self._abort(message["failed"], [rank] if "rank" in message else [])
             elif "bye" in message:
+                self.farewells.leaves(rank)
                 self.coordinator.leave(rank, message["bye"] == "again")
-                self._gone(rank)
+            elif "past" in message:
+                self.farewells.passed(rank, message["past"])
             else:
                 raise ValueError(f"unknown message {sorted(message)}")
             self._send()
@@ -93,24 +95,19 @@ class Service:
         why = f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
         try:
             while True:
-                message = self.channels[rank].receive()
-                self.take(rank, message)
-                if "bye" in message:
-                    return
+                self.take(rank, self.channels[rank].receive())
         except wire.Closed:
             pass
         except Exception as error:
             why = f"rank {rank} is cut off: its connection carried what no rank sends ({type(error).__name__}: {error})"
             self.channels[rank].close()
         with self._lock:
-            self._gone(rank)
-            if not self._ended.is_set():
+            self.farewells.gone(rank)
+            self._present.discard(rank)
+            self._here.notify_all()
+            if rank not in self.coordinator.left and not self._ended.is_set():
                 self._abort(why, [rank])
-                self._send()
-
-    def _gone(self, rank):
-        self._present.discard(rank)
-        self._here.notify_all()
+            self._send()
 
     def _abort(self, why, ranks):
         for rank in range(self.size):
@@ -149,16 +146,13 @@ class Service:
             lines.append(f"hvd:   '{key[1]}': missing on {listed(missing)}; submitted by {listed(came)}")
         print("\n".join(lines), file=sys.stderr, flush=True)
 
-    def stop(self, lost, again):
-        """Stay until all other ranks have left (unless the job is lost), then end all connections."""
+    def stop(self):
+        """Stay while other ranks are there and say something (unless the job is lost), then end all connections."""
         with self._lock:
-            self.coordinator.leave(0, again)
-            for rank in self._present if again else ():
-                self._deliver(rank, {"again": 0})
-            self._send()
-            if not lost:
-                deadline = time.monotonic() + PATIENCE
-                self._here.wait_for(lambda: not self._present, deadline - time.monotonic())
+            heard = -1
+            while self._present and not self.engine.lost and heard != self._heard:
+                heard = self._heard
+                self._here.wait_for(lambda: not self._present or self.engine.lost, PATIENCE)
             self._ended.set()
         for channel in self.channels.values():
             channel.close()

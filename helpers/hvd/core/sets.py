@@ -3,7 +3,7 @@
 import operator
 
 from . import job
-from .engine import Entry
+from .entry import Entry
 from .errors import NotInitialized
 
 

@@ -106,8 +106,9 @@ class KVStore(KVStoreBase):
 
     def save_optimizer_states(self, fname, dump_optimizer=False):
         """Write the states of the optimizer to a file."""
+        states = self._optimizing().get_states(dump_optimizer)  # before an older file is emptied
         with open(fname, "wb") as file:
-            file.write(self._optimizing().get_states(dump_optimizer))
+            file.write(states)
 
     def load_optimizer_states(self, fname):
         """Read what save_optimizer_states wrote; only files that you trust, for they are pickles."""
