@@ -390,6 +390,7 @@ def case_the_store_by_itself():
             assert reason in str(error), error
         else:
             raise AssertionError(reason)
+    assert not os.path.exists("x"), "a refused call wrote a file"
 
 
 # Module
