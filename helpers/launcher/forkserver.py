@@ -11,6 +11,7 @@ second when that is ready. Both read runs from their own control socket.
 Where fork is not safe (macOS) the same server starts ranks as new Python processes.
 """
 
+import ctypes
 import gc
 import glob
 import json
@@ -21,6 +22,7 @@ import signal
 import socket
 import sys
 import tempfile
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
@@ -40,12 +42,29 @@ def main(argv):
     if order["method"] == "spawn":
         serve(controls[0], order["notebook"], _Spawner(order), spare=controls[1:])
     plugins = _import_torch()
+    first = os.getpid()
     if os.fork() == 0:
         controls[0].close()
-        _import_rest()
+        with _dying_with(first):
+            _import_rest()
         serve(controls[1], order["notebook"], _Forker(plugins))
     controls[1].close()
     serve(controls[0], order["notebook"], _Forker(plugins))
+
+
+@contextmanager
+def _dying_with(parent):
+    """End when `parent` does, for as long as the block takes: it cannot listen to the notebook yet (Linux).
+
+    Only so long, since a server with runs has files of theirs to remove first.
+    """
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+    for last, sign in enumerate((signal.SIGKILL, 0)):
+        prctl(1, sign)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(0)
+        if not last:
+            yield
 
 
 def _import_torch():
