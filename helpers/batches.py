@@ -43,12 +43,16 @@ class GlobalBatchSampler:
         return self.n // self.global_batch if self.drop_last else -(-self.n // self.global_batch)
 
     def __iter__(self) -> Iterator[list[int]]:
+        return (piece.tolist() for piece in self.pieces())
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """The same as arrays, int64, which a set of a million samples is better held in."""
         order = np.arange(self.n)
         if self.shuffle:
             order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
         for k in range(len(self)):
             batch = order[k * self.global_batch:(k + 1) * self.global_batch]
-            yield np.array_split(batch, self.world_size)[self.rank].tolist()
+            yield np.array_split(batch, self.world_size)[self.rank]
 
 
 def augmentation_plan(n: int, epoch: int, seed: int, pad: int, flip: bool) -> torch.Tensor:

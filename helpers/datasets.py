@@ -1,4 +1,4 @@
-"""Prepared data sets, read from disk into memory."""
+"""Prepared data sets, read from disk into memory, large ones mapped into it."""
 
 import io
 import shlex
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from . import mapped
 from .paths import data_root, project_root
 from .prepare import prepare
 from .prepare_cifar10 import unpickle
@@ -17,6 +18,7 @@ from .prepare_store import problem, read_checked, read_manifest
 
 NAMES = ("digits", "mock", "cifar10", "imagenet-mock")
 SPLITS = ("train", "test")
+PIXELS = {"digits": 32, "mock": 32, "cifar10": 32, "imagenet-mock": 224}  # of a side
 
 
 class DataMissing(FileNotFoundError):
@@ -25,7 +27,7 @@ class DataMissing(FileNotFoundError):
 
 @dataclass(frozen=True)
 class ImageSet:
-    """One split of a data set, in memory."""
+    """One split of a data set, in memory or mapped into it."""
 
     name: str
     images: torch.Tensor  # uint8 [N, 3, H, W]
@@ -87,8 +89,9 @@ def missing(name: str, root: Path, reason: str) -> DataMissing:
 def load(name: str, split: str, root=None) -> ImageSet:
     """Read the "train" or "test" split of a prepared set.
 
-    Every file is compared with its checksum before it is used. Raises ValueError for an
-    unknown set or split, DataMissing for a set that is absent or damaged.
+    Every file is compared with its checksum before it is used; of a large set (helpers.mapped)
+    again when it has changed. Raises ValueError for an unknown set or split, DataMissing for a
+    set that is absent or damaged.
     """
     check_name(name)
     if split not in SPLITS:
@@ -98,7 +101,7 @@ def load(name: str, split: str, root=None) -> ImageSet:
         raise missing(name, root, wrong)
     manifest = read_manifest(root / name)
     try:
-        images, labels = READERS[name](root / name, split, manifest)
+        images, labels = _arrays(name, root / name, split, manifest)
     except ValueError as error:
         raise missing(name, root, f"is damaged: {error}") from error
     about = manifest["about"]
@@ -106,6 +109,13 @@ def load(name: str, split: str, root=None) -> ImageSet:
         name, torch.from_numpy(images), torch.from_numpy(labels), tuple(about["classes"]),
         tuple(about["mean"]), tuple(about["std"]), flip=name != "digits",
     )
+
+
+def _arrays(name, folder, split, manifest):
+    large = manifest["about"].get(split, 0) * 3 * PIXELS[name] ** 2 >= mapped.FROM
+    if large and name != "digits":
+        return mapped.arrays(folder, split, manifest, READERS[name])
+    return READERS[name](folder, split, manifest)
 
 
 def training_images(name: str, root=None) -> int:
@@ -126,9 +136,9 @@ def empty_arrays(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.empty((n, 3, size, size), np.uint8), np.empty(n, np.int64)
 
 
-def read_cifar(folder: Path, split: str, manifest: dict) -> tuple[np.ndarray, np.ndarray]:
+def read_cifar(folder: Path, split: str, manifest: dict, make=empty_arrays) -> tuple[np.ndarray, np.ndarray]:
     """The same from CIFAR-10's pickled batches."""
-    images, labels = empty_arrays(manifest["about"][split], 32)
+    images, labels = make(manifest["about"][split], 32)
     start = 0
     for path in CIFAR_BATCHES[split]:
         entry = unpickle(read_checked(folder, path, manifest))
@@ -139,14 +149,14 @@ def read_cifar(folder: Path, split: str, manifest: dict) -> tuple[np.ndarray, np
     return images, labels
 
 
-def read_folders(folder: Path, split: str, manifest: dict) -> tuple[np.ndarray, np.ndarray]:
+def read_folders(folder: Path, split: str, manifest: dict, make=empty_arrays) -> tuple[np.ndarray, np.ndarray]:
     """The same from JPEGs, one folder a class, in ImageFolder's order."""
     from PIL import Image
 
     place = {"train": "train", "test": "val"}[split]
     paths = sorted(path for path in manifest["files"] if path.startswith(f"{place}/"))
     classes = manifest["about"]["classes"]
-    images, labels = empty_arrays(len(paths), 224)
+    images, labels = make(len(paths), 224)
     for i, path in enumerate(paths):
         picture = Image.open(io.BytesIO(read_checked(folder, path, manifest)))
         images[i] = np.asarray(picture).transpose(2, 0, 1)

@@ -1,11 +1,14 @@
 """Two ways to turn an image set into batches, with equal results.
 
-FastLoader keeps the whole set on the device and works on whole batches; WorkerLoader is the
-usual DataLoader with worker processes and torchvision's transforms, one image at a time.
+FastLoader keeps the whole set on the device and works on whole batches (on the CPU a large set
+stays in its files, mapped into memory); WorkerLoader is the usual DataLoader with worker
+processes and torchvision's transforms, one image at a time.
 """
 
+from functools import lru_cache
 from itertools import islice
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, default_collate
@@ -32,17 +35,22 @@ def crop_and_flip(images: torch.Tensor, plan: torch.Tensor, pad: int = PAD) -> t
     """
     b, channels, height, width = images.shape
     dy, dx, flip = plan.unbind(1)
-    sample = torch.arange(b, device=images.device)
     # Flipped before the crop instead of after it, so the crop's corner is mirrored.
-    images = torch.cat([images, images.flip(3)]).index_select(0, flip * b + sample)
-    dx = torch.where(flip == 1, 2 * pad - dx, dx)
+    images = torch.cat([images, images.flip(3)]).index_select(0, flip * b + torch.arange(b, device=images.device))
+    dx = dx + flip * (2 * pad - 2 * dx)
     padded = F.pad(images, (pad, pad, pad, pad))
     rows, columns = padded.shape[2:]
     runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
-    plane = torch.arange(b * channels, device=images.device).view(b, channels, 1) * rows
-    line = torch.arange(height, device=images.device) + dy.view(b, 1, 1)
-    start = (plane + line) * columns + dx.view(b, 1, 1)
+    start = line_starts(b * channels, height, rows, columns, images.device).view(b, channels, height)
+    start = start + (dy * columns + dx).view(b, 1, 1)
     return runs.index_select(0, start.view(-1)).view(b, channels, height, width)
+
+
+@lru_cache(maxsize=8)  # of one shape for a whole run; working it out for each batch took a tenth of the path's time
+def line_starts(planes: int, height: int, rows: int, columns: int, device) -> torch.Tensor:
+    """Where the first `height` lines of each of `planes` planes of rows × columns numbers begin: int64, flat."""
+    plane = torch.arange(planes, device=device).view(planes, 1) * (rows * columns)
+    return (plane + torch.arange(0, height * columns, columns, device=device)).view(-1)
 
 
 def collate(samples: list) -> list[torch.Tensor]:
@@ -102,9 +110,9 @@ class FastLoader(Loader):
         self.images, self.labels = (part.to(self.device) for part in pair)
 
     def batches(self, start: int):
-        parts = list(islice(self.sampler, start, None))
+        parts = list(islice(self.sampler.pieces(), start, None))
         sizes = [len(part) for part in parts]
-        order = torch.tensor([i for part in parts for i in part], dtype=torch.int64)
+        order = torch.from_numpy(np.concatenate(parts)) if parts else torch.empty(0, dtype=torch.int64)
         # Order and plan go to the device once an epoch: a small copy a batch would make it wait.
         plans = [None] * len(parts)
         if self.augment:

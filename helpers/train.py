@@ -19,6 +19,7 @@ from . import (
     elastic,
     inputs,
     measure,
+    memory,
     models,
     resume,
     schedules,
@@ -52,6 +53,7 @@ def train(config, started=None, tell=emit):
         CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
             they belong to a different run.
     """
+    memory.keep_pages_in_rank()
     parts = measure.Parts()
     parts.seconds["start"] = time.time() - (started or elastic.began())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
