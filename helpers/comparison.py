@@ -2,18 +2,16 @@
 
 import math
 import time
-from dataclasses import dataclass, field
 from functools import partial
 
 from . import device, live, precision, results, xla
 from .background import start
+from .compared import Comparison
 from .config import RunConfig
 from .launch import RankError, launch, prepare_launcher
 from .launcher import turns
 from .train import train
 from .xla.loop import train as xla_train
-
-COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
 
 
 def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
@@ -168,78 +166,6 @@ def _one_after_the_other(configs, prediction, group, timeout, progress):
             broken.add(config.label)
             records.append(next(r for r in reversed(results.read_all(group=group)) if r["label"] == config.label))
     return Comparison(records)
-
-
-@dataclass(repr=False)
-class Comparison:
-    """Runs side by side; the first is what the others are compared with.
-
-    `runs` are the records as they are on disk, `records` one for each label, its rounds put together.
-    """
-
-    runs: list
-    records: list = field(init=False)
-    baseline: dict = field(init=False)
-
-    def __post_init__(self):
-        self.records = results.merged(self.runs)
-        if not self.records or self.records[0]["status"] != "completed":
-            raise ValueError("a comparison needs a completed first run to compare with")
-        self.baseline = self.records[0]
-
-    def speed_up(self, record) -> dict | None:
-        """How many times the baseline's images/s: median and middle half of the steps, or None."""
-        rate = (record.get("measured") or {}).get("images_per_s")
-        base = self.baseline["measured"]["images_per_s"]
-        if not rate or not base:
-            return None
-        return {key: rate[key] / base["median"] for key in ("median", "q1", "q3")}
-
-    def rows(self) -> list:
-        """One dict a run with its numbers, speed-up, efficiency and prediction.
-
-        The efficiency is that of using more devices, so a run that also computes in another way has none.
-        """
-        rows, base = [], self.baseline["config"]
-        for record in self.records:
-            speed = self.speed_up(record) or {}
-            row, median = results.row(record), speed.get("median")
-            total = record.get("total_s")
-            alike = all(record["config"].get(key) == base.get(key) for key in COMPUTES)
-            rows.append({
-                **row, "speed_up": median,
-                "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
-                "efficiency": median / row["devices"] if median and alike else None,
-                "predicted": record.get("prediction"),
-                "whole_run_speed_up": total and self.baseline["total_s"] / total,
-                "note": (record.get("measured") or {}).get("note") or (record["error"] or ""),
-            })  # fmt: skip
-        return rows
-
-    def frame(self):
-        """The rows as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(self.rows())
-
-    def __repr__(self):
-        return str(self)
-
-    def _repr_html_(self):
-        from . import plots
-
-        return plots.table(self).to_html(index=False)
-
-    def __str__(self):
-        from . import plots
-
-        return plots.table(self).to_string(index=False)
-
-    def show(self):
-        """The speed-up plot beside accuracy, in the notebook."""
-        from . import plots
-
-        plots.show(*plots.speed_up(self))
 
 
 def _check(configs, prediction, rounds):

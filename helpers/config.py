@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from . import config_checks as checks
-from . import device, precision, schedules, xla
+from . import device, schedules, xla
 from .config_checks import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
 
 __all__ = ["COMPILERS", "INPUT_PATHS", "PRECISIONS", "STRATEGIES", "RunConfig", "name_of"]
@@ -114,6 +114,8 @@ class RunConfig:
         if self.compiler == "xla":
             xla.python()  # raises XlaMissing, which says how to get it
             return device.machine("cpu")
+        from . import precision  # imports torch
+
         here = device.machine(self.device)
         if here.kind != "cpu" and self.nproc_per_node > here.count:
             raise ValueError(

@@ -2,10 +2,11 @@
 
 import difflib
 
-from . import datasets, device, models, precision, schedules, xla
+from . import device, schedules, xla
+from .precision_levels import ALIASES
 
 STRATEGIES = ("baseline", "data_parallel", "ddp")
-PRECISIONS = precision.ALIASES  # every name that is understood -> the one that stands in records
+PRECISIONS = ALIASES  # every name that is understood -> the one that stands in records
 COMPILERS = {"none": "", "auto": "compiler auto", "inductor": "inductor", "xla": "XLA"}  # and how labels call them
 INPUT_PATHS = ("fast", "workers")
 NAMES = {"baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP"}  # in labels
@@ -13,6 +14,8 @@ NAMES = {"baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP"} 
 
 def choices(config) -> None:
     """Names must be known, and what is not a name must be of use."""
+    from . import datasets, models  # they import torch, which reading records needs not
+
     for name, allowed in (
         ("strategy", STRATEGIES),
         ("precision", tuple(PRECISIONS)),

@@ -14,10 +14,14 @@ def shared(sites) -> list:
     Of each machine the newest ladder of the same training counts; a ladder without a baseline has nothing to compare.
     """
     found = {}
-    for site in sites:
+    for site in sites if len(sites) > 1 else ():
+        known = set()  # ladders that have nothing to add to a newer one
         for ladder in site.ladders:
-            if not ladder.comparison:
+            kind = frozenset((run["label"], id(run["config"])) for run in ladder.runs)
+            if kind in known or not ladder.comparison:
                 continue
+            if all(row["images_per_s"] for row in ladder.rows()):
+                known.add(kind)
             for row, record in zip(ladder.rows(), ladder.records, strict=True):
                 settings = [record["config"].get(name) for name in SAME]
                 key = (row["label"], ladder.what, str(settings))

@@ -129,7 +129,8 @@ def _why_not(record, records):
             " The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried. "
             "What is left are casts, operations too small to gain, or something else that the machine was doing."
         )
-    for other in records:  # the same model with more work in a step
+    larger = records.larger(record) if hasattr(records, "larger") else records
+    for other in larger:  # the same model with more work in a step
         more = other["config"]["local_batch"] > record["config"]["local_batch"]
         if more and timed(other) and other["config"]["precision"] == level and alike(other, record):
             plain = partner(other, records, precision="fp32")

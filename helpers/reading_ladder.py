@@ -9,15 +9,16 @@ from .style import clean, number, percent, times
 TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
 
 
-def of_ladder(ladder, others=(), target=TARGET) -> list:
+def of_ladder(ladder, records=None, target=TARGET) -> list:
     """Sentences (Said) about the runs of a ladder, the baseline first.
 
     Args:
-        others: further records of the same machine, which can say why a run was fast or slow.
+        records: those of the same machine, the ladder's own last, which can say why a run was fast or slow; a list or
+            a row of a `reading_pool` (None: the ladder's own).
         target: the accuracy whose time is told, a share of one.
     """
     base = ladder.comparison and ladder.comparison.baseline
-    records = [*others, *ladder.records]
+    records = ladder.records if records is None else records
     plain = {}
     if ladder.comparison:
         for sentence, run in reading(ladder.comparison):

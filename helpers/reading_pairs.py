@@ -21,13 +21,20 @@ def partner(record, records, **changed):
     """The last of `records` with timed steps that has the values `changed` and else differs in nothing that matters.
 
     With a changed batch or number of devices, all settings of batch and strategy may differ. None: there is none.
+    `records` is a list, or a row of a `reading_pool`, which knows where to look among very many.
     """
-    apart = {*changed, *(BATCH if {"global_batch", "nproc_per_node"} & set(changed) else ())}
-    for other in reversed(records):
+    apart = changes(changed)
+    likely = records.partners(record, changed) if hasattr(records, "partners") else reversed(records)
+    for other in likely:
         right = all(other["config"].get(key) == value for key, value in changed.items())
         if right and other["run_id"] not in ids(record) and timed(other) and alike(other, record, apart):
             return other
     return None
+
+
+def changes(changed) -> set:
+    """The settings that may differ where those of `changed` do: batch and strategy go with the number of devices."""
+    return {*changed, *(BATCH if {"global_batch", "nproc_per_node"} & set(changed) else ())}
 
 
 def alike(one, other, apart=BATCH) -> bool:

@@ -7,10 +7,12 @@ found.write("my_report")                       # all_runs.html, all_runs.csv, al
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from . import reading_ladder, report_ladders, report_records
 from .reading_between import between
+from .reading_pool import Pool
 from .report_records import Found
 
 FORMATS = ("html", "csv", "json")
@@ -27,31 +29,43 @@ class Report:
         sites: machines with their ladders; the first has the newest record.
         said: [(site, ladder, sentences)], each sentence (text, ids of the records that back it).
         between: sentences that compare machines.
+
+    Sentences are made when they are asked for.
     """
 
     found: Found
     target: float
     sites: list = field(init=False)
-    said: list = field(init=False)
-    between: list = field(init=False)
 
     def __post_init__(self):
         self.sites = report_ladders.sites(self.found.records)
-        self.said = []
-        for site in self.sites:
-            for ladder in site.ladders:
-                others = [r for other in site.ladders[::-1] if other is not ladder for r in other.records]
-                self.said.append((site, ladder, reading_ladder.of_ladder(ladder, others, self.target)))
-        self.between = between(self.sites)
+        self._said, self._pools = {}, {}
+
+    @property
+    def said(self) -> list:
+        """The sentences about all ladders, the newest of each machine first."""
+        return [(site, ladder, self._of(site, ladder)) for site in self.sites for ladder in site.ladders]
+
+    @cached_property
+    def between(self) -> list:
+        """Sentences that compare machines."""
+        return between(self.sites)
+
+    def _of(self, site, ladder):
+        if id(ladder) not in self._said:
+            pool = self._pools.setdefault(id(site), Pool(site.ladders[::-1]))
+            said = reading_ladder.of_ladder(ladder, pool.ending_with(ladder), self.target)
+            self._said[id(ladder)] = said
+        return self._said[id(ladder)]
 
     @property
     def records(self) -> list:
         """The records as they are on disk, each with its "file"."""
         return self.found.records
 
-    def of(self, site) -> list:
-        """[(ladder, sentences)] of one machine, the newest first."""
-        return [(ladder, said) for its, ladder, said in self.said if its is site]
+    def of(self, site, newest=None) -> list:
+        """[(ladder, sentences)] of one machine, the `newest` (None: all), the newest first."""
+        return [(ladder, self._of(site, ladder)) for ladder in site.ladders[:newest]]
 
     def write(self, folder, formats=FORMATS) -> dict:
         """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
@@ -75,7 +89,8 @@ class Report:
 
     def sentences(self, ladder) -> list:
         """The sentences about one of the ladders."""
-        return next(said for _, its, said in self.said if its is ladder)
+        site = next(site for site in self.sites if any(one is ladder for one in site.ladders))
+        return self._of(site, ladder)
 
     def show(self, ladder=None) -> None:
         """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""

@@ -1,9 +1,12 @@
 """Which figures a report of all runs has, each made from ladders: (figure, alt) pairs."""
 
+from itertools import islice
+
 from . import plots
 from .plots_report import panels
 from .reading_between import shared
 from .reading_ladder import curves
+from .reading_pool import Pool
 from .style import clean, number, percent, times
 
 MOST = 24  # rows of a figure
@@ -46,11 +49,13 @@ def compile_cost(ladders) -> list:
     """What compiling cost in each run that compiled, and after how many steps it is won back; [] without one."""
     from .reading_causes import break_even
 
-    rows, records = [], [record for ladder in ladders for record in ladder.records]
-    for record in records:
-        found = break_even(record, records)
-        if found:
-            rows.append({"name": f"{record['label']} ({found['plan']})", "kind": "ours", **found})
+    compiled = [one for one in ladders if any(run["config"]["compiler"] != "none" for run in one.runs)]
+    records = Pool(ladders).ending_with(None)
+    found = ((record, break_even(record, records)) for ladder in compiled for record in ladder.records)
+    rows = (
+        {"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost
+    )  # fmt: skip
+    rows = list(islice(rows, MOST))
     if not rows:
         return []
     columns = (
@@ -58,7 +63,7 @@ def compile_cost(ladders) -> list:
         ("steps", "steps until it pays", _count, None),
     )  # fmt: skip
     notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
-    return [panels("What compiling costs", _where(ladders), rows[:MOST], columns, notes)]
+    return [panels("What compiling costs", _where(ladders), rows, columns, notes)]
 
 
 def machines(sites) -> list:

@@ -1,10 +1,11 @@
 """Records sorted: by machine, and on each machine into ladders of runs that may be compared with each other."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from statistics import fmean
 
 from . import results
-from .comparison import Comparison
+from .compared import Comparison
 from .style import clean
 
 APART = ("label", "seed", "checkpoint_dir", "checkpoint_every", "resume")  # not a different training
@@ -19,27 +20,36 @@ class Ladder:
     Attributes:
         name: of the comparison they were made in, or "single runs".
         first: whether the comparison began with the first of these runs.
-        runs: the records as they are on disk; `records` has one for each label, its rounds put together.
-        comparison: with the run that the others are compared with, or None if there is none.
+        runs: the records as they are on disk; `records` has one for each label, its rounds put together, and
+            `comparison` that which the others are compared with, or is None. Both are made when they are asked for.
     """
 
     name: str
     runs: list
     first: bool = True
-    records: list = field(init=False)
-    comparison: Comparison | None = field(init=False)
 
-    def __post_init__(self):
+    @cached_property
+    def _compared(self):
         _fill_parts(self.runs)
         together = {}
         for record in _named_apart(self.runs):
             together.setdefault(record["label"], []).append(record)
-        self.records = [_merged(rounds) for rounds in together.values()]
-        base = _baseline(self.records, self.first and self.name != ALONE)
-        self.comparison = None
-        if base is not None:
-            self.records = [base, *(record for record in self.records if record is not base)]
-            self.comparison = Comparison(self.records)
+        records = [_merged(rounds) for rounds in together.values()]
+        base = _baseline(records, self.first and self.name != ALONE)
+        if base is None:
+            return records, None
+        records = [base, *(record for record in records if record is not base)]
+        return records, Comparison(records)
+
+    @property
+    def records(self) -> list:
+        """One record for each label."""
+        return self._compared[0]
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The records beside that which they are compared with."""
+        return self._compared[1]
 
     @property
     def machine(self) -> dict:
@@ -99,10 +109,15 @@ def sites(records) -> list:
 def machine_name(record) -> str:
     """A machine in a few words, such as "AMD EPYC, 2 cores" or "4 × NVIDIA H200"."""
     machine = record["environment"]["machine"]
-    name = clean(machine["name"], 60)
-    if machine["kind"] == "cpu":
-        return f"{name}, {machine['cores']} core{'s' * (machine['cores'] != 1)}"
-    return f"{machine['count']} × {name}"
+    return _machine_name(str(machine["name"]), machine["kind"], str(machine["cores"]), str(machine["count"]))
+
+
+@lru_cache
+def _machine_name(name, kind, cores, count):
+    name = clean(name, 60)
+    if kind == "cpu":
+        return f"{name}, {cores} core{'s' * (cores != '1')}"
+    return f"{count} × {name}"
 
 
 def _ladders(records):

@@ -8,31 +8,62 @@ from .report_html import figure, page, table
 from .style import clean, number, percent
 
 FIGURES = 3  # ladders of a machine, the newest, that are drawn; the page stays small enough to be sent
+WHOLE = 2000  # records that a page has all of; of more it has the newest ladders, so that a browser can show it,
+SHORT_LADDERS, SHORT_FIGURES = 12, 1  # so many of each machine, and so many of them drawn
 LINKS = 6  # records that a sentence names at most
 NUMBERS = "Step time: median (middle half), after the warm-up. Speed-up: images/s against the first run."
 
 
 def page_of(made) -> str:
     """The whole page."""
-    places = _anchors(made.records)
+    most, figures = (None, FIGURES) if len(made.records) <= WHOLE else (SHORT_LADDERS, SHORT_FIGURES)
+    records = _shown(made, most)
+    places = _anchors(records)
     newest = max(str(record["started"]) for record in made.records)
     body = [f"<p>{escape(report_text.summary(made))}</p>"]
     for place, site in enumerate(made.sites):
         body.append(f"<h2>{escape(site.name)}</h2>")
-        of_site = made.of(site)
+        of_site = made.of(site, most)
         for age, (ladder, said) in enumerate(of_site):
-            body += _ladder(ladder, said, made.target, places, drawn=age < FIGURES)
-        if len(of_site) > FIGURES:
-            body.append(f'<p class="soft">Figures are those of the newest {FIGURES} ladders.</p>')
+            body += _ladder(ladder, said, made.target, places, drawn=age < figures)
+        if len(of_site) > figures:
+            newest_of = f"newest {figures} ladders" if figures > 1 else "newest ladder"
+            body.append(f'<p class="soft">Figures are those of the {newest_of}.</p>')
+        if len(of_site) < len(site.ladders):
+            body.append(f'<p class="soft">{_left_out(site, len(of_site))}</p>')
         body += _drawn(report_figures.compile_cost(site.ladders)) if not place else []
     if made.between:
         body.append("<h2>Machines side by side</h2>")
         body += [*_drawn(report_figures.machines(made.sites)), sentences(made.between, places)]
     body += _published(made, places)
-    body += ["<h2>Records</h2>", records_table(made.records, places, made)]
+    body += ["<h2>Records</h2>", records_table(records, places, made)]
+    if len(records) < len(made.records):
+        body.append(f'<p class="soft">{len(records):,} of {len(made.records):,}: those of the ladders above.</p>')
     title = f"All runs: {report_text.count(made.records)} on {len(made.sites)} machine{'s' * (len(made.sites) != 1)}"
     how = f"newest {clean(newest)} · target for the time to accuracy: {percent(made.target)}"
     return page(title, how, "\n".join(body))
+
+
+def _shown(made, most):
+    """The records of the newest `most` ladders of each machine (None: all), and those that sentences name."""
+    if most is None:
+        return made.records
+    ids = {run["run_id"] for site in made.sites for ladder in site.ladders[:most] for run in ladder.runs}
+    said = [*made.between, *(one for site in made.sites for _, said in made.of(site, most) for one in said)]
+    ids.update(run for one in said for run in one.runs[:LINKS])
+    return [record for record in made.records if record["run_id"] in ids]
+
+
+def _left_out(site, shown):
+    """What is said of ladders that are not on the page."""
+    older = site.ladders[shown:]
+    runs = [run for ladder in older for run in ladder.runs]
+    broken = sum(run["status"] != "completed" for run in runs)
+    return escape(
+        f"The newest {shown} of {len(site.ladders):,} ladders. {len(runs):,} runs of older ones, the first of them "
+        f"{clean(older[-1].started)[:16]}, {broken:,} of them not completed, are not on this page; their numbers are "
+        "in the CSV: python -m helpers report --formats csv"
+    )
 
 
 def _ladder(ladder, said, target, places, drawn):
@@ -90,10 +121,11 @@ def records_table(records, places, made) -> str:
 
 def _anchors(records):
     """{run_id: a name that a link can have}."""
-    places = {}
+    places, taken = {}, set()
     for count, record in enumerate(records):
         name = "record-" + re.sub(r"[^A-Za-z0-9.-]+", "-", record["run_id"])
-        places[record["run_id"]] = name if name not in places.values() else f"{name}-{count}"
+        places[record["run_id"]] = name if name not in taken else f"{name}-{count}"
+        taken.add(places[record["run_id"]])
     return places
 
 

@@ -33,6 +33,8 @@ def ours(sites) -> list:
     found = []
     for site in sites:
         for ladder in site.ladders:
+            if not any(run["config"]["strategy"] == "ddp" for run in ladder.runs):
+                continue
             numbers = [row for row in ladder.rows() if row["speed_up"]]
             several = any(row["devices"] > 1 and row["strategy"] == "ddp" for row in numbers)
             if ladder.comparison and several and ladder.comparison.baseline["config"]["nproc_per_node"] == 1:

@@ -14,6 +14,7 @@ from .config import RunConfig
 from .paths import results_root
 from .style import clean
 
+MANY = 1000  # files of a folder, from which on their heads are kept in an index (helpers.report_index)
 MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
 SUMMARY = ("median", "q1", "q3")
 NOTHING_MEASURED = {
@@ -21,6 +22,8 @@ NOTHING_MEASURED = {
     "curve": [], "final_loss": None, "evaluation": None, "peak_memory_bytes": [], "parts_s": {}, "compiler": None,
     "world_size": 1, "epochs": [], "skipped_steps": 0,
 }  # fmt: skip
+
+DEFAULTS = {f.name: f.default for f in fields(RunConfig) if f.default is not MISSING}
 
 
 @dataclass
@@ -38,11 +41,12 @@ class Found:
     places: list = field(default_factory=list)
 
 
-def read(*places) -> Found:
+def read(*places, many=MANY) -> Found:
     """All records in folders and files (default: those of this machine), each once.
 
     A folder is looked through with the folders in it; where one of them is called "runs", as in a results
-    folder, only that one is. A file holds one record or, as a study does, a list of them.
+    folder, only that one is. A file holds one record or, as a study does, a list of them. Of a folder with `many` files
+    or more, only what is new is read: the rest comes from an index, and what a run measured when it is asked for.
 
     Raises:
         FileNotFoundError: a place does not exist.
@@ -54,10 +58,9 @@ def read(*places) -> Found:
             if not places:  # nothing was recorded here yet
                 continue
             raise FileNotFoundError(f"there is no {place}: give the folder that holds records, or a record's file")
-        for path in [place] if place.is_file() else _files(place):
-            named = path.name if path == place else path.relative_to(place).as_posix()
-            named = f"{place.name}/{named}" if len(found.places) > 1 and path != place else named
-            _read_file(path, clean(named), found, known)
+        several = f"{place.name}/" if len(found.places) > 1 and not place.is_file() else ""
+        for named, items in _items(place, many):
+            _take(clean(several + named), items, found, known)
     found.records.sort(key=_order)
     return found
 
@@ -66,32 +69,59 @@ def _order(record):
     return str(record["started"]), record["config"]["nproc_per_node"], record["run_id"]
 
 
+def _items(place, many):
+    """(name, what `contents` says) of each file of a place."""
+    if place.is_file():
+        return [(place.name, contents(place))]
+    found = list(_files(place))
+    if len(found) < many:
+        return ((named, contents(path)) for path, named in found)
+    from . import report_index
+
+    return report_index.read(place, found)
+
+
 def _files(folder):
+    """(path, name in the folder) of all files that may hold records."""
     for here, folders, names in os.walk(folder):
         folders[:] = ["runs"] if "runs" in folders else sorted(name for name in folders if not name.startswith("."))
         if "runs" not in folders:
-            yield from (Path(here, name) for name in sorted(names) if name.endswith(".json") and name[0] != ".")
+            inside = "" if here == os.fspath(folder) else Path(here).relative_to(folder).as_posix() + "/"
+            names = sorted(name for name in names if name.endswith(".json") and name[0] != ".")
+            yield from ((f"{here}{os.sep}{name}", inside + name) for name in names)
 
 
-def _read_file(path, named, found, known):
+def contents(path) -> list:
+    """[(record or None, why it is none, its place in the file or None)] of a file, which may hold several."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"{path.stat().st_size:,} bytes are too many for a record")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        if os.stat(path).st_size > MAX_BYTES:
+            raise ValueError(f"{os.stat(path).st_size:,} bytes are too many for a record")
+        with open(path, encoding="utf-8") as file:
+            content = json.loads(file.read())
     except (OSError, ValueError, RecursionError) as error:
-        found.skipped.append((named, _reason(error)))
-        return
+        return [(None, _reason(error), None)]
     several = isinstance(content, dict) and isinstance(content.get("records"), list)
-    for place, raw in enumerate(content["records"] if several else [content], 1):
-        where = f"{named}, record {place}" if several else named
-        try:
-            record = upgraded(raw)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            found.skipped.append((where, _reason(error)))
+    return [_checked(raw, place if several else None)
+            for place, raw in enumerate(content["records"] if several else [content], 1)]  # fmt: skip
+
+
+def _checked(raw, place):
+    try:
+        return upgraded(raw), "", place
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return None, _reason(error), place
+
+
+def _take(named, items, found, known):
+    for record, why, place in items:
+        where = f"{named}, record {place}" if place else named
+        if record is None:
+            found.skipped.append((where, why))
             continue
         other = known.setdefault(record["run_id"], record)
+        record["file"] = other.get("file", where)  # so that two are equal if all else is
         if other is record:
-            found.records.append({**record, "file": where})
+            found.records.append(record)
         elif other != record:
             found.skipped.append((where, f"another record with the id {clean(record['run_id'], 60)} was read before"))
 
@@ -131,8 +161,7 @@ def upgraded(raw) -> dict:
 
 
 def _config(raw):
-    known = {f.name: f.default for f in fields(RunConfig) if f.default is not MISSING}
-    config = {**known, **raw}
+    config = {**DEFAULTS, **raw}
     for name in ("nproc_per_node", "global_batch"):
         if isinstance(config[name], bool) or not isinstance(config[name], int) or config[name] < 1:
             raise ValueError(f"its {name} is {clean(config[name], 40)!r}")

@@ -12,7 +12,7 @@ def text(made, ladders=None) -> str:
     told = [summary(made)]
     for site in made.sites:
         told += ["", site.name, "=" * len(site.name)]
-        for ladder, said in made.of(site)[:ladders]:
+        for ladder, said in made.of(site, ladders):
             told += ["", f"{clean(ladder.name)}: {ladder.what}, {count(ladder.runs)}", *lines(said)]
     if made.between:
         told += ["", "Machines side by side", "=" * len("Machines side by side"), *lines(made.between)]

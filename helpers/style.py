@@ -101,9 +101,11 @@ def png(figure) -> bytes:
 
     raw, small = io.BytesIO(), io.BytesIO()
     with look():
-        figure.savefig(raw, format="png", dpi=DPI, metadata={"Software": None})
+        figure.savefig(raw, format="rgba", dpi=DPI)
+    size = tuple(int(inches * DPI) for inches in figure.get_size_inches())
     # A palette halves the file, which a committed notebook carries in its text, and is not seen.
-    Image.open(raw).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    drawn = Image.frombytes("RGBA", size, raw.getvalue()).convert("RGB")
+    drawn.quantize(128, dither=Image.Dither.NONE).save(small, "png", optimize=True)
     return small.getvalue()
 
 
@@ -162,7 +164,9 @@ def percent(share) -> str:
 
 def clean(text, width=None) -> str:
     """Text from a record on one line, without control characters, at most `width` characters long."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    text = str(text)
+    if not text.isprintable() or "  " in text or text != text.strip():
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if width is None or len(text) <= width else text[: width - 1].rstrip() + "…"
 
 

@@ -1,0 +1,125 @@
+"""A report of many records reads what is new, and says the same as one that reads all."""
+
+import json
+import os
+
+import pytest
+
+from benchmarks import growth_records
+from helpers import cli, report_all, report_index, report_page, report_records
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """300 records, one of them twice, one changed, one failed, and two files that are none."""
+    made = growth_records.write(tmp_path_factory.mktemp("records"), 300)
+    first, second, *_ = sorted((made / "runs").iterdir())
+    text = first.read_text(encoding="utf-8")
+    (made / "runs" / "copy.json").write_text(text, encoding="utf-8")
+    (made / "runs" / "other.json").write_text(text.replace('"total_s": ', '"total_s": 1'), encoding="utf-8")
+    (made / "runs" / "broken.json").write_text(text[:1000], encoding="utf-8")
+    (made / "runs" / "foreign.json").write_text("{}", encoding="utf-8")
+    failed = json.loads(second.read_text(encoding="utf-8"))
+    failed = {key: value for key, value in failed.items() if key not in ("measured", "total_s")}
+    second.write_text(json.dumps({**failed, "status": "failed", "error": "RankError: rank 1"}), encoding="utf-8")
+    study = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((made / "runs").glob("2023*"))[-2:]]
+    study = [{**record, "run_id": f"study-{place}", "group": "study"} for place, record in enumerate(study)]
+    (made / "runs" / "study.json").write_text(json.dumps({"records": study}), encoding="utf-8")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "records"
+
+
+def written(folder, out, many):
+    made = report_all.Report(report_records.read(folder, many=many), 0.9)
+    return {kind: path.read_bytes() for kind, path in made.write(out, ("html", "csv", "json")).items()}
+
+
+def test_the_report_is_the_same_with_and_without_an_index(folder, tmp_path, cache, monkeypatch):
+    # Drawing takes longest; the text beside a figure has all its numbers.
+    monkeypatch.setattr(report_page, "_drawn", lambda figures: [alt for _, alt in figures])
+    whole = written(folder, tmp_path / "whole", many=10_000)
+    assert not cache.exists()
+    for turn in ("makes the index", "uses it"):
+        assert written(folder, tmp_path / turn, many=1) == whole, turn
+    assert len(list(cache.glob("*.json"))) == 1
+
+
+def opened(monkeypatch):
+    """Names of the files that are read from now on."""
+    seen, contents = [], report_records.contents
+    monkeypatch.setattr(
+        report_records, "contents", lambda path: (seen.append(os.path.basename(path)), contents(path))[1]
+    )
+    return seen
+
+
+def test_only_what_is_new_is_read_again(tmp_path, monkeypatch):
+    growth_records.write(tmp_path, 30)
+    seen = opened(monkeypatch)
+    report_records.read(tmp_path, many=1)
+    assert len(seen) == 30
+    seen.clear()
+    found = report_records.read(tmp_path, many=1)
+    assert seen == [] and len(found.records) == 30
+    first, second, *_ = sorted((tmp_path / "runs").iterdir())
+    first.write_text(first.read_text().replace('"label": "', '"label": "a longer '))
+    second.unlink()
+    found = report_records.read(tmp_path, many=1)
+    assert seen == [first.name] and len(found.records) == 29
+    assert found.records[0]["label"].startswith("a longer ")
+    assert found.records[1]["measured"]["steps"] > 0 and len(seen) == 2
+
+
+def test_what_was_measured_is_the_files(folder):
+    known = {record["run_id"]: record for record in report_records.read(folder).records}
+    for _ in range(2):
+        for record in report_records.read(folder, many=1).records:
+            assert record == known[record["run_id"]]
+
+
+def test_a_record_that_vanishes_meanwhile_is_told(tmp_path):
+    growth_records.write(tmp_path, 3)
+    report_records.read(tmp_path, many=1)
+    found = report_records.read(tmp_path, many=1)
+    sorted((tmp_path / "runs").iterdir())[0].unlink()
+    with pytest.raises(OSError, match="changed while the report"):
+        len(found.records[0]["measured"])
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"version": 0}', None])
+def test_a_damaged_index_is_made_anew(tmp_path, cache, damage):
+    growth_records.write(tmp_path, 3)
+    whole = report_records.read(tmp_path, many=1).records
+    (index,) = cache.glob("*.json")
+    text = index.read_text() if damage is None else damage
+    index.write_text(text.replace(report_index._version(), "another version of the kit"))
+    assert report_records.read(tmp_path, many=1).records == whole
+    assert report_index._version() in index.read_text()
+
+
+def test_without_a_place_for_the_index_all_is_read(tmp_path, monkeypatch):
+    growth_records.write(tmp_path, 3)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path / "file"))
+    assert len(report_records.read(tmp_path, many=1).records) == 3
+
+
+def test_the_page_of_very_many_is_short_and_says_so(tmp_path, monkeypatch, capsys):
+    growth_records.write(tmp_path, 60)
+    monkeypatch.setattr(report_page, "_drawn", lambda figures: [])
+    whole = report_page.page_of(report_all.everything(tmp_path))
+    monkeypatch.setattr(report_page, "WHOLE", 50)
+    monkeypatch.setattr(report_page, "SHORT_LADDERS", 2)
+    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    short = (tmp_path / "out" / "all_runs.html").read_text(encoding="utf-8")
+    assert "The newest 2 of 5 ladders. 36 runs of older ones" in short and "24 of 60" in short
+    assert len(short) < len(whole) and "60 runs of 1 machine" in short
+    assert "csv, json: not written" in capsys.readouterr().out and not (tmp_path / "out" / "all_runs.csv").exists()
+    assert all(f'id="{link}"' in short for link in set(part.split('"')[0] for part in short.split('href="#')[1:]))
+    assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "out"), "--formats", "csv"]) == 0
+    assert len((tmp_path / "out" / "all_runs.csv").read_text(encoding="utf-8").splitlines()) == 61
