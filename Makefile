@@ -24,7 +24,7 @@ lab: bootstrap  ## open the notebooks in JupyterLab, on this machine only
 data: bootstrap  ## prepare data sets: make data ARGS="--help"
 	sh data/prepare.sh $(ARGS)
 
-bench: bootstrap  ## run the benchmarks
+bench: bootstrap  ## run the benchmarks: make bench ARGS="growth --keep"
 	$(python) -m benchmarks $(ARGS)
 
 xla: bootstrap  ## make .venv-xla, the environment of the XLA cells (7 GB of disk)

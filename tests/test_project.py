@@ -160,17 +160,18 @@ def test_requirements_hold_pins_only(name):
 
 FLOORS = {
     1: "background cable costmodel costmodel_fit costmodel_measure device elastic launch launcher live measure "
-    "meeting mpirun npu paths process_group published show show_panel style torchrun twohosts watch",
+    "meeting memory mpirun npu paths process_group published show show_panel style torchrun twohosts watch",
     2: "batches communication compiler costmodel_links data data_parallel datasets evaluation hvd inputs loaders "
-    "migrate models models_pointwise op_kinds op_profile op_work precision prepare prepare_cifar10 prepare_recipes "
-    "prepare_sets prepare_store schedules strategies sync_batch_norm",
+    "mapped migrate models models_pointwise op_kinds op_profile op_work precision precision_levels prepare "
+    "prepare_cifar10 prepare_recipes prepare_sets prepare_store schedules strategies sync_batch_norm",
     3: "checkpoint compiled_run config config_checks results resume train xla",
-    4: "comparison drawing plots plots_compile_time plots_compiler plots_costmodel plots_hvd plots_learning plots_npu "
-    "plots_plans plots_precision plots_report plots_runs plots_speed_up plots_time_to_accuracy seeds studies "
-    "study_configs",
+    4: "compared comparison drawing plots plots_compile_time plots_compiler plots_costmodel plots_hvd plots_learning "
+    "plots_npu plots_plans plots_precision plots_report plots_runs plots_speed_up plots_time_to_accuracy seeds "
+    "studies study_configs",
     5: "__init__ __main__ check cli form form_choice form_page form_refusal form_widgets form_words hosts reading "
-    "reading_between reading_causes reading_ladder reading_pairs report report_all report_cli report_export "
-    "report_figures report_html report_ladders report_page report_published report_records report_short report_text",
+    "reading_between reading_causes reading_ladder reading_pairs reading_pool report report_all report_cli "
+    "report_export report_figures report_html report_index report_ladders report_page report_published "
+    "report_records report_short report_text",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

@@ -2,7 +2,7 @@
 """Write the measured tables of README.md from recorded runs; no number there is typed by hand.
 
     .venv/bin/python tools/render_readme.py --from results   take the newest complete ladder, then render
-    .venv/bin/python tools/render_readme.py                  render docs/ladder and docs/studies as they are
+    .venv/bin/python tools/render_readme.py                  render what is in docs/ladder, docs/studies and docs/bench
 """
 
 import argparse
@@ -15,9 +15,13 @@ from helpers import paths, plots, results, studies, style
 from helpers.comparison import Comparison
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # benchmarks are not installed with the package
+from benchmarks import figure, records, table  # noqa: E402
+
 LADDER = ROOT / "docs" / "ladder"
 README = ROOT / "README.md"
 BLOCK = r"(<!-- measured: written by tools/render_readme.py from {}; do not edit -->\n).*?(<!-- end -->)"
+BENCH = "docs/bench"
 STUDY, TARGET = "batch_and_accuracy", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
@@ -74,6 +78,13 @@ def study_block(study):
     return "\n".join([about, "", *_lines(columns, rows), "", *feet, plot, ""])
 
 
+def bench_block(kept):
+    """Targets beside what was measured, and their figure."""
+    drawn = figure.limits(kept)
+    picture = [f"![{style.clean(drawn[1])}]({BENCH}/limits.svg)"] if drawn else []
+    return "\n".join([*table.lines(kept), *picture, ""])
+
+
 def _large_batches(study):
     return {label: records for label, records in study.groups().items() if not label.startswith("small")}
 
@@ -102,7 +113,8 @@ def _lines(columns, rows):
 def render():
     """README.md as it has to be, and its figures as {path: SVG text}."""
     comparison, study = Comparison(results.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
-    blocks = {"docs/ladder": ladder_block(comparison), "docs/studies": study_block(study)}
+    kept = records.read(ROOT / BENCH)
+    blocks = {"docs/ladder": ladder_block(comparison), "docs/studies": study_block(study), BENCH: bench_block(kept)}
     text = README.read_text(encoding="utf-8")
     for source, block in blocks.items():
         place = re.compile(BLOCK.format(source), re.DOTALL)
@@ -111,6 +123,8 @@ def render():
         LADDER / "speedup.svg": plots.speed_up(comparison),
         studies.kept_path(STUDY).with_suffix(".svg"): plots.time_to_accuracy(_large_batches(study), TARGET),
     }
+    if drawn := figure.limits(kept):
+        figures[ROOT / BENCH / "limits.svg"] = drawn
     return text, {path: style.svg(*drawn) for path, drawn in figures.items()}
 
 

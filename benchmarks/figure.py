@@ -1,0 +1,65 @@
+"""The figure of README: how far beyond, or short of, each target the measured value is."""
+
+from helpers import style
+from helpers.drawing import fitted, key, row_names, write_foot, write_title
+
+from .records import verdicts
+from .table import amount, goal, measured, said
+
+ROW, TOP, NAMES, NUMBER = 0.3, 1.0, 3.6, 2.2  # inches: a row, above the rows, for names, for numbers
+LOOKS = {True: (style.SKY, "", "o"), False: (style.ORANGE, "//", "X")}  # met, missed: colour, hatch, mark
+NAME = {True: "met, ends in a dot", False: "missed, hatched, ends in a cross"}
+MARKS = (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100, 1000)  # of the axis
+TITLE = "How far from the limit"
+NOTE = (
+    "Each bar goes from the target, the line at 1×, to what was measured; 2× to the right is twice as good as "
+    "asked for, 0.5× half as good. Logarithmic."
+)
+
+
+def limits(records) -> tuple | None:
+    """(figure, alt text) of the targets of all records; None where no target was measured."""
+    told = [verdict for name, record in records.items() for verdict in verdicts(record, name)]
+    drawn = [verdict for verdict in told if verdict.factor is not None and verdict.met is not None]
+    if not drawn:
+        return None
+    left_out = [f"{verdict.benchmark}, {verdict.what}: {measured(verdict)}, {said(verdict)}"
+                for verdict in told if verdict not in drawn]  # fmt: skip
+    notes = [NOTE, f"Without a bar: {'; '.join(left_out)}." if left_out else ""]
+    with style.look():
+        figure = style.canvas(1)
+        write_foot(figure, TOP + ROW * len(drawn) + 0.45, notes)
+        write_title(figure, TITLE)
+        key(figure, 0.1, 0.5, [(NAME[met], *LOOKS[met][:2]) for met in (True, False)])
+        names = [fitted(figure, f"{one.benchmark}: {one.what}", NAMES, 1, size=10) for one in drawn]
+        left = row_names(figure, names, TOP + 0.08 * ROW, ROW)
+        _bars(style.panel(figure, left, TOP, style.WIDTH - left - NUMBER, ROW * len(drawn)), drawn)
+    return figure, _alt(drawn, notes)
+
+
+def _bars(axes, drawn):
+    ends = [1, *(verdict.factor for verdict in drawn)]
+    axes.set_xscale("log")
+    axes.set(xlim=(min(0.5, min(ends) / 1.3), max(2, max(ends) * 1.3)), ylim=(len(drawn) - 0.5, -0.5), yticks=[])
+    low, high = axes.get_xlim()
+    axes.set_xticks([mark for mark in MARKS if low <= mark <= high], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+    axes.grid(axis="x")
+    axes.axvline(1, color=style.INK, linewidth=1.2)
+    for y, verdict in enumerate(drawn):
+        colour, hatch, mark = LOOKS[verdict.met]
+        axes.barh(
+            y, verdict.factor - 1, left=1, height=0.5, color=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.7
+        )
+        axes.plot(verdict.factor, y, mark, color=style.INK, markersize=6)
+        style.beside(axes, y, f"{amount(verdict.value, verdict.unit)} ({goal(verdict)})")
+
+
+def _alt(drawn, notes):
+    told = [
+        f"{one.benchmark}, {one.what}: {measured(one)}, target {goal(one)}, "
+        f"{'met' if one.met else 'missed'}, {style.times(one.factor)}."
+        for one in drawn
+    ]
+    return " ".join([f"{TITLE}: bars from each target to what was measured.", *told, *filter(None, notes)])

@@ -1,0 +1,124 @@
+"""Batches of the fast path from sets of 10,000 to a million images, mapped into memory: images a second, and memory.
+
+Runs in a process of its own, `python -m benchmarks.growth_sets FOLDER`, whose last line is what it found as JSON.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from helpers import measure
+from helpers.paths import project_root
+
+SIZES = (10_000, 100_000, 1_000_000)
+BATCH, BATCHES, ROUNDS = 256, 40, 7
+ROOM = 9000  # bytes of disk for an image: in the set's files, in the mapped copy, and some to spare
+TIMEOUT = 600
+
+
+def run(sizes=SIZES):
+    """Rows of images a second; ratios: memory, seconds to load a set, and the largest's rate over the smallest's."""
+    with tempfile.TemporaryDirectory(prefix="growth-") as folder:
+        free = shutil.disk_usage(folder).free
+        sizes = [size for size in sizes if 2 * ROOM * size < free]
+        for size in sizes:
+            print(f"  … {size:,} images", flush=True)
+            make(Path(folder, str(size)), size)
+        command = [sys.executable, "-m", "benchmarks.growth_sets", folder, *map(str, sizes)]
+        environment = {
+            **os.environ, "HELPERS_CACHE": os.path.join(folder, "cache"), "PYTHONPATH": str(project_root()),
+            "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=TIMEOUT)
+    found = json.loads(done.stdout.splitlines()[-1])
+    rows, ratios = {}, {}
+    for name, of in found.items():
+        rows[f"{name} images: fast path"] = {**measure.summary(of["rates"]), "unit": "images/s"}
+        for what, unit in (
+            ("first load", "s"), ("load", "s"), ("first batch", "s"), ("own memory", "MB"), ("mapped, in use", "MB"),
+        ):  # fmt: skip
+            ratios[f"{name} images: {what}"] = {"median": of[what], "unit": unit}
+    least, most = (found[f"{size:,}"] for size in (sizes[0], sizes[-1]))
+    pairs = [a / b for a, b in zip(most["rates"], least["rates"], strict=True)]
+    ratios[f"images/s, {sizes[-1]:,} / {sizes[0]:,} images"] = measure.summary(pairs)
+    ratios["own memory / size of the largest set"] = 1e6 * most["own memory"] / (3072 * sizes[-1])
+    return rows, ratios
+
+
+def make(root, images) -> None:
+    """Prepare `images` images below `root` as the set "mock", in its own format: 10,000 of them, again and again."""
+    from helpers.prepare_recipes import wanted
+    from helpers.prepare_sets import CIFAR_BATCHES, CIFAR_META, MOCK_CLASSES, paint
+    from helpers.prepare_store import Store
+
+    root.mkdir(parents=True)
+    labels = np.arange(min(10_000, images)) % 10
+    pictures = paint(labels, 32, np.random.RandomState(0)).reshape(len(labels), -1)
+    store = Store(root / ".mock.growth.part", lambda done, total: None)
+    for path in (*CIFAR_BATCHES["train"], *CIFAR_BATCHES["test"]):
+        count = images // 5 if path in CIFAR_BATCHES["train"] else 10
+        again = np.arange(count) % len(labels)
+        store.write(path, pickle.dumps({"data": pictures[again], "labels": labels[again].tolist()}, protocol=4))
+    store.write(CIFAR_META, pickle.dumps({"label_names": list(MOCK_CLASSES)}, protocol=2))
+    about = {"classes": list(MOCK_CLASSES), "train": images, "test": 10, "mean": [0.5] * 3, "std": [0.25] * 3}
+    store.finish(root / "mock", wanted("mock", images), about)
+
+
+def look(folder, sizes) -> dict:
+    """{size: what one process found}; the sets take turns."""
+    import torch
+
+    from helpers import data, datasets, mapped
+
+    torch.set_num_threads(1)
+    mapped.FROM = 0  # the smallest is mapped here as the largest is
+    found, loaders = {}, {}
+    for size in sizes:
+        root, before = Path(folder, str(size)), held()
+        times = []
+        for _ in range(2):
+            began = time.perf_counter()
+            images = datasets.load("mock", "train", root)
+            times.append(time.perf_counter() - began)
+        loaders[size] = data.make_loader(images, path="fast", global_batch=BATCH)
+        began = time.perf_counter()
+        next(iter(loaders[size]))
+        of = {"first load": times[0], "load": times[1], "first batch": time.perf_counter() - began, "rates": []}
+        rate(loaders[size], 1)
+        after = held()
+        of |= {"own memory": after[0] - before[0], "mapped, in use": after[1] - before[1]}
+        found[f"{size:,}"] = of
+    for epoch in range(ROUNDS):
+        for size in sizes[epoch % len(sizes) :] + sizes[: epoch % len(sizes)]:
+            found[f"{size:,}"]["rates"].append(rate(loaders[size], epoch + 2))
+    return found
+
+
+def rate(loader, epoch):
+    """Images a second over BATCHES batches after the first, which draws the order of the epoch."""
+    loader.set_epoch(epoch)
+    batches = iter(loader)
+    next(batches)
+    began = time.perf_counter()
+    for _ in range(min(BATCHES, len(loader) - 1)):
+        next(batches)
+    return BATCH * min(BATCHES, len(loader) - 1) / (time.perf_counter() - began)
+
+
+def held():
+    """Megabytes of this process: memory of its own, and mapped files (its share, where others map them too)."""
+    from .growth_launch import pss
+
+    return pss("self", "Pss_Anon") / 1e6, pss("self", "Pss_File") / 1e6
+
+
+if __name__ == "__main__":
+    print(json.dumps(look(sys.argv[1], [int(size) for size in sys.argv[2:]])))

@@ -1,0 +1,133 @@
+"""The top of the ladder on a CPU: ResNet-50 at 32×32 with DDP ×2, bf16 and channels last, beside one fp32 thread.
+
+All are runs of the kit's loop, one thread a rank; they take turns, step by step. The share of the peak is counted
+FLOPs of a step, divided by its time and by the measured rate of a product of matrices in the same format.
+"""
+
+import torch
+
+from helpers import datasets, measure
+
+from . import in_turn, loop_case, peak, turns
+
+UNIT = "images/s"
+MODEL, DATA, PIXELS, BATCHES = "resnet50", "mock", 32, (256, 128)
+EMULATED_BATCH = 8  # where bf16 is emulated: a step of 256 images would take most of a minute
+ROUNDS = 5
+CPU = {"HELPERS_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+BASE, LAST, LAST_DDP = "fp32", "fp32, channels last", "DDP ×2, fp32, channels last"
+ONE, TOP = "bf16, channels last", "DDP ×2, bf16, channels last"
+BF16 = (ONE, TOP)
+
+
+def ratio_names(batch):
+    """(top of the ladder / baseline, one rank / baseline, one rank's share of the peak), as the table calls them."""
+    return f"{TOP}, speed-up, b{batch}", f"{ONE}, speed-up, b{batch}", f"{ONE}, of the peak, b{batch}"
+
+
+TARGETS = {
+    name: (">=", goal) for batch in BATCHES for name, goal in zip(ratio_names(batch), (3.5, 1.8, 0.85), strict=True)
+}
+
+
+def batch_of(variant, batch):
+    """The local batch that a variant is really measured with."""
+    return EMULATED_BATCH if variant in BF16 and not peak.has_bf16() else batch
+
+
+def contenders(batch, steps):
+    """For turns.measured, one local batch."""
+    common = {"model": MODEL, "data": DATA, "device": "cpu", "threads": 1, "steps": steps, "evaluate": False}
+    found = {}
+    for variant in (BASE, LAST, LAST_DDP, ONE, TOP):
+        ranks = 2 if variant.startswith("DDP") else 1
+        settings = {**common, "local_batch": batch_of(variant, batch), "channels_last": variant != BASE}
+        if ranks > 1:
+            settings |= {"strategy": "ddp", "nproc_per_node": ranks}
+        if variant in BF16:
+            settings["precision"] = "bf16"
+        found[variant] = loop_case.command(**settings), ranks, CPU
+    return found
+
+
+def rates(batch):
+    """{variant: images a second of all ranks together, round by round}."""
+    parties = contenders(batch, turns.steps_needed(ROUNDS, 1))
+    say = lambda text: print(f"  … batch {batch}: {text}", flush=True)  # noqa: E731
+    found = turns.measured(parties, ROUNDS, 1, say=say)
+    return {
+        name: [batch_of(name, batch) * parties[name][1] / seconds for seconds in one["seconds"]]
+        for name, one in found.items()
+    }
+
+
+def ratios_of(rates, batch, peaks, flops):
+    """Speed-ups and shares of the peak from `rates`, the peaks {"fp32", "bf16"} (FLOP/s) and FLOPs an image."""
+    top, one, share = ratio_names(batch)
+
+    def of_peak(variant, kind):
+        found = measure.summary(rate * flops / peaks[kind] for rate in rates[variant])
+        if kind == "bf16" and not peak.has_bf16():  # a share of what the CPU cannot do says nothing
+            found["bad"] = "bf16 is emulated"
+        return found
+
+    return {
+        top: in_turn.ratio(rates[TOP], rates[BASE]), one: in_turn.ratio(rates[ONE], rates[BASE]),
+        share: of_peak(ONE, "bf16"),
+        f"{LAST_DDP}, speed-up, b{batch}": in_turn.ratio(rates[LAST_DDP], rates[BASE]),
+        f"{LAST}, speed-up, b{batch}": in_turn.ratio(rates[LAST], rates[BASE]),
+        f"{BASE}, of the peak, b{batch}": of_peak(BASE, "fp32"),
+        f"{LAST}, of the peak, b{batch}": of_peak(LAST, "fp32"),
+    }  # fmt: skip
+
+
+def run():
+    datasets.ensure(DATA)
+    torch.set_num_threads(1)
+    limits = _limits()
+    found = {batch: rates(batch) for batch in BATCHES}
+    limits = {kind: max(limits[kind], now, key=lambda one: one["median"]) for kind, now in _limits().items()}
+    rows = {f"product of matrices, {kind}": {**one, "unit": "FLOP/s"} for kind, one in limits.items()}
+    peaks, flops = {kind: one["median"] for kind, one in limits.items()}, peak.flops_of_image(MODEL, PIXELS)
+    ratios = {}
+    for batch in BATCHES:
+        rows |= {
+            f"{name}, b{batch}": {**measure.summary(spent), "local_batch": batch_of(name, batch)}
+            for name, spent in found[batch].items()
+        }
+        ratios |= ratios_of(found[batch], batch, peaks, flops)
+    return rows, ratios
+
+
+def _limits():
+    """Rates of a product of matrices; measured before and after, since a neighbour may be at work for a while."""
+    return {kind: peak.matmul_peak(dtype) for kind, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
+
+
+def reasons(rows, ratios):
+    missed = [name for name, (_, goal) in TARGETS.items() if "bad" in ratios[name] or ratios[name]["median"] < goal]
+    limits = {kind: rows[f"product of matrices, {kind}"]["median"] for kind in ("fp32", "bf16")}
+    gain = limits["bf16"] / limits["fp32"]
+    if gain < 1:
+        why = (
+            f"{peak.why_no_bf16() or 'bf16 is slow here'}: a product of matrices runs at {gain:.2f} times the rate "
+            f"of fp32; with fp32 the top is {ratios[f'{LAST_DDP}, speed-up, b{BATCHES[0]}']['median']:.2f} here"
+        )
+        return dict.fromkeys(missed, why)
+    shares = {batch: ratios[ratio_names(batch)[2]]["median"] for batch in BATCHES}
+    why = f"bf16 multiplies {gain:.2f} times as fast as fp32 here, and the step reaches " + ", ".join(
+        f"{share:.0%} of that at batch {batch}" for batch, share in shares.items()
+    )
+    return dict.fromkeys(missed, why)
+
+
+def notes(rows, ratios):
+    said = [f"{peak.flops_of_image(MODEL, PIXELS) / 1e9:.3f} GFLOP an image, forward and backward, were counted."]
+    flags = ", ".join(peak.bf16_flags())
+    said.append(f"For bf16 the CPU has {flags}." if flags else f"About bf16: {peak.why_no_bf16()}.")
+    if not flags:
+        said.append(
+            f"The bf16 rows are of a local batch of {EMULATED_BATCH}: at {BATCHES[0]} one step would take "
+            f"{BATCHES[0] / rows[f'{ONE}, b{BATCHES[0]}']['median']:.0f} s."
+        )
+    return said
