@@ -71,7 +71,8 @@ def all_methods():
         options = {"compression": "powersgd", "powersgd_rank": low, "powersgd_start": 3}
         few, few_weights = train(ours, steps=40, bucket_cap_mb=cap, **options)
         assert same_everywhere(few_weights) and sum(few[-5:]) < sum(few[:5]) / 2
-        assert few[:3] == losses[:3] and few[4:] != losses[4:]  # full gradients first
+        # Full gradients first; three ranks are added in an order that depends on how buckets are cut.
+        assert few[:3] == pytest.approx(losses[:3], rel=1e-5) and few[4:] != losses[4:]
     dist.destroy_process_group()
 
 
