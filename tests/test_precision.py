@@ -238,8 +238,13 @@ def test_data_parallel_threads_compute_in_the_format_too(name):
     many = losses(precision=name, strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
     fp32 = losses()["samples"]["loss"]
     assert many == pytest.approx(one, abs=2e-3)
-    nearer = sum(abs(a - b) < abs(a - c) for a, b, c in zip(many, one, fp32, strict=True))
-    assert nearer > len(fp32) / 2
+
+    def rounded(run):
+        return max(abs(a - b) for a, b in zip(run, fp32, strict=True))
+
+    assert rounded(many) > rounded(one) / 4, "the threads computed in fp32"
+    plain = losses(strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
+    assert rounded(plain) < rounded(one) / 20
 
 
 def test_synchronised_norm_takes_half_batches():
