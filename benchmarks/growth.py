@@ -31,8 +31,9 @@ def notes(rows, ratios):
     first = ratios["report of 100,000, the first ever"]["median"]
     return [
         "A report is the whole command until its page is written, with the index of what was read before. The first of "
-        f"100,000 records takes {first:.0f} s, since each file is read once. Of more than 2,000 the page has the "
-        "newest comparisons; CSV and JSON, which need every file, are written when asked for.",
+        f"100,000 records takes {first:.0f} s, since each file is read once, by one process a core; stopped, it goes "
+        "on where it was. Of more than 2,000 the page has the newest comparisons; CSV and JSON, which need every file, "
+        "are written when asked for.",
         "Memory of launches is the sum of PSS over ranks, fork server and the launching process. Files were in the "
         f"system's memory when they were read. Sets of {FROM / 1e6:.0f} MB and more are mapped.",
     ]

@@ -10,13 +10,11 @@ import hashlib
 import json
 import os
 from collections.abc import MutableMapping
+from contextlib import closing
 from pathlib import Path
 
-from . import config, paths, report_records, results
-
-OWN = ("run_id", "group", "started", "total_s")  # of one record, or of few
-SHARED = ("config", "environment", "rest")  # parts that many records have alike: kept once
-LATER = "measured"
+from . import config, paths, report_heads, report_progress, report_records, results
+from .report_heads import LATER, Heads
 
 
 class Measured(MutableMapping):
@@ -59,22 +57,51 @@ class Measured(MutableMapping):
 
 
 def read(folder, files) -> list:
-    """[(name, as `report_records.contents` gives)] of `files`, pairs (path, name), the measured parts unread."""
+    """[(name, as `report_records.contents` gives)] of `files`, pairs (path, name), the measured parts unread.
+
+    Raises:
+        KeyboardInterrupt: while files were read; what was read by then is kept, and not read again.
+    """
     place = _place(folder)
-    shared, known = _load(place)
-    numbers = {name: {_text(part): number for number, part in enumerate(parts)} for name, parts in shared.items()}
-    kept, news = [], len(files) != len(known)
+    heads, known = _load(place)
+    kept, news = {}, []
     for path, named in files:
-        size, changed = _stamp(path)
-        entry = known.get(named)
-        if entry is None or entry[1] != size or entry[2] != changed:
-            entry = named, size, changed, [_head(item, shared, numbers) for item in report_records.contents(path)]
-            news = True
-        kept.append(entry)
-    if news:
-        _save(place, shared, kept)
-    pairs = zip(files, kept, strict=True)
-    return [(named, [_item(path, *item, shared) for item in items]) for (path, _), (named, _, _, items) in pairs]
+        entry, stamp = known.get(named), _stamp(path)
+        if entry is not None and (entry[1], entry[2]) == stamp:
+            kept[named] = entry
+        else:
+            news.append((path, named, *stamp))
+    if news or len(known) != len(files):
+        _add(news, kept, heads, place, [named for _, named in files])
+    return [(named, [_item(path, *item, heads.shared) for item in kept[named][3]]) for path, named in files]
+
+
+def _add(news, kept, heads, place, names):
+    """Read the new files into `kept` and keep all, or as many as were read, in the index."""
+    chunks, seen = {}, len(kept)
+    try:
+        coming = report_heads.of_files([path for path, *_ in news])
+        with report_progress.Reading(len(names)) as progress, closing(coming):  # no process is left of a stopped one
+            for number, chunk in coming:
+                chunks[number] = chunk
+                seen += len(chunk[0])
+                progress.now(seen)
+    except KeyboardInterrupt:
+        _take(news, chunks, kept, heads)
+        there = _save(place, heads.shared, [kept[named] for named in names if named in kept])
+        after = "; the next report reads the others" if there else ""
+        raise KeyboardInterrupt(f"{len(kept):,} of {len(names):,} files were read{after}") from None
+    _take(news, chunks, kept, heads)
+    _save(place, heads.shared, [kept[named] for named in names])
+
+
+def _take(news, chunks, kept, heads):
+    """Put what was read into `kept`, in the order of the files, whatever that was in which they were read."""
+    size = report_heads.CHUNK
+    for number in sorted(chunks):
+        files = news[number * size : (number + 1) * size]
+        for (_, named, *stamp), items in zip(files, heads.taken(chunks[number]), strict=True):
+            kept[named] = named, *stamp, items
 
 
 def _place(folder):
@@ -84,7 +111,7 @@ def _place(folder):
 
 def _version():
     """Changes when a record might be read in another way."""
-    code = [Path(module.__file__).read_bytes() for module in (report_records, config, results)]
+    code = [Path(module.__file__).read_bytes() for module in (report_heads, report_records, config, results)]
     return hashlib.sha256(b"".join([Path(__file__).read_bytes(), *code])).hexdigest()
 
 
@@ -92,19 +119,21 @@ def _load(place):
     try:
         content = json.loads(place.read_text(encoding="utf-8"))
         if content["version"] == _version():
-            return content["shared"], {entry[0]: entry for entry in content["files"]}
+            return Heads(content["shared"]), {entry[0]: entry for entry in content["files"]}
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: made anew
         pass
-    return {name: [] for name in SHARED}, {}
+    return Heads(), {}
 
 
 def _save(place, shared, kept):
+    """Whether there is an index now."""
     content = {"version": _version(), "shared": shared, "files": kept}
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         paths.replace_file(place, json.dumps(content, separators=(",", ":")))
     except OSError:  # no room, or not ours to write: then the next report reads all files again
-        pass
+        return False
+    return True
 
 
 def _stamp(path):
@@ -113,23 +142,6 @@ def _stamp(path):
     except OSError:  # removed just now
         return 0, 0
     return found.st_size, found.st_mtime_ns
-
-
-def _head(item, shared, numbers):
-    """What is kept of a record: (its own part, numbers of the shared ones, place), or (None, why not, place)."""
-    record, why, place = item
-    if record is None:
-        return None, why, place
-    rest = {key: value for key, value in record.items() if key not in SHARED and key not in OWN}
-    if rest.get(LATER):
-        rest[LATER] = True
-    which = []
-    for name, part in zip(SHARED, (record["config"], record["environment"], rest), strict=True):
-        number = numbers[name].setdefault(_text(part), len(shared[name]))
-        if number == len(shared[name]):
-            shared[name].append(part)
-        which.append(number)
-    return {key: record[key] for key in OWN if key in record}, which, place
 
 
 def _item(path, own, which, place, shared):
@@ -143,7 +155,3 @@ def _item(path, own, which, place, shared):
     if record.get(LATER):
         record[LATER] = Measured(path, place, own["run_id"])
     return record, "", place
-
-
-def _text(part):
-    return json.dumps(part)

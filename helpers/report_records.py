@@ -16,6 +16,7 @@ from .style import clean
 
 MANY = 1000  # files of a folder, from which on their heads are kept in an index (helpers.report_index)
 MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
+AMOUNTS = ("step_time_s", "images_per_s")  # of what was measured, those whose numbers are checked
 SUMMARY = ("median", "q1", "q3")
 NOTHING_MEASURED = {
     "note": "", "first_step": 0, "steps": 0, "step_time_s": None, "images_per_s": None, "input_wait_s": None,
@@ -100,12 +101,17 @@ def contents(path) -> list:
             content = json.loads(file.read())
     except (OSError, ValueError, RecursionError) as error:
         return [(None, _reason(error), None)]
+    return [checked(raw, place) for place, raw in raws(content)]
+
+
+def raws(content) -> list:
+    """[(place in the file or None, what should be a record)] of what a file holds."""
     several = isinstance(content, dict) and isinstance(content.get("records"), list)
-    return [_checked(raw, place if several else None)
-            for place, raw in enumerate(content["records"] if several else [content], 1)]  # fmt: skip
+    return list(enumerate(content["records"], 1)) if several else [(None, content)]
 
 
-def _checked(raw, place):
+def checked(raw, place) -> tuple:
+    """(record or None, why it is none, `place`)."""
     try:
         return upgraded(raw), "", place
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -175,7 +181,7 @@ def _measured(raw):
     if not isinstance(raw, dict):
         raise ValueError("it says that it completed, but not what was measured")
     measured = {**NOTHING_MEASURED, **raw}
-    for name in ("step_time_s", "images_per_s"):
+    for name in AMOUNTS:
         for key in SUMMARY if measured[name] else ():
             _amount(measured[name][key], f"{name}, {key},")
     for name in ("parts_s", "epochs", "curve", "peak_memory_bytes"):

@@ -112,9 +112,12 @@ class Terminal(Silent):
             self.drawn = False
 
     def _line(self, text):
-        columns = shutil.get_terminal_size().columns - 1
-        sys.stdout.write(f"\r\x1b[2K{text[:columns]}")
-        sys.stdout.flush()
+        columns, stream = shutil.get_terminal_size().columns - 1, self._stream()
+        stream.write(f"\r\x1b[2K{text[:columns]}")
+        stream.flush()
+
+    def _stream(self):
+        return sys.stdout
 
 
 class Notebook(Silent):

@@ -170,8 +170,8 @@ FLOORS = {
     "studies study_configs",
     5: "__init__ __main__ check cli form form_choice form_page form_refusal form_widgets form_words hosts reading "
     "reading_between reading_causes reading_ladder reading_pairs reading_pool report report_all report_cli "
-    "report_export report_figures report_html report_index report_ladders report_page report_published "
-    "report_records report_short report_text",
+    "report_export report_figures report_heads report_html report_index report_ladders report_page report_progress "
+    "report_published report_records report_short report_text",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

@@ -2,17 +2,32 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 from benchmarks import growth_records
-from helpers import cli, report_all, report_index, report_page, report_records
+from helpers import cli, report_all, report_heads, report_index, report_page, report_records
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """300 records, one of them twice, one changed, one failed, and two files that are none."""
-    made = growth_records.write(tmp_path_factory.mktemp("records"), 300)
+def some(tmp_path_factory):
+    """72 records of 6 comparisons."""
+    return growth_records.write(tmp_path_factory.mktemp("some"), 72)
+
+
+def copied(some, folder, count=72):
+    """A folder with the first of them."""
+    (folder / "runs").mkdir()
+    for path in sorted((some / "runs").iterdir())[:count]:
+        shutil.copy(path, folder / "runs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, some):
+    """Of these one twice, one changed, one failed, and two files that are none."""
+    made = copied(some, tmp_path_factory.mktemp("records"))
     first, second, *_ = sorted((made / "runs").iterdir())
     text = first.read_text(encoding="utf-8")
     (made / "runs" / "copy.json").write_text(text, encoding="utf-8")
@@ -34,9 +49,9 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache" / "records"
 
 
-def written(folder, out, many):
+def written(folder, out, many, formats=("html", "csv", "json")):
     made = report_all.Report(report_records.read(folder, many=many), 0.9)
-    return {kind: path.read_bytes() for kind, path in made.write(out, ("html", "csv", "json")).items()}
+    return {kind: path.read_bytes() for kind, path in made.write(out, formats).items()}
 
 
 def test_the_report_is_the_same_with_and_without_an_index(folder, tmp_path, cache, monkeypatch):
@@ -44,22 +59,26 @@ def test_the_report_is_the_same_with_and_without_an_index(folder, tmp_path, cach
     monkeypatch.setattr(report_page, "_drawn", lambda figures: [alt for _, alt in figures])
     whole = written(folder, tmp_path / "whole", many=10_000)
     assert not cache.exists()
-    for turn in ("makes the index", "uses it"):
-        assert written(folder, tmp_path / turn, many=1) == whole, turn
+    makes = written(folder, tmp_path / "makes the index", many=1, formats=("csv", "json"))  # all numbers are in them
+    assert makes == {kind: whole[kind] for kind in makes}
+    assert written(folder, tmp_path / "uses it", many=1) == whole
     assert len(list(cache.glob("*.json"))) == 1
 
 
 def opened(monkeypatch):
     """Names of the files that are read from now on."""
-    seen, contents = [], report_records.contents
-    monkeypatch.setattr(
-        report_records, "contents", lambda path: (seen.append(os.path.basename(path)), contents(path))[1]
-    )
+    seen = []
+
+    def noted(read):
+        return lambda path: (seen.append(os.path.basename(path)), read(path))[1]
+
+    monkeypatch.setattr(report_records, "contents", noted(report_records.contents))
+    monkeypatch.setattr(report_heads, "items", noted(report_heads.items))
     return seen
 
 
-def test_only_what_is_new_is_read_again(tmp_path, monkeypatch):
-    growth_records.write(tmp_path, 30)
+def test_only_what_is_new_is_read_again(some, tmp_path, monkeypatch):
+    copied(some, tmp_path, 30)
     seen = opened(monkeypatch)
     report_records.read(tmp_path, many=1)
     assert len(seen) == 30
@@ -82,8 +101,34 @@ def test_what_was_measured_is_the_files(folder):
             assert record == known[record["run_id"]]
 
 
-def test_a_record_that_vanishes_meanwhile_is_told(tmp_path):
-    growth_records.write(tmp_path, 3)
+def test_an_interrupt_keeps_what_was_read(some, tmp_path, monkeypatch):
+    copied(some, tmp_path, 30)
+    whole = report_records.read(tmp_path).records
+    monkeypatch.setattr(report_heads, "CHUNK", 5)
+    seen, items = opened(monkeypatch), report_heads.items
+
+    def stopped(path):
+        if len(seen) == 13:
+            raise KeyboardInterrupt
+        return items(path)
+
+    noted = report_heads.items
+    monkeypatch.setattr(report_heads, "items", stopped)
+    with pytest.raises(KeyboardInterrupt, match="10 of 30 files were read; the next report reads the others"):
+        report_records.read(tmp_path, many=1)
+    first = sorted(seen)[:10]
+    seen.clear()
+    monkeypatch.setattr(report_heads, "items", noted)
+    records = report_records.read(tmp_path, many=1).records
+    assert len(seen) == 20 and not set(first) & set(seen)
+    assert records == whole
+    seen.clear()
+    report_records.read(tmp_path, many=1)
+    assert seen == []
+
+
+def test_a_record_that_vanishes_meanwhile_is_told(some, tmp_path):
+    copied(some, tmp_path, 3)
     report_records.read(tmp_path, many=1)
     found = report_records.read(tmp_path, many=1)
     sorted((tmp_path / "runs").iterdir())[0].unlink()
@@ -92,8 +137,8 @@ def test_a_record_that_vanishes_meanwhile_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"version": 0}', None])
-def test_a_damaged_index_is_made_anew(tmp_path, cache, damage):
-    growth_records.write(tmp_path, 3)
+def test_a_damaged_index_is_made_anew(some, tmp_path, cache, damage):
+    copied(some, tmp_path, 3)
     whole = report_records.read(tmp_path, many=1).records
     (index,) = cache.glob("*.json")
     text = index.read_text() if damage is None else damage
@@ -102,24 +147,24 @@ def test_a_damaged_index_is_made_anew(tmp_path, cache, damage):
     assert report_index._version() in index.read_text()
 
 
-def test_without_a_place_for_the_index_all_is_read(tmp_path, monkeypatch):
-    growth_records.write(tmp_path, 3)
+def test_without_a_place_for_the_index_all_is_read(some, tmp_path, monkeypatch):
+    copied(some, tmp_path, 3)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HELPERS_CACHE", str(tmp_path / "file"))
     assert len(report_records.read(tmp_path, many=1).records) == 3
 
 
-def test_the_page_of_very_many_is_short_and_says_so(tmp_path, monkeypatch, capsys):
-    growth_records.write(tmp_path, 60)
+def test_the_page_of_very_many_is_short_and_says_so(some, tmp_path, monkeypatch, capsys):
+    copied(some, tmp_path, 36)
     monkeypatch.setattr(report_page, "_drawn", lambda figures: [])
     whole = report_page.page_of(report_all.everything(tmp_path))
-    monkeypatch.setattr(report_page, "WHOLE", 50)
+    monkeypatch.setattr(report_page, "WHOLE", 30)
     monkeypatch.setattr(report_page, "SHORT_LADDERS", 2)
     assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
     short = (tmp_path / "out" / "all_runs.html").read_text(encoding="utf-8")
-    assert "The newest 2 of 5 ladders. 36 runs of older ones" in short and "24 of 60" in short
-    assert len(short) < len(whole) and "60 runs of 1 machine" in short
+    assert "The newest 2 of 3 ladders. 12 runs of older ones" in short and "24 of 36" in short
+    assert len(short) < len(whole) and "36 runs of 1 machine" in short
     assert "csv, json: not written" in capsys.readouterr().out and not (tmp_path / "out" / "all_runs.csv").exists()
     assert all(f'id="{link}"' in short for link in set(part.split('"')[0] for part in short.split('href="#')[1:]))
     assert cli.main(["report", str(tmp_path), "--out", str(tmp_path / "out"), "--formats", "csv"]) == 0
-    assert len((tmp_path / "out" / "all_runs.csv").read_text(encoding="utf-8").splitlines()) == 61
+    assert len((tmp_path / "out" / "all_runs.csv").read_text(encoding="utf-8").splitlines()) == 37

@@ -1,0 +1,93 @@
+"""Read a folder of records in a process that has no torch and no threads; run by test_report_heads.py."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+FOLDER, CACHE = map(Path, sys.argv[1:])
+os.environ["HELPERS_CACHE"] = str(CACHE)
+
+from helpers import device, report_heads, report_index, report_progress, report_records  # noqa: E402
+
+report_heads.CHUNK, report_heads.TOGETHER = 10, 20
+PARENT, NOW = os.getpid(), report_progress.Reading.now
+FAST, MAY_FORK = report_heads.items, report_heads.may_fork
+seen = []  # files that this process has read itself since `index` or `interrupted` began
+
+
+def reads():
+    return len(seen)
+
+
+def counted(read):
+    return lambda path: (seen.append(path), read(path))[1]
+
+
+def living():
+    report_heads.items = counted(FAST)
+
+
+def dying(name):
+    """The process that is to read this file dies of it; this one does not."""
+
+    def read(path):
+        if os.getpid() != PARENT and path.endswith(name):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return FAST(path)
+
+    report_heads.items = counted(read)
+
+
+def index(workers=1, plain=False, fresh=True):
+    """What the index holds after the folder was read."""
+    if fresh:
+        shutil.rmtree(CACHE, ignore_errors=True)
+    seen.clear()
+    was, report_heads.items = report_heads.items, report_records.contents if plain else report_heads.items
+    device.usable_cores = lambda: workers
+    assert MAY_FORK()
+    report_index.read(FOLDER, list(report_records._files(FOLDER)))
+    report_heads.items = was
+    (place,) = CACHE.glob("records/*.json")
+    content = json.loads(place.read_text(encoding="utf-8"))
+    return json.dumps([content["files"], content["shared"]])  # as text: NaN is not equal to itself
+
+
+def interrupted(at):
+    """Ctrl-C when so many files were read."""
+
+    def now(reading, count):
+        if count >= at:
+            os.kill(PARENT, signal.SIGINT)
+        NOW(reading, count)
+
+    shutil.rmtree(CACHE, ignore_errors=True)
+    device.usable_cores = lambda: 3
+    report_progress.Reading.now = now
+    try:
+        report_index.read(FOLDER, list(report_records._files(FOLDER)))
+        raise SystemExit("not interrupted")
+    except KeyboardInterrupt as stop:
+        assert f"of {len(list(FOLDER.iterdir()))} files were read; the next report reads" in str(stop), stop
+    report_progress.Reading.now = NOW
+
+
+living()
+alone = index(plain=True)
+assert index() == alone, "fast"
+assert reads() > 250
+assert index(workers=3) == alone, "by processes"
+assert reads() == 0
+dying("run 77.json")
+assert index(workers=3) == alone, "one died"
+assert 0 < reads() < 120, reads()
+living()
+interrupted(at=100)
+assert not multiprocessing.active_children(), "left over"
+assert index(fresh=False) == alone, "after an interrupt"
+assert 0 < reads() < 200, reads()
+print("done")
