@@ -39,12 +39,6 @@ class PowerSGD:
         for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
             tensor.copy_(part.view_as(tensor))
 
-    def _start_of(self, matrix):
-        """The first Q of a matrix: random, but the same on all ranks."""
-        generator = torch.Generator().manual_seed(matrix.shape[0] * 31 + matrix.shape[1])
-        columns = min(self.rank, *matrix.shape)
-        return torch.randn(matrix.shape[1], columns, generator=generator).to(matrix)
-
     def compress(self, bucket):
         """Replace the gradients of a bucket by the average of their approximations."""
         index = bucket.index()
