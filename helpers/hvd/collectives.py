@@ -47,9 +47,14 @@ class Call:
                 work.wait()
             if way.data_ptr() != buffer.data_ptr():
                 buffer.copy_(way)
-            _scale(buffer, scales[1], self.count if op == "Average" else 1)
-            if buffer is not batch[0]:
-                for tensor, piece in zip(batch, buffer.split([each.numel() for each in batch])):
+            divisor = self.count if op == "Average" else 1
+            packed = [] if buffer is batch[0] else zip(batch, buffer.split([each.numel() for each in batch]))
+            if packed and scales[1] == 1 and _divides(buffer):
+                for tensor, piece in packed:
+                    torch.div(piece.view(tensor.shape), divisor, out=tensor)  # one pass over memory instead of two
+            else:
+                _scale(buffer, scales[1], divisor)
+                for tensor, piece in packed:
                     tensor.copy_(piece.view(tensor.shape))
 
     def _begin(self, batch, op, prescale):
@@ -199,9 +204,14 @@ def _near(tensor):
     return tensor if tensor.device.type in ("cpu", "cuda") else tensor.cpu()
 
 
+def _divides(tensor):
+    """Whether a quotient is of the tensor's own dtype."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def _scale(tensor, factor, divisor=1):
     """tensor *= factor / divisor, for integers in float64 and truncated, as Horovod's documentation says."""
-    if tensor.is_floating_point() or tensor.is_complex():
+    if _divides(tensor):
         if factor != 1:
             tensor.mul_(factor)
         if divisor != 1:

@@ -227,8 +227,6 @@ class Engine:
         for entry, result in zip(entries, results):
             if entry is not None:
                 self.timeline.ran(entry, began)
-                with self._wake:
-                    self._entries.pop(entry.key, None)
                 entry.inputs = ()
                 self._end(entry, result=result)
 
@@ -265,9 +263,10 @@ class Engine:
                 del self._entries[entry.key]
             if entry.key not in self._running:  # what runs is on its way to ranks that count on all of it
                 entry.inputs = ()
-            if not entry.done.is_set():
-                entry.error, entry.result = error, result
-                entry.done.set()
+            if entry.ended:
+                return
+            entry.ended, entry.error, entry.result = True, error, result
+        entry.done.set()  # not with the lock held: whoever waits goes on to ask for it
 
     def leave(self, again):
         """Say goodbye; what was decided before is carried out, here and by all who count on this rank for it.

@@ -7,11 +7,12 @@ import time
 class Entry:
     """One submitted collective: `request` travels; what `inputs` and `outputs` are, only the plane knows."""
 
-    __slots__ = ("request", "inputs", "outputs", "ready", "done", "error", "result", "submitted")
+    __slots__ = ("request", "inputs", "outputs", "ready", "done", "ended", "error", "result", "submitted")
 
     def __init__(self, request, inputs=(), outputs=(), ready=None):
         self.request, self.inputs, self.outputs, self.ready = request, inputs, outputs, ready
         self.done, self.error, self.result = threading.Event(), None, None
+        self.ended = False  # error or result stand; `done` is set right after
         self.submitted = time.monotonic()
 
     @property
