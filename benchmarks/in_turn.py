@@ -3,6 +3,7 @@
 A machine that gets slower does so for all alike, so what is compared is the ratio within a round.
 """
 
+import statistics
 import time
 
 from helpers import measure
@@ -29,6 +30,16 @@ def measured(contenders, rounds, warm=1):
             if number >= warm:
                 samples[name].append(time.perf_counter() - began)
     return samples
+
+
+def medians(play, casts):
+    """{name: [casts] medians} of `play`, a function from a cast's number to {name: seconds by round}.
+
+    Each cast has processes of its own: where memory comes to lie makes all steps of a process quicker or slower by
+    some percent, which no number of rounds of the same processes averages out.
+    """
+    found = [play(number) for number in range(casts)]
+    return {name: [statistics.median(cast[name]) for cast in found] for name in found[0]}
 
 
 def ratio(above, below, factor=1.0):

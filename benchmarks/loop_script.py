@@ -1,6 +1,6 @@
 """The same training as one writes it by hand with PyTorch, or with another library's loop; run by torchrun.
 
-    torchrun --nproc-per-node 2 -m benchmarks.loop_script plain STEPS
+    torchrun --nproc-per-node 2 -m benchmarks.loop_script plain STEPS [LOCAL_BATCH]
 
 Model, data, order of the images, augmentation and optimizer are those of the kit's run, so that what is compared
 is what goes on around them.
@@ -85,12 +85,13 @@ def accelerate(steps):
     accelerator.end_training()
 
 
-def command(how, steps, python=sys.executable, ranks=2):
-    """What starts it on 2 ranks, for turns.measured."""
+def command(how, steps, python=sys.executable, ranks=2, batch=None):
+    """What starts it, for turns.measured."""
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*torchrun, "-m", "benchmarks.loop_script", how, str(steps)]
+    return [*torchrun, "-m", "benchmarks.loop_script", how, str(steps), str(batch or LOCAL_BATCH)]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    LOCAL_BATCH = int(sys.argv[3]) if sys.argv[3:] else LOCAL_BATCH
     {"plain": plain, "fabric": fabric, "accelerate": accelerate}[sys.argv[1]](int(sys.argv[2]))

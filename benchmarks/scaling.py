@@ -1,7 +1,8 @@
 """Data parallelism on two single-threaded CPU ranks: how much of the second rank's computing arrives?
 
 The kit's default model and batch. Beside one rank and two ranks run two unconnected runs at the same time: they show
-what the two cores share (memory, cache, clock), which no way of training on both can win back.
+what the two cores share (memory, cache, clock), which no way of training on both can win back. Everything is started
+anew several times.
 """
 
 from helpers import RunConfig, datasets, measure
@@ -13,7 +14,7 @@ ONE, LOCAL, GLOBAL, ALONE = "1 rank", "DDP ×2, same local batch", "DDP ×2, sam
 FIXED_LOCAL, FIXED_GLOBAL = "efficiency, same local batch", "efficiency, same global batch"
 SHARED, EXCHANGE = "what two busy cores leave each other", "efficiency beside 2 runs without DDP"
 TARGETS = {FIXED_LOCAL: (">=", 0.92)}
-ROUNDS, BLOCK = 15, 10
+CASTS, ROUNDS, BLOCK = 5, 5, 10
 CPU = {"HELPERS_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -45,8 +46,12 @@ def ratios_of(seconds):
 def run():
     datasets.ensure(RunConfig(device="cpu").data)
     steps = turns.steps_needed(ROUNDS, BLOCK)
-    found = turns.measured(contenders(steps), ROUNDS, BLOCK, say=lambda text: print(f"  … {text}", flush=True))
-    seconds = {name: one["seconds"] for name, one in found.items()}
+
+    def play(number):
+        print(f"  … {number + 1} of {CASTS}", flush=True)
+        return {name: one["seconds"] for name, one in turns.measured(contenders(steps), ROUNDS, BLOCK).items()}
+
+    seconds = in_turn.medians(play, CASTS)
     return {name: measure.summary(spent) for name, spent in seconds.items()}, ratios_of(seconds)
 
 
