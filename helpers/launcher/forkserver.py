@@ -25,6 +25,8 @@ import tempfile
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
+from . import hugepages
+
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
 FDS_OF_RUN = ("payload", "store")
 READY = b"+"
@@ -47,6 +49,7 @@ def main(argv):
         controls[0].close()
         with _dying_with(first):
             _import_rest()
+            hugepages.gather()
         serve(controls[1], order["notebook"], _Forker(plugins))
     controls[1].close()
     serve(controls[0], order["notebook"], _Forker(plugins))
