@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from . import (
     communication,
     compiled_run,
+    convolutions,
     data,
     device,
     elastic,
@@ -82,6 +83,8 @@ class Run:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
+            if config.compiler == "none" and convolutions.helps(world.device):
+                convolutions.as_products(self.model)
         self.precision = MixedPrecision(config.precision, self.model, world.device)
         self.warm_from = config.warmup_steps
         compiled_run.prepare(config, self.model, lambda text: self.tell("note", text=text))
