@@ -166,7 +166,9 @@ def reasons(rows, ratios):
 def notes(rows, ratios):
     return [
         "The first launch in a process counts from its first line, `import helpers` included. In a kernel where "
-        f"helpers was imported {READING:g} s before, the server has started meanwhile: {rows[EARLIER]['median']:.2f} s.",
+        f"helpers was imported {READING:g} s before, the server has started meanwhile: "
+        f"{rows[EARLIER]['median']:.2f} s.",
         "A rank of launch hands its results over while gloo's threads still end, which takes them 20 ms; the bare fork "
-        "waits for them, as a plain script does. Its memory is not gathered in huge pages, as that of launch's server is.",
+        "waits for them, as a plain script does. Its memory is not gathered in huge pages, as that of launch's server "
+        "is.",
     ]

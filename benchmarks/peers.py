@@ -15,7 +15,7 @@ from .peers_contenders import OURS, PEERS
 from .peers_visit import CAP, FIRST, LATER, SECONDS, SHOWN, VALUES, visit
 
 UNIT = "s"
-ENOUGH = 420.0  # s after which no further round is begun, once each kind of visit was made
+ENOUGH = 900.0  # s after which no further round is begun, once each kind of visit was made
 VISITS = ("failures", "training", "failures", "failures")
 FRESH = ("notebook_launcher", "torchrunx", "spawn", "torchrun")  # start new processes for each launch
 TARGETS = {

@@ -3,8 +3,6 @@
 The functions return (figure, alt); `show` displays both in a notebook.
 """
 
-import pandas
-
 from . import plots_speed_up
 from .plots_learning import accuracy_curves
 from .plots_precision import speed_over_batch
@@ -14,19 +12,28 @@ from .seeds import summary
 from .style import clean, name, number, percent, show, times
 
 __all__ = [
-    "accuracy_curves", "loss", "parts", "settings", "show", "speed_over_batch", "speed_up", "steps", "summary", "table",
-    "time_to_accuracy",
+    "accuracy_curves", "cells", "loss", "parts", "settings", "show", "speed_over_batch", "speed_up", "steps", "summary",
+    "table", "time_to_accuracy",
 ]  # fmt: skip
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
 
-def table(comparison) -> "pandas.DataFrame":
-    """The runs of a Comparison as text, a row a run; `.attrs["notes"]` explains the marked names."""
-    rows = comparison.rows()
-    frame = pandas.DataFrame([_cells(row) for row in rows])
-    frame.attrs["notes"] = {name(row): clean(row["note"], 300) for row in rows if row["note"]}
+def table(comparison):
+    """The runs of a Comparison as a pandas DataFrame of texts, a row a run; `.attrs["notes"]` explains marked names."""
+    import pandas  # takes longer than a figure, and a page needs only `cells`
+
+    head, *rows = cells(comparison)
+    frame = pandas.DataFrame(rows, columns=head)
+    notes = {name(row): clean(row["note"], 300) for row in comparison.rows() if row["note"]}
+    frame.attrs["notes"] = notes
     return frame
+
+
+def cells(comparison) -> list:
+    """The same as lists, the first of which names the columns."""
+    rows = [_cells(row) for row in comparison.rows()]
+    return [list(rows[0]), *(list(row.values()) for row in rows)]
 
 
 def _cells(row):

@@ -1,5 +1,6 @@
 """Which figures a report of all runs has, each made from ladders: (figure, alt) pairs."""
 
+from functools import partial
 from itertools import islice
 
 from . import plots
@@ -14,14 +15,25 @@ MOST = 24  # rows of a figure
 
 def of_ladder(ladder, target) -> list:
     """The figures of one ladder, as far as its records have the numbers for them."""
-    drawn = []
+    return [drawn for maker in makers(ladder, target) for drawn in maker()]
+
+
+def makers(ladder, target) -> list:
+    """Functions that make these figures, each a list of one or none."""
+    found = []
     if ladder.comparison and len(ladder.records) > 1:
-        drawn.append(plots.speed_up(ladder.comparison))
-        drawn.append(efficiency_and_memory(ladder))
+        found.append(lambda: [plots.speed_up(ladder.comparison)])
+        found.append(lambda: [efficiency_and_memory(ladder)])
     groups = curves(ladder)
     if groups:
-        drawn.append(plots.time_to_accuracy(groups, target))
-    return [*drawn, *compile_cost([ladder])]
+        found.append(lambda: [plots.time_to_accuracy(groups, target)])
+    return found + compile_makers([ladder])
+
+
+def compile_makers(ladders) -> list:
+    """The function that makes `compile_cost`, in a list that is empty where no run compiled."""
+    compiled = any(run["config"]["compiler"] != "none" for one in ladders for run in one.runs)
+    return [partial(compile_cost, ladders)] * compiled
 
 
 def efficiency_and_memory(ladder) -> tuple:

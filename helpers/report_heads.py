@@ -7,12 +7,8 @@ which nobody has asked for yet. Here they stay as they are written.
 import json
 import marshal
 import os
-import signal
-import sys
-import threading
-import warnings
 
-from . import device, report_records
+from . import device, report_forks, report_records
 from .report_records import AMOUNTS
 
 OWN = ("run_id", "group", "started", "total_s")  # of one record, or of few
@@ -91,7 +87,7 @@ class Heads:
         if rest.get(LATER):
             rest[LATER] = True
         parts = zip(SHARED, (record["config"], record["environment"], rest), strict=True)
-        which = [self.number(name, part) for name, part in parts]
+        which = tuple(self.number(name, part) for name, part in parts)
         return {key: record[key] for key in OWN if key in record}, which, place
 
     def taken(self, chunk) -> list:
@@ -100,7 +96,7 @@ class Heads:
         new = [[self.number(name, part) for part in shared[name]] for name in SHARED]
         return [
             [
-                (own, which if own is None else [of[old] for of, old in zip(new, which, strict=True)], place)
+                (own, which if own is None else tuple(of[old] for of, old in zip(new, which, strict=True)), place)
                 for own, which, place in of_file
             ]
             for of_file in heads
@@ -124,73 +120,10 @@ def of_files(paths):
     """(its number, `of_chunk`) of every CHUNK files, as they get done; from TOGETHER files on, processes share them."""
     chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
     missing = dict(enumerate(chunks))
-    if len(paths) >= TOGETHER and (workers := device.usable_cores()) > 1 and may_fork():
-        for number, found in _together(chunks, workers):
-            del missing[number]
-            yield number, found
+    if len(paths) >= TOGETHER and (workers := device.usable_cores()) > 1 and report_forks.may_fork():
+        with report_forks.Forks(of_chunk, chunks, workers) as forks:
+            for number, found in forks.found():
+                del missing[number]
+                yield number, found
     for number, chunk in missing.items():  # all, or what a process that died has not read
         yield number, of_chunk(chunk)
-
-
-def may_fork() -> bool:
-    """Whether a copy of this process is sure to run: not where threads might hold a lock, and torch starts some."""
-    if sys.platform != "linux" or threading.active_count() > 1 or "torch" in sys.modules:
-        return False
-    import multiprocessing
-
-    return not multiprocessing.current_process().daemon  # which must not have children
-
-
-def _together(chunks, workers):
-    """(number, `of_chunk`) of the chunks, of which each process reads every `workers`th."""
-    from multiprocessing import connection
-
-    readers = {}
-    try:
-        _start(readers, chunks, workers)
-        coming = list(readers)
-        while coming:
-            for receiver in connection.wait(coming):
-                try:
-                    found = receiver.recv()
-                except (EOFError, OSError):  # it has read all, or died
-                    coming.remove(receiver)
-                    continue
-                yield found
-    finally:
-        for receiver, process in readers.items():
-            receiver.close()
-            process.kill()  # it leaves nothing to put in order
-            process.join()
-
-
-def _start(readers, chunks, workers):
-    """Start the processes, as many as the system lets; Ctrl-C is for this one alone, which ends the others."""
-    import multiprocessing
-
-    fork = multiprocessing.get_context("fork")
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        for first in range(workers):
-            receiver, sender = fork.Pipe(duplex=False)
-            mine = list(enumerate(chunks))[first::workers]
-            process = fork.Process(target=_serve, args=(mine, sender, receiver), daemon=True)
-            with warnings.catch_warnings():  # NumPy's threads, which Python counts since 3.12, know of forks
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            sender.close()
-            readers[receiver] = process
-    except OSError:  # no more processes: this one reads the rest
-        pass
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(chunks, sender, receiver):
-    """What a process does: it ends when nobody listens any more."""
-    receiver.close()
-    try:
-        for number, chunk in chunks:
-            sender.send((number, of_chunk(chunk)))
-    except OSError:
-        pass

@@ -7,7 +7,7 @@ which may be somebody else's.
 """
 
 import hashlib
-import json
+import marshal
 import os
 from collections.abc import MutableMapping
 from contextlib import closing
@@ -23,6 +23,8 @@ class Measured(MutableMapping):
     Raises:
         OSError: the record is not there any more.
     """
+
+    __slots__ = "_from", "_known"
 
     def __init__(self, path, place, run_id):
         self._from, self._known = (path, place, run_id), None
@@ -67,13 +69,14 @@ def read(folder, files) -> list:
     kept, news = {}, []
     for path, named in files:
         entry, stamp = known.get(named), _stamp(path)
-        if entry is not None and (entry[1], entry[2]) == stamp:
+        if entry is not None and entry[:2] == stamp:
             kept[named] = entry
         else:
-            news.append((path, named, *stamp))
+            news.append((path, named, stamp))
     if news or len(known) != len(files):
         _add(news, kept, heads, place, [named for _, named in files])
-    return [(named, [_item(path, *item, heads.shared) for item in kept[named][3]]) for path, named in files]
+    made = _Made(heads.shared)
+    return [(named, [made.item(path, *item) for item in kept[named][2]]) for path, named in files]
 
 
 def _add(news, kept, heads, place, names):
@@ -88,11 +91,11 @@ def _add(news, kept, heads, place, names):
                 progress.now(seen)
     except KeyboardInterrupt:
         _take(news, chunks, kept, heads)
-        there = _save(place, heads.shared, [kept[named] for named in names if named in kept])
+        there = _save(place, heads.shared, {named: kept[named] for named in names if named in kept})
         after = "; the next report reads the others" if there else ""
         raise KeyboardInterrupt(f"{len(kept):,} of {len(names):,} files were read{after}") from None
     _take(news, chunks, kept, heads)
-    _save(place, heads.shared, [kept[named] for named in names])
+    _save(place, heads.shared, {named: kept[named] for named in names})
 
 
 def _take(news, chunks, kept, heads):
@@ -100,38 +103,46 @@ def _take(news, chunks, kept, heads):
     size = report_heads.CHUNK
     for number in sorted(chunks):
         files = news[number * size : (number + 1) * size]
-        for (_, named, *stamp), items in zip(files, heads.taken(chunks[number]), strict=True):
-            kept[named] = named, *stamp, items
+        for (_, named, stamp), items in zip(files, heads.taken(chunks[number]), strict=True):
+            kept[named] = *stamp, items
 
 
 def _place(folder):
     name = hashlib.sha256(os.path.abspath(folder).encode()).hexdigest()[:24]
-    return paths.cache_root() / "records" / f"{name}.json"
+    return paths.cache_root() / "records" / f"{name}.index"
 
 
 def _version():
     """Changes when a record might be read in another way."""
     code = [Path(module.__file__).read_bytes() for module in (report_heads, report_records, config, results)]
-    return hashlib.sha256(b"".join([Path(__file__).read_bytes(), *code])).hexdigest()
+    return hashlib.sha256(b"".join([Path(__file__).read_bytes(), *code])).digest()
+
+
+def _sum(content):
+    """Of a version of the kit and what it wrote: what is damaged, or of another version, is not looked at."""
+    return hashlib.sha256(_version() + content).digest()
 
 
 def _load(place):
+    """(what is shared, {name: (size, time, items)})."""
     try:
-        content = json.loads(place.read_text(encoding="utf-8"))
-        if content["version"] == _version():
-            return Heads(content["shared"]), {entry[0]: entry for entry in content["files"]}
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or damaged: made anew
+        content = place.read_bytes()
+        size = hashlib.sha256().digest_size
+        if content[:size] == _sum(content[size:]):
+            shared, names, *columns = marshal.loads(content[size:])
+            return Heads(shared), dict(zip(names, zip(*columns, strict=True), strict=True))
+    except (OSError, ValueError, EOFError, TypeError):  # none yet, or of another Python: made anew
         pass
     return Heads(), {}
 
 
 def _save(place, shared, kept):
     """Whether there is an index now."""
-    content = {"version": _version(), "shared": shared, "files": kept}
     try:
+        content = marshal.dumps((shared, list(kept), *([entry[n] for entry in kept.values()] for n in range(3))))
         place.parent.mkdir(parents=True, exist_ok=True)
-        paths.replace_file(place, json.dumps(content, separators=(",", ":")))
-    except OSError:  # no room, or not ours to write: then the next report reads all files again
+        paths.replace_file(place, _sum(content) + content)
+    except (OSError, ValueError):  # no room, not ours to write, or nested too deep: the next report reads all again
         return False
     return True
 
@@ -144,14 +155,25 @@ def _stamp(path):
     return found.st_size, found.st_mtime_ns
 
 
-def _item(path, own, which, place, shared):
-    if own is None:
-        return None, which, place
-    config, environment, rest = which
-    record = {
-        **shared["rest"][rest], **own,
-        "config": shared["config"][config], "environment": shared["environment"][environment],
-    }  # fmt: skip
-    if record.get(LATER):
-        record[LATER] = Measured(path, place, own["run_id"])
-    return record, "", place
+class _Made:
+    """Makes records of what is kept of them."""
+
+    def __init__(self, shared):
+        self._shared, self._alike = shared, {}
+
+    def item(self, path, own, which, place):
+        """As `report_records.contents` gives it."""
+        if own is None:
+            return None, which, place
+        alike = self._alike.get(which) or self._alike.setdefault(which, self._parts(*which))
+        record = {**alike, **own}
+        if alike.get(LATER):
+            record[LATER] = Measured(path, place, own["run_id"])
+        return record, "", place
+
+    def _parts(self, config, environment, rest):
+        shared = self._shared
+        return {
+            **shared["rest"][rest], "config": shared["config"][config],
+            "environment": shared["environment"][environment],
+        }  # fmt: skip

@@ -99,9 +99,11 @@ def sites(records) -> list:
 
     Machines are told apart by their devices and cores; a run never stands in a ladder of another machine.
     """
-    found = {}
+    found, named = {}, {}
     for record in records:
-        found.setdefault((machine_name(record), record["environment"]["machine"]["kind"]), []).append(record)
+        machine = record["environment"]["machine"]
+        key = named.get(id(machine)) or named.setdefault(id(machine), (machine_name(record), machine["kind"]))
+        found.setdefault(key, []).append(record)
     newest = sorted(found.values(), key=lambda of_one: str(of_one[-1]["started"]), reverse=True)
     return [Site(machine_name(of_one[0]), _ladders(of_one)) for of_one in newest]
 
@@ -121,11 +123,13 @@ def _machine_name(name, kind, cores, count):
 
 
 def _ladders(records):
-    found = {}
+    found, settings = {}, {}
     for record in records:
-        config = record["config"]
-        key = [record["group"], config["model"], config["data"]]
-        found.setdefault(str(key if key[0] else key + [config[name] for name in SHARED]), []).append(record)
+        config, group = record["config"], record["group"]
+        if id(config) not in settings:  # very many records share few
+            what = [config["model"], config["data"]]
+            settings[id(config)] = str(what), str(what + [config[name] for name in SHARED])
+        found.setdefault((group, settings[id(config)][not group]), []).append(record)
     began = {record["group"]: record["run_id"] for record in reversed(records)}
     made = [
         Ladder(runs[0]["group"] or ALONE, runs, runs[0]["run_id"] == began[runs[0]["group"]])

@@ -4,7 +4,8 @@ import re
 from html import escape
 
 from . import plots, report_figures, report_published, report_text, results
-from .report_html import figure, page, table
+from .report_drawing import Drawing
+from .report_html import page, table
 from .style import clean, number, percent
 
 FIGURES = 3  # ladders of a machine, the newest, that are drawn; the page stays small enough to be sent
@@ -17,31 +18,55 @@ NUMBERS = "Step time: median (middle half), after the warm-up. Speed-up: images/
 def page_of(made) -> str:
     """The whole page."""
     most, figures = (None, FIGURES) if len(made.records) <= WHOLE else (SHORT_LADDERS, SHORT_FIGURES)
+    makers = _makers(made, figures)
+    with Drawing([maker for of_place in makers.values() for maker in of_place]) as drawing:
+        return _page(made, most, figures, lambda place: [part for one in makers[place] for part in drawing.of(one)])
+
+
+def _makers(made, figures):
+    """{where on the page: what makes the figures there}, that which takes longest first."""
+    found = {"published": [lambda: [report_published.figure(made.sites)]] * report_published.known()}
+    for place, site in enumerate(made.sites):
+        for age, ladder in enumerate(site.ladders[:figures]):
+            found[place, age] = report_figures.makers(ladder, made.target)
+    found["compiling"] = report_figures.compile_makers(made.sites[0].ladders)
+    found["machines"] = [lambda: report_figures.machines(made.sites)] * (len(made.sites) > 1)
+    return found
+
+
+def _page(made, most, figures, drawn):
     records = _shown(made, most)
     places = _anchors(records)
     newest = max(str(record["started"]) for record in made.records)
     body = [f"<p>{escape(report_text.summary(made))}</p>"]
     for place, site in enumerate(made.sites):
-        body.append(f"<h2>{escape(site.name)}</h2>")
-        of_site = made.of(site, most)
-        for age, (ladder, said) in enumerate(of_site):
-            body += _ladder(ladder, said, made.target, places, drawn=age < figures)
-        if len(of_site) > figures:
-            newest_of = f"newest {figures} ladders" if figures > 1 else "newest ladder"
-            body.append(f'<p class="soft">Figures are those of the {newest_of}.</p>')
-        if len(of_site) < len(site.ladders):
-            body.append(f'<p class="soft">{_left_out(site, len(of_site))}</p>')
-        body += _drawn(report_figures.compile_cost(site.ladders)) if not place else []
+        body += _site(made, place, made.of(site, most), figures, places, drawn)
     if made.between:
-        body.append("<h2>Machines side by side</h2>")
-        body += [*_drawn(report_figures.machines(made.sites)), sentences(made.between, places)]
-    body += _published(made, places)
+        body += ["<h2>Machines side by side</h2>", *drawn("machines"), sentences(made.between, places)]
+    body += _published(made, places, drawn)
     body += ["<h2>Records</h2>", records_table(records, places, made)]
     if len(records) < len(made.records):
         body.append(f'<p class="soft">{len(records):,} of {len(made.records):,}: those of the ladders above.</p>')
     title = f"All runs: {report_text.count(made.records)} on {len(made.sites)} machine{'s' * (len(made.sites) != 1)}"
     how = f"newest {clean(newest)} · target for the time to accuracy: {percent(made.target)}"
     return page(title, how, "\n".join(body))
+
+
+def _site(made, place, of_site, figures, places, drawn):
+    """A machine: its ladders, of which the newest are drawn."""
+    site = made.sites[place]
+    yield f"<h2>{escape(site.name)}</h2>"
+    for age, (ladder, said) in enumerate(of_site):
+        yield f"<h3>{escape(clean(ladder.what))}, {escape(clean(ladder.name))}</h3>"
+        yield from drawn((place, age)) if age < figures else ()
+        yield sentences(said, places)
+        yield from _numbers(ladder)
+    if len(of_site) > figures:
+        newest_of = f"newest {figures} ladders" if figures > 1 else "newest ladder"
+        yield f'<p class="soft">Figures are those of the {newest_of}.</p>'
+    if len(of_site) < len(site.ladders):
+        yield f'<p class="soft">{_left_out(site, len(of_site))}</p>'
+    yield from drawn("compiling") if place == 0 else ()
 
 
 def _shown(made, most):
@@ -66,28 +91,19 @@ def _left_out(site, shown):
     )
 
 
-def _ladder(ladder, said, target, places, drawn):
-    yield f"<h3>{escape(clean(ladder.what))}, {escape(clean(ladder.name))}</h3>"
-    if drawn:
-        yield from _drawn(report_figures.of_ladder(ladder, target))
-    yield sentences(said, places)
+def _numbers(ladder):
     if ladder.comparison:
-        frame = plots.table(ladder.comparison)
+        head, *rows = plots.cells(ladder.comparison)
         yield "<details><summary>The numbers</summary>"
-        yield table(f"Numbers of {ladder.name}", list(frame), frame.to_numpy().tolist())
+        yield table(f"Numbers of {ladder.name}", head, rows)
         yield f'<p class="soft">{NUMBERS}</p></details>'
 
 
-def _drawn(figures):
-    return [figure(*of_one, kind="png") for of_one in figures]
-
-
-def _published(made, places):
-    found = report_published.figure(made.sites)
-    if not found:
+def _published(made, places, drawn):
+    if not report_published.known():
         return []
     said = report_published.sentences(made.sites)
-    return ["<h2>Beside a published ladder</h2>", *_drawn([found]), sentences(said, places)]
+    return ["<h2>Beside a published ladder</h2>", *drawn("published"), sentences(said, places)]
 
 
 # -- sentences and what they link to ------------------------------------------------------

@@ -17,6 +17,11 @@ def tables() -> dict:
     return json.loads(path.read_text(encoding="utf-8"))["tables"] if path.is_file() else {}
 
 
+def known(name=LADDER) -> bool:
+    """Whether there is such a table."""
+    return name in tables()
+
+
 def rows(table) -> list:
     """A published table's rows with "speed_up" over its first row, "efficiency" and "accuracy" (None: not given)."""
     first, by_time = table["rows"][0], table["unit"].startswith("s ")

@@ -13,7 +13,7 @@ import pytest
 from kernel import ROOT
 from matplotlib.text import Text
 from nbclient import NotebookClient
-from PIL import Image
+from PIL import Image, ImageChops, ImageStat
 from records import baseline, failed, ladder, planted
 
 from helpers import plots, style
@@ -192,6 +192,19 @@ def test_files_are_small_valid_and_white():
         root = ElementTree.fromstring(svg)
         assert root.get("role") == "img" and root.get("aria-label").endswith(".")
         assert "http" not in svg.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
+
+
+@pytest.mark.parametrize("colours", [40, 4000])
+def test_a_picture_keeps_its_colours(colours):
+    with style.look():
+        figure = style.canvas(1)
+        picture = figure.add_axes((0, 0, 1, 1))
+        picture.pcolormesh([[number for number in range(colours)]], cmap="viridis", rasterized=True)
+        figure.canvas.draw()
+        exact = Image.frombytes("RGBA", figure.canvas.get_width_height(), bytes(figure.canvas.buffer_rgba()))
+    drawn = Image.open(io.BytesIO(style.png(figure))).convert("RGB").resize(exact.size, Image.Resampling.BOX)
+    off = ImageChops.difference(drawn, exact.convert("RGB"))
+    assert max(ImageStat.Stat(off).mean) < 8 and {ImageStat.Stat(part).extrema[0][0] for part in off.split()} == {0}
 
 
 def test_pyplot_stays_out_of_it(tmp_path):

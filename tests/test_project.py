@@ -161,8 +161,8 @@ def test_requirements_hold_pins_only(name):
 FLOORS = {
     1: "background cable costmodel costmodel_fit costmodel_measure device elastic launch launcher live measure "
     "meeting memory mpirun npu paths process_group published show show_panel style torchrun twohosts watch",
-    2: "batches communication compiler costmodel_links data data_parallel datasets evaluation hvd inputs loaders "
-    "mapped migrate models models_pointwise op_kinds op_profile op_work precision precision_levels prepare "
+    2: "batches communication compiler convolutions costmodel_links data data_parallel datasets evaluation hvd inputs "
+    "loaders mapped migrate models models_pointwise op_kinds op_profile op_work precision precision_levels prepare "
     "prepare_cifar10 prepare_recipes prepare_sets prepare_store schedules strategies sync_batch_norm",
     3: "checkpoint compiled_run config config_checks results resume train xla",
     4: "compared comparison drawing plots plots_compile_time plots_compiler plots_costmodel plots_hvd plots_learning "
@@ -170,8 +170,8 @@ FLOORS = {
     "studies study_configs",
     5: "__init__ __main__ check cli form form_choice form_page form_refusal form_widgets form_words hosts reading "
     "reading_between reading_causes reading_ladder reading_pairs reading_pool report report_all report_cli "
-    "report_export report_figures report_heads report_html report_index report_ladders report_page report_progress "
-    "report_published report_records report_short report_text",
+    "report_drawing report_export report_figures report_forks report_heads report_html report_index report_ladders "
+    "report_page report_progress report_published report_records report_short report_text",
 }
 FLOOR = {name: floor for floor, names in FLOORS.items() for name in names.split()}
 

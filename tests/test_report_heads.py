@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from records import baseline, failed, planted
 
-from helpers import report_heads, report_progress, report_records, show
+from helpers import report_forks, report_heads, report_progress, report_records, show
 
 HERE = Path(__file__).resolve().parent
 
@@ -119,10 +119,10 @@ def test_processes_read_what_one_reads(tmp_path):
 
 def test_threads_and_daemons_do_not_fork(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", object())
-    assert not report_heads.may_fork()
+    assert not report_forks.may_fork()
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(report_heads.threading, "active_count", lambda: 2)
-    assert not report_heads.may_fork()
+    monkeypatch.setattr(report_forks.threading, "active_count", lambda: 2)
+    assert not report_forks.may_fork()
 
 
 # How far it is
