@@ -23,9 +23,8 @@ def limits(records) -> tuple | None:
     drawn = [verdict for verdict in told if verdict.factor is not None and verdict.met is not None]
     if not drawn:
         return None
-    left_out = [f"{verdict.benchmark}, {verdict.what}: {measured(verdict)}, {said(verdict)}"
-                for verdict in told if verdict not in drawn]  # fmt: skip
-    notes = [NOTE, f"Without a bar: {'; '.join(left_out)}." if left_out else ""]
+    left_out = _by_reason([verdict for verdict in told if verdict not in drawn])
+    notes = [NOTE, f"Without a bar: {left_out}." if left_out else ""]
     with style.look():
         figure = style.canvas(1)
         write_foot(figure, TOP + ROW * len(drawn) + 0.45, notes)
@@ -35,6 +34,18 @@ def limits(records) -> tuple | None:
         left = row_names(figure, names, TOP + 0.08 * ROW, ROW)
         _bars(style.panel(figure, left, TOP, style.WIDTH - left - NUMBER, ROW * len(drawn)), drawn)
     return figure, _alt(drawn, notes)
+
+
+def _by_reason(left_out):
+    """Verdicts in words, each reason once."""
+    names = {}
+    for one in left_out:
+        names.setdefault(f"{measured(one)}, {said(one)}", {}).setdefault(one.benchmark, []).append(one.what)
+    listed = {
+        words: ", ".join(f"{benchmark} ({'; '.join(whats)})" for benchmark, whats in of.items())
+        for words, of in names.items()
+    }
+    return "; ".join(f"{who}: {words}" for words, who in listed.items())
 
 
 def _bars(axes, drawn):

@@ -106,8 +106,16 @@ def test_the_figure_shows_met_and_missed_without_colour():
     assert marks == {"o", "X"}
     assert "launch, warm: 0.0800 s (0.0800 to 0.0900), target ≤ 0.1 s, met, 1.25×." in alt
     assert "launch, theirs / ours: 36.2, target ≥ 40, missed, 0.91×." in alt
-    assert "Without a bar: launch, faults: 0, met;" in alt and "hangs for ever" in alt
+    assert "Without a bar: launch (faults): 0, met;" in alt and "hangs for ever" in alt
     assert style.svg(drawn, alt)
+
+
+def test_a_reason_of_many_rows_is_told_once():
+    open_rows = {f"row {number}": (">=", 1) for number in range(3)}
+    why = dict.fromkeys(open_rows, "no GPU here")
+    told = record(TARGETS={"warm": ("<=", 0.1), **open_rows}, reasons=lambda *_: why)
+    _, alt = figure.limits({"launch": told})
+    assert alt.count("no GPU here") == 1 and "launch (row 0; row 1; row 2): –, open: no GPU here" in alt
 
 
 def test_no_or_few_records_make_a_page_too():
