@@ -69,6 +69,6 @@ def test_sets_are_mapped_not_held():
 def test_missed_targets_have_a_reason():
     rows = {"report of 10": measure.summary([2.0] * 5), growth.REPORT: measure.summary([7.0] * 5)}
     ratios = {f"{growth.REPORT}, the first ever": {"median": 30.0}}
-    assert "2.0 s of it" in growth.reasons(rows, ratios)[growth.REPORT]
+    assert "10 records takes 2.0 s" in growth.reasons(rows, ratios)[growth.REPORT]
     assert set(growth.reasons(rows, ratios)) == set(growth.TARGETS)
     assert any("30 s" in note for note in growth.notes(rows, ratios))
