@@ -37,14 +37,31 @@ def gathered(whose):
     return int(run.stdout)
 
 
-@pytest.mark.skipif(
+needs_collapse = pytest.mark.skipif(
     sys.platform != "linux" or tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1), reason="MADV_COLLAPSE"
 )
+
+
+@needs_collapse
 def test_own_memory_becomes_huge_pages_and_shared_memory_stays_shared():
     own, shared = gathered("own"), gathered("shared")
     if own == 0:
         pytest.skip("this system makes no huge pages")
     assert own >= 12 and shared < own / 2
+
+
+@needs_collapse
+def test_ranks_are_forked_from_gathered_memory():
+    if gathered("own") == 0:
+        pytest.skip("this system makes no huge pages")
+
+    def huge():
+        return any(
+            line.startswith("AnonHugePages") and int(line.split()[1]) > 0 for line in open("/proc/self/smaps_rollup")
+        )
+
+    helpers.prepare_launcher()
+    assert launch(huge, 2, timeout=60) == [True, True]
 
 
 def test_without_pagemap_nothing_happens(monkeypatch):
