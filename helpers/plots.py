@@ -25,8 +25,7 @@ def table(comparison):
 
     head, *rows = cells(comparison)
     frame = pandas.DataFrame(rows, columns=head)
-    notes = {name(row): clean(row["note"], 300) for row in comparison.rows() if row["note"]}
-    frame.attrs["notes"] = notes
+    frame.attrs["notes"] = {name(row): clean(row["note"], 300) for row in comparison.rows() if row["note"]}
     return frame
 
 
