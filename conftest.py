@@ -1,7 +1,7 @@
 """Settings and mends of nbval, the plugin that runs the notebooks as tests.
 
 `pytest --nbval notebooks` works with no other option. nbval 0.11.0 has five defects that hide
-failures or invent them; they are mended here, and tests/test_nbval_shims.py shows each of them
+failures or invent them; they are mended here, and tests/notebooks/test_nbval_shims.py shows each of them
 without and with its mend.
 """
 

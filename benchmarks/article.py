@@ -11,7 +11,10 @@ from pathlib import Path
 
 import torch
 
-from helpers import convolutions, datasets, device, measure, published
+from helpers import device, measure
+from helpers.costmodel import published
+from helpers.data import sets
+from helpers.training import convolutions
 
 from . import article_case, in_turn, peak, turns
 
@@ -88,7 +91,7 @@ def lost(parts, flops, limit) -> dict:
 
 def run():
     where = device.machine().kind if device.machine().kind == "cuda" else "cpu"
-    datasets.ensure(DATA)
+    sets.ensure(DATA)
     torch.set_num_threads(1)
     warm = 1 if where == "cpu" else 2
     kinds = {SCRIPT: torch.float32, KIT: torch.float32}
@@ -171,7 +174,7 @@ def _products():
     counted, done = (peak.flops_of_image(MODEL, PIXELS, products=products) for products in (False, True))
     return (
         "This CPU has AVX2 and no AVX-512, so the kit's path computes convolutions of small images as products of "
-        f"matrices (helpers/convolutions.py). These leave out multiplications by the padding, {1 - done / counted:.0%} "
+        f"matrices (helpers/training/convolutions.py). These leave out multiplications by the padding, {1 - done / counted:.0%} "
         "of the FLOPs that are counted for both."
     )
 

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import article_script, turns
-from helpers import RunConfig, device, launch, train
+from helpers import RunConfig, device, launch
+from helpers.training import loop
 
 PARTS = ("input wait", "forward", "backward", "optimizer")
 OUT = "BENCH_PARTS"  # file that gets the seconds of each part, step by step, as JSON
@@ -78,7 +79,7 @@ def script(steps):
 
 def kit_rank(settings):
     """The kit's own loop; `launch` runs this."""
-    made = train.Run.__init__
+    made = loop.Run.__init__
 
     def watching(run, *args):
         made(run, *args)
@@ -87,8 +88,8 @@ def kit_rank(settings):
     def measured(run, evaluation):
         written(run.marks)
 
-    train.Run.__init__, train.Run._measured = watching, measured  # of this rank, which is a process of its own
-    train.train(RunConfig(**settings))
+    loop.Run.__init__, loop.Run._measured = watching, measured  # of this rank, which is a process of its own
+    loop.train(RunConfig(**settings))
 
 
 def main(how, what):

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from helpers import datasets
+from helpers.data import sets
 
 BATCH, WORKERS = 256, 2
 
@@ -27,7 +27,7 @@ class Cifar(Dataset):
     """Like torchvision.datasets.CIFAR10: an array of all images, of which one a time becomes a PIL image."""
 
     def __init__(self, transform):
-        found = datasets.load("mock", "train")
+        found = sets.load("mock", "train")
         self.data, self.targets = found.images.permute(0, 2, 3, 1).contiguous().numpy(), found.labels.tolist()
         self.transform = transform
 

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import planted
-from helpers import device, models
+from helpers import device
 from helpers.compiler import Plan, compiler_stats, optimize
+from helpers.training import models
 
 ROUNDS = 11
 

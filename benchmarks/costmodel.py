@@ -1,12 +1,14 @@
 """The cost model: predicted and measured steps of two ranks, here and as two hosts at the ends of a slow cable.
 
 The model is fitted to steps of each rank alone and to an all-reduce sweep; the steps with DDP that it is held
-against are taken in the same rounds. `python -m benchmarks.costmodel --record` keeps the run in docs/costmodel.
+against are taken in the same rounds. `python -m benchmarks.costmodel --record` keeps the run in recorded/costmodel.
 """
 
 import sys
 
-from helpers import costmodel_links, measure, twohosts
+from helpers import measure
+from helpers.costmodel import links
+from helpers.hosts import twohosts
 
 UNIT = "s a step"
 HERE, LINKS = "DDP on this machine: error", "DDP over slow links: largest error"
@@ -14,13 +16,13 @@ TARGETS = {HERE: ("<=", 0.1), LINKS: ("<=", 0.2)}
 
 
 def run(record=False):
-    own = costmodel_links.here(rounds=20, env={"HELPERS_DEVICE": "cpu"}, threads=1)
+    own = links.here(rounds=20, env={"HELPERS_DEVICE": "cpu"}, threads=1)
     rows = []
     reason = twohosts.why_not(delay=1)
     if reason:
         print(f"  no two hosts here: {reason}")
     else:
-        rows = costmodel_links.measure()
+        rows = links.measure()
     measured, ratios = {}, {HERE: abs(own["ways"]["DDP"]["error"])}
     if rows:
         ratios[LINKS] = max(abs(row["ways"]["DDP"]["error"]) for row in rows)
@@ -32,7 +34,7 @@ def run(record=False):
             measured[f"{name}, {way}"] = measure.summary(of["steps"])
             ratios[f"{name}, {way}: predicted / measured"] = of["predicted"] / of["measured"]
     if record and rows:
-        costmodel_links.keep(own, rows)
+        links.keep(own, rows)
     return measured, ratios
 
 

@@ -1,7 +1,7 @@
 """The figure of README: how far beyond, or short of, each target the measured value is."""
 
-from helpers import style
-from helpers.drawing import fitted, key, row_names, write_foot, write_title
+from helpers.plots import style
+from helpers.plots.drawing import fitted, key, row_names, write_foot, write_title
 
 from .records import verdicts
 from .table import amount, goal, measured, said

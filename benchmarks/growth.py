@@ -1,6 +1,6 @@
 """Growth: launches of 1 to 16 ranks, reports of 10 to 100,000 records, sets of 10,000 to 1,000,000 images."""
 
-from helpers.mapped import FROM
+from helpers.data.mapped import FROM
 
 from . import growth_launch, growth_reports, growth_sets
 

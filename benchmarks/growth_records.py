@@ -23,7 +23,7 @@ def write(folder, count, seed=0) -> Path:
     runs.mkdir(parents=True)
     draw = random.Random(seed)
     real = [
-        json.loads(path.read_text("utf-8")) for path in sorted((project_root() / "docs/ladder/runs").glob("*.json"))
+        json.loads(path.read_text("utf-8")) for path in sorted((project_root() / "recorded/ladder/runs").glob("*.json"))
     ]
     made = [[_text(_varied(record, draw)) for record in real] for _ in range(VARIANTS)]
     for number in range(count):

@@ -55,9 +55,9 @@ def run(sizes=SIZES):
 
 def make(root, images) -> None:
     """Prepare `images` images below `root` as the set "mock", in its own format: 10,000 of them, again and again."""
-    from helpers.prepare_recipes import wanted
-    from helpers.prepare_sets import CIFAR_BATCHES, CIFAR_META, MOCK_CLASSES, paint
-    from helpers.prepare_store import Store
+    from helpers.data.making import CIFAR_BATCHES, CIFAR_META, MOCK_CLASSES, paint
+    from helpers.data.recipes import wanted
+    from helpers.data.store import Store
 
     root.mkdir(parents=True)
     labels = np.arange(min(10_000, images)) % 10
@@ -76,7 +76,8 @@ def look(folder, sizes) -> dict:
     """{size: what one process found}; the sets take turns."""
     import torch
 
-    from helpers import data, datasets, mapped
+    from helpers.data import loaders as data
+    from helpers.data import mapped, sets
 
     torch.set_num_threads(1)
     mapped.FROM = 0  # the smallest is mapped here as the largest is
@@ -86,7 +87,7 @@ def look(folder, sizes) -> dict:
         times = []
         for _ in range(2):
             began = time.perf_counter()
-            images = datasets.load("mock", "train", root)
+            images = sets.load("mock", "train", root)
             times.append(time.perf_counter() - began)
         loaders[size] = data.make_loader(images, path="fast", global_batch=BATCH)
         began = time.perf_counter()

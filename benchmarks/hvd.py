@@ -2,14 +2,16 @@
 
 The methods train equal copies of the network in the same two ranks, and their steps take turns. There are several
 launches, since where memory comes to lie makes all steps of a launch quicker or slower by some percent. The slow link
-needs root on Linux (see helpers/twohosts.py); without it only the first part is measured.
+needs root on Linux (see helpers/hosts/twohosts.py); without it only the first part is measured.
 """
 
 import functools
 import statistics
 
-from helpers import launch, measure, models, twohosts
+from helpers import launch, measure
+from helpers.hosts import twohosts
 from helpers.hvd.lessons import slow_link
+from helpers.training import models
 
 UNIT = "s a step"
 PAIRS, FP16 = "no limit: hvd / DDP, medians of pairs", "200 Mbit/s: DDP / hvd, fp16"

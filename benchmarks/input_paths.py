@@ -9,7 +9,9 @@ import time
 
 import torch
 
-from helpers import data, datasets, measure
+from helpers import measure
+from helpers.data import loaders as data
+from helpers.data import sets
 
 from . import in_turn
 
@@ -45,8 +47,8 @@ def in_rounds(images, rounds, batch=BATCH):
 
 def run():
     torch.set_num_threads(1)
-    datasets.ensure("mock")
-    found = in_rounds(datasets.load("mock", "train"), ROUNDS)
+    sets.ensure("mock")
+    found = in_rounds(sets.load("mock", "train"), ROUNDS)
     rows = {name: measure.summary(rates) for name, rates in found.items()}
     return rows, {RATIO: in_turn.ratio(found[FAST], found[SLOW])}
 
@@ -65,5 +67,5 @@ def reasons(rows, ratios):
 def notes(rows, ratios):
     return [
         f"50,000 images of 32×32, batches of {BATCH}; the fast path computes on one thread, beside it nothing runs. "
-        "Both give equal numbers (tests/test_data.py)."
+        "Both give equal numbers (tests/data/test_data.py)."
     ]

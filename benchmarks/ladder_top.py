@@ -7,7 +7,8 @@ A CPU that only emulates bf16 has its top in fp32; what emulation costs is measu
 
 import torch
 
-from helpers import datasets, measure
+from helpers import measure
+from helpers.data import sets
 
 from . import in_turn, loop_case, peak, turns
 
@@ -91,7 +92,7 @@ def ratios_of(rates, batch, peaks, flops):
 
 
 def run():
-    datasets.ensure(DATA)
+    sets.ensure(DATA)
     torch.set_num_threads(1)
     limits = _limits()
     found = {batch: rates(batch) for batch in BATCHES}

@@ -11,8 +11,9 @@ import tempfile
 import torch.nn.functional as F
 
 from benchmarks import turns
-from helpers import RunConfig, comparison, launch
-from helpers.train import train
+from helpers import RunConfig, launch
+from helpers.comparison import ladder
+from helpers.training.loop import train
 
 
 def command(ranks=None, **settings):
@@ -35,7 +36,7 @@ def main(case):
         return
     with tempfile.TemporaryDirectory() as records:
         os.environ["HELPERS_RESULTS"] = records
-        comparison.run(RunConfig(**case["settings"], loss=turns.Gate(F.cross_entropy)))
+        ladder.run(RunConfig(**case["settings"], loss=turns.Gate(F.cross_entropy)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ What the loop itself costs is less than two runs of one script differ by. So it 
 images, where it is a larger part: what it adds to those it adds to all.
 """
 
-from helpers import datasets, measure
+from helpers import measure
+from helpers.data import sets
 
 from . import in_turn, loop_case, loop_script, peers_envs, turns
 
@@ -20,7 +21,7 @@ OWN, FEW = "what the kit's loop adds, from steps of few images / a step", 2
 TARGETS = {COST: ("<=", 1.01), COST_SAME: ("<=", 1.01), OWN: ("<=", 0.01)}
 AGAIN, NOISE = f"{SAME_MALLOC}, once more", f"{SAME_MALLOC}, once more / {SAME_MALLOC}"
 CASTS, ROUNDS, BLOCK, FEW_BLOCK = 5, 4, 8, 60
-# What helpers/memory.py does in a rank of the kit, told to glibc from outside (mallopt(3)).
+# What helpers/launcher/malloc.py does in a rank of the kit, told to glibc from outside (mallopt(3)).
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
 CPU = {"HELPERS_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 _why_absent = {}
@@ -64,7 +65,7 @@ def compared(contenders, rounds, block, say=print):
 
 
 def run():
-    datasets.ensure(loop_script.DATA)
+    sets.ensure(loop_script.DATA)
     steps = turns.steps_needed(ROUNDS, BLOCK, warm=2)
     parties = {**contenders(steps), **peers(steps)}
     parties[AGAIN] = parties[SAME_MALLOC]
@@ -117,7 +118,7 @@ def reasons(rows, ratios):
 def notes(rows, ratios):
     said = [
         f"Losses of all {(ROUNDS + 2) * BLOCK} steps and both ranks are equal in all rows, each time of {CASTS}.",
-        "A rank of the kit keeps the memory that it frees (helpers/memory.py), as a script by hand does not; "
+        "A rank of the kit keeps the memory that it frees (helpers/launcher/malloc.py), as a script by hand does not; "
         f"“{SAME_MALLOC}” is that script with glibc told the same from outside, so that row shows the loop alone.",
     ]
     few = [1e3 * rows[few_images(name)]["median"] for name in (KIT, SAME_MALLOC) if few_images(name) in rows]

@@ -14,7 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from benchmarks import turns
-from helpers import data, datasets, models
+from helpers.data import loaders, sets
+from helpers.training import models
 
 MODEL, DATA, LOCAL_BATCH, CLASSES = "resnet8", "digits", 64, 10
 SGD = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
@@ -33,8 +34,8 @@ def batches(loader, steps):
 
 def parts(rank, size):
     """Loader, model and optimizer of one rank."""
-    loader = data.make_loader(
-        datasets.load(DATA, "train"), path="fast", global_batch=LOCAL_BATCH * size, rank=rank, world_size=size, seed=0
+    loader = loaders.make_loader(
+        sets.load(DATA, "train"), path="fast", global_batch=LOCAL_BATCH * size, rank=rank, world_size=size, seed=0
     )
     torch.manual_seed(0)
     model = models.build(MODEL, CLASSES)

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import convolutions, device, measure, models
+from helpers import device, measure
+from helpers.training import convolutions, models
 
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of /proc/cpuinfo, the last on ARM: they multiply bfloat16
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
@@ -56,7 +57,7 @@ def flops(step) -> int:
 def flops_of_image(model, pixels, classes=10, backward=True, products=False) -> float:
     """FLOPs of forward, and of backward, for one image; nothing is computed, only shapes are followed.
 
-    With `products` small images are convolved as helpers.convolutions does it, which leaves out multiplications by
+    With `products` small images are convolved as helpers.training.convolutions does it, which leaves out multiplications by
     the zeros around them; without, these count.
     """
     with torch.device("meta"):

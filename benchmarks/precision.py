@@ -9,8 +9,9 @@ import time
 import torch
 import torch.nn.functional as F
 
-from helpers import device, measure, models
-from helpers.precision import MixedPrecision
+from helpers import device, measure
+from helpers.training import models
+from helpers.training.precision import MixedPrecision
 
 UNIT = "s a step"
 CASES = (("resnet18", 32, 64), ("resnet50", 64, 32))  # model, pixels, batch

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers import device, results
+from helpers import device
 from helpers.paths import project_root, replace_file
+from helpers.records import store
 
 HOLDS = {"<=": lambda value, goal: value <= goal, ">=": lambda value, goal: value >= goal}
 SCHEMA = 1
@@ -15,7 +16,7 @@ SCHEMA = 1
 
 def kept_folder() -> Path:
     """Folder of the records that README is made from."""
-    return project_root() / "docs" / "bench"
+    return project_root() / "recorded" / "bench"
 
 
 def new(name, module, rows, ratios, seconds) -> dict:
@@ -24,7 +25,7 @@ def new(name, module, rows, ratios, seconds) -> dict:
     record = {
         "schema": SCHEMA, "benchmark": name, "what": module.__doc__.splitlines()[0],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - seconds)),
-        "environment": {"machine": device.machine().as_dict(), **results.surroundings()},
+        "environment": {"machine": device.machine().as_dict(), **store.surroundings()},
         "unit": module.UNIT, "rows": rows, "ratios": ratios,
         "targets": {what: list(target) for what, target in targets.items()}, "seconds": round(seconds, 1),
     }  # fmt: skip

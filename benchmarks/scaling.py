@@ -5,7 +5,8 @@ what the two cores share (memory, cache, clock), which no way of training on bot
 anew several times.
 """
 
-from helpers import RunConfig, datasets, measure
+from helpers import RunConfig, measure
+from helpers.data import sets
 
 from . import in_turn, loop_case, turns
 
@@ -44,7 +45,7 @@ def ratios_of(seconds):
 
 
 def run():
-    datasets.ensure(RunConfig(device="cpu").data)
+    sets.ensure(RunConfig(device="cpu").data)
     steps = turns.steps_needed(ROUNDS, BLOCK)
 
     def play(number):

@@ -1,6 +1,6 @@
 """The table of README: each target beside what was measured, and on which machine that was."""
 
-from helpers.style import clean, number
+from helpers.plots.style import clean, number
 
 from .records import verdicts
 
@@ -18,7 +18,7 @@ def lines(records) -> list:
     notes = [f"- {name}: {clean(note)}" for name, record in records.items() for note in record["notes"]]
     without = [name for name, record in records.items() if not record["targets"]]
     if without:
-        notes.append(f"- Measured without a target, in `docs/bench`: {', '.join(without)}.")
+        notes.append(f"- Measured without a target, in `recorded/bench`: {', '.join(without)}.")
     if notes:  # many lines: they open at a click
         notes = ["<details><summary>What stands behind the rows</summary>", "", *notes, "", "</details>", ""]
     return [summary(told), "", *table, "", *notes, *machines(records)]

@@ -19,4 +19,4 @@ if ! problem=$("$python" -c 'import sys; assert sys.version_info >= (3, 10), "to
         "later that has it" >&2
     exit 1
 fi
-exec "$python" -m helpers.prepare "$@"
+exec "$python" -m helpers.data.prepare "$@"

@@ -6,16 +6,16 @@ the import also starts the fork server in the background, so that the first laun
 
 import importlib
 
+from .comparison.form import form
 from .device import choose as choose_devices
 from .device import machine
-from .form import form
-from .launch import LauncherError, RankError, RankTimeout, RunStopped, emit, launch, prepare_launcher
-from .live import panel
-from .process_group import World, distributed
-from .show import in_notebook
+from .launcher.display import in_notebook
+from .launcher.launch import LauncherError, RankError, RankTimeout, RunStopped, emit, launch, prepare_launcher
+from .launcher.process_group import World, distributed
+from .launcher.progress import panel
 
 _LATER = {
-    "RunConfig": "config", "compare": "comparison", "run": "comparison", "ladder": "comparison",
+    "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.ladder", "ladder": "comparison.ladder",
     "optimize": "compiler", "compiler_stats": "compiler",
 }  # fmt: skip
 __all__ = [

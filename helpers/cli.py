@@ -30,10 +30,12 @@ def main(arguments=None) -> int:
 
 
 def _parser():
-    from . import hosts, report_cli, schedules
     from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
+    from .hosts import commands as hosts
     from .migrate import cli as migrate
     from .npu import cli as npu
+    from .report import cli
+    from .training import schedules
 
     about = "Train on one or more devices and measure it."
     parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
@@ -86,12 +88,12 @@ def _parser():
     about = "Record a study again, on this machine; stopped, it goes on where it was."
     study = commands.add_parser("study", help=about, description=about)
     study.set_defaults(command=_study)
-    study.add_argument("name", help="one of those that the notebooks show (helpers/study_configs.py)")
-    study.add_argument("--keep", action="store_true", help="also write it to docs/studies, which comes with the kit")
+    study.add_argument("name", help="one of those that the notebooks show (helpers/comparison/study_configs.py)")
+    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, which comes with the kit")
     hosts.add_to(commands)
     migrate.add_to(commands)
     npu.add_to(commands)
-    report_cli.add_to(commands)
+    cli.add_to(commands)
     records = commands.add_parser("records", help="list the records on this machine")
     records.set_defaults(command=_records)
     return parser
@@ -109,9 +111,11 @@ def _settings(options, *leave_out):
 
 
 def _train(options):
-    from . import live, process_group, results
-    from .comparison import run
+    from .comparison.ladder import run
     from .config import RunConfig
+    from .launcher import process_group
+    from .launcher import progress as live
+    from .records import store
 
     rank, size, local_rank = process_group.place()
     here = process_group.local_size(size)
@@ -137,26 +141,29 @@ def _train(options):
     if record is not None:
         print(_line(record))
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
-        print(f"record: {host}{results.results_root() / 'runs' / record['run_id']}.json")
+        print(f"record: {host}{store.results_root() / 'runs' / record['run_id']}.json")
 
 
 def _in_this_rank(config, rank, local_rank, progress):
     """Train as one rank of somebody else's launch; rank 0 keeps the record."""
     import time
 
-    from . import datasets, elastic, precision, results
-    from .train import train
+    from .data import sets
+    from .launcher import elastic
+    from .records import store
+    from .training import precision
+    from .training.loop import train
 
     if isinstance(config.data, str) and local_rank == 0:
-        datasets.ensure(config.data)
+        sets.ensure(config.data)
     machine = config.check_machine()
     elastic.tie_to_agent()
-    record = results.new_record(config, machine, launch=elastic.launch())
+    record = store.new_record(config, machine, launch=elastic.launch())
     record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
     began = time.time()
     try:
         if rank == 0:
-            results.write(record)
+            store.write(record)
             record["advice"] = precision.advice(config.precision, machine.kind)
             progress.advise(record["advice"])
             progress.begin(config.label)
@@ -168,14 +175,14 @@ def _in_this_rank(config, rank, local_rank, progress):
     finally:
         record["total_s"] = time.time() - began
         if rank == 0:
-            results.write(record)
+            store.write(record)
             progress.end(record["status"])
     return record if rank == 0 else None
 
 
 def _line(record):
     """The result of one run in a line."""
-    from .results import row
+    from .records.store import row
 
     values = row(record)
     accuracy = ""
@@ -189,7 +196,10 @@ def _line(record):
 
 
 def _run(options):
-    from . import comparison, device, report, results
+    from . import device
+    from .comparison import ladder as comparison
+    from .records import store
+    from .report import single
 
     settings = _settings(options)
     here = device.machine(settings.get("device"))
@@ -200,10 +210,10 @@ def _run(options):
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = comparison.compare(name="ladder", full=True, **settings)
-    folder = results.results_root() / "report"
-    paths = report.write(made, folder)
+    folder = store.results_root() / "report"
+    paths = single.write(made, folder)
     print()
-    print(report.text(made))
+    print(single.text(made))
     print()
     for name, path in paths.items():
         print(f"{name}: {path}")
@@ -211,7 +221,7 @@ def _run(options):
 
 
 def _study(options):
-    from . import studies
+    from .comparison import studies
 
     study = studies.record(options.name, options.keep)
     for record in study.records:
@@ -221,12 +231,12 @@ def _study(options):
 
 
 def _records(options):
-    from . import results
+    from .records import store
 
-    records = results.read_all()
+    records = store.read_all()
     for record in records:
         print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
-    print(f"{len(records)} record(s) in {results.results_root() / 'runs'}")
+    print(f"{len(records)} record(s) in {store.results_root() / 'runs'}")
 
 
 def _of_a_script(arguments):

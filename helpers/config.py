@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from . import config_checks as checks
-from . import device, schedules, xla
+from . import device, xla
 from .config_checks import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
+from .training import schedules
 
 __all__ = ["COMPILERS", "INPUT_PATHS", "PRECISIONS", "STRATEGIES", "RunConfig", "name_of"]
 
@@ -21,8 +22,8 @@ class RunConfig:
     Give either `epochs` or `steps`; with neither, one epoch.
 
     Attributes:
-        model: a name from `helpers.models.NAMES`, or a function without arguments that makes a model.
-        data: a name from `helpers.datasets.NAMES`, a pair (train, test) of map-style datasets, or a
+        model: a name from `helpers.training.models.NAMES`, or a function without arguments that makes a model.
+        data: a name from `helpers.data.sets.NAMES`, a pair (train, test) of map-style datasets, or a
             function that returns such a pair.
         strategy: one of STRATEGIES.
         nproc_per_node: devices used on each host. `ddp` starts one process for each, `data_parallel`
@@ -36,9 +37,9 @@ class RunConfig:
         clip_norm: the most that the norm of all gradients together may be (None: no limit).
         sync_batch_norm: whether BatchNorm uses the statistics of all ranks' batches together (ddp only).
         loss: function (outputs, labels) -> mean loss (None: cross entropy).
-        precision: a level of helpers.precision, or one of its aliases (PRECISIONS).
+        precision: a level of helpers.training.precision, or one of its aliases (PRECISIONS).
         channels_last: whether images and convolutions keep the channels of a pixel side by side; where that makes
-            products of matrices faster than the library's convolutions, they are used (helpers.convolutions).
+            products of matrices faster than the library's convolutions, they are used (helpers.training.convolutions).
         compiler: one of COMPILERS: "auto" tries plans in the first steps and keeps the fastest right one
             (helpers.compiler.optimize), "inductor" compiles come what may, "xla" trains in the XLA environment.
         seed: of weights, order of samples and augmentation.
@@ -115,7 +116,7 @@ class RunConfig:
         if self.compiler == "xla":
             xla.python()  # raises XlaMissing, which says how to get it
             return device.machine("cpu")
-        from . import precision  # imports torch
+        from .training import precision  # imports torch
 
         here = device.machine(self.device)
         if here.kind != "cpu" and self.nproc_per_node > here.count:

@@ -2,8 +2,9 @@
 
 import difflib
 
-from . import device, schedules, xla
-from .precision_levels import ALIASES
+from . import device, xla
+from .training import schedules
+from .training.levels import ALIASES
 
 STRATEGIES = ("baseline", "data_parallel", "ddp")
 PRECISIONS = ALIASES  # every name that is understood -> the one that stands in records
@@ -14,7 +15,8 @@ NAMES = {"baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP"} 
 
 def choices(config) -> None:
     """Names must be known, and what is not a name must be of use."""
-    from . import datasets, models  # they import torch, which reading records needs not
+    from .data import sets
+    from .training import models  # they import torch, which reading records needs not
 
     for name, allowed in (
         ("strategy", STRATEGIES),
@@ -29,7 +31,7 @@ def choices(config) -> None:
         if value not in allowed:
             listed = ", ".join(map(repr, allowed))
             raise ValueError(f"{name} is {value!r}; allowed: {listed}{_did_you_mean(value, allowed)}")
-    for name, names in (("model", models.NAMES), ("data", datasets.NAMES)):
+    for name, names in (("model", models.NAMES), ("data", sets.NAMES)):
         value = getattr(config, name)
         if isinstance(value, str) and value not in names:
             listed = ", ".join(map(repr, names))

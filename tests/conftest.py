@@ -2,10 +2,10 @@
 
 import pytest
 
-from helpers import datasets
+from helpers.data import sets
 
 
 @pytest.fixture(scope="session", autouse=True)
 def digits():
     """The default data set is there, whichever test comes first on a new machine."""
-    datasets.ensure("digits")
+    sets.ensure("digits")

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import RunConfig, comparison, device
+from helpers import RunConfig, device
+from helpers.comparison import ladder
 
 
 @pytest.mark.parametrize("settings, error, words", [
@@ -109,39 +110,39 @@ def test_a_record_names_the_readers_own_objects():
     (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
 ])  # fmt: skip
 def test_the_ladder_changes_only_the_devices(devices, labels):
-    rungs = comparison.ladder(devices, device="cpu", global_batch=66 if devices == 3 else 64)
+    rungs = ladder.ladder(devices, device="cpu", global_batch=66 if devices == 3 else 64)
     assert [r.label for r in rungs] == labels
     assert len({(r.global_batch, r.threads, r.lr, r.seed, r.model) for r in rungs}) == 1
 
 
 def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 1.5, "float16": 2.5})
-    base, *_, top, half, last, grown = comparison.ladder(2, full=True, device="cpu", epochs=10)
+    base, *_, top, half, last, grown = ladder.ladder(2, full=True, device="cpu", epochs=10)
     assert (half.label, last.label, grown.label) == (
         "DDP ×2 · O1", "DDP ×2 · O1 · channels last", "DDP ×2 · batch 128"
     )  # fmt: skip
     assert half.but(precision="fp32") == top and last.but(channels_last=False) == half
     assert (grown.local_batch, grown.peak_lr, grown.lr_warmup_epochs) == (64, 2 * base.lr, 1)
-    assert comparison.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "O1-bf16"
+    assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "O1-bf16"
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 0.5})
-    assert {r.precision for r in comparison.ladder(2, full=True, device="cpu")} == {"fp32"}
+    assert {r.precision for r in ladder.ladder(2, full=True, device="cpu")} == {"fp32"}
 
 
 def test_the_ladder_rounds_the_global_batch_to_what_can_be_split():
-    assert {r.global_batch for r in comparison.ladder(3, device="cpu", global_batch=64)} == {63}
+    assert {r.global_batch for r in ladder.ladder(3, device="cpu", global_batch=64)} == {63}
 
 
 @pytest.mark.parametrize("devices", [0, -1, 2.5, "2", True])
 def test_the_ladder_refuses_a_bad_number_of_devices(devices):
     with pytest.raises(ValueError, match="devices is"):
-        comparison.ladder(devices, device="cpu")
+        ladder.ladder(devices, device="cpu")
 
 
 def test_compare_refuses_what_does_not_go_together():
     config = RunConfig()
     for configs, more in (([config], dict(lr=1)), ([config, config], {}), ([], {}), (["ddp"], {})):
         with pytest.raises((TypeError, ValueError)):
-            comparison.compare(configs, **more)
+            ladder.compare(configs, **more)
 
 
 def test_more_devices_than_the_machine_has(monkeypatch):

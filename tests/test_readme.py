@@ -1,4 +1,4 @@
-"""README's numbers come from the records in docs/ladder and docs/studies, and its links and commands exist."""
+"""README's numbers come from the records in recorded/ladder and recorded/studies, and its links and commands exist."""
 
 import re
 import sys

@@ -2,7 +2,7 @@
 """Write the measured tables of README.md from recorded runs; no number there is typed by hand.
 
     .venv/bin/python tools/render_readme.py --from results   take the newest complete ladder, then render
-    .venv/bin/python tools/render_readme.py                  render what is in docs/ladder, docs/studies and docs/bench
+    .venv/bin/python tools/render_readme.py                  render what is in recorded/ladder, recorded/studies and recorded/bench
 """
 
 import argparse
@@ -11,25 +11,28 @@ import shutil
 import sys
 from pathlib import Path
 
-from helpers import paths, plots, results, studies, style
-from helpers.comparison import Comparison
+from helpers import paths, plots
+from helpers.comparison import studies
+from helpers.comparison.ladder import Comparison
+from helpers.plots import style
+from helpers.records import store
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # benchmarks are not installed with the package
 from benchmarks import figure, records, table  # noqa: E402
 
-LADDER = ROOT / "docs" / "ladder"
+LADDER = ROOT / "recorded" / "ladder"
 README = ROOT / "README.md"
 BLOCK = r"(<!-- measured: written by tools/render_readme.py from {}; do not edit -->\n).*?(<!-- end -->)"
-BENCH = "docs/bench"
+BENCH = "recorded/bench"
 STUDY, TARGET = "batch_and_accuracy", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
 
 def take(root):
-    """Copy the records of the newest completed ladder below `root` to docs/ladder."""
+    """Copy the records of the newest completed ladder below `root` to recorded/ladder."""
     ladders = {}
-    for record in results.read_all(root):
+    for record in store.read_all(root):
         if record["group"].endswith("-ladder"):
             ladders.setdefault(record["group"], []).append(record)
     done = [group for group, records in ladders.items() if all(r["status"] == "completed" for r in records)]
@@ -37,7 +40,7 @@ def take(root):
         sys.exit(f"there is no completed ladder in {root}: run `make run` first")
     shutil.rmtree(LADDER, ignore_errors=True)
     for record in ladders[max(done)]:
-        results.write(record, LADDER)
+        store.write(record, LADDER)
 
 
 def ladder_block(comparison):
@@ -52,7 +55,7 @@ def ladder_block(comparison):
         f"{machine['kind']} devices with {config['threads']} thread(s) each, torch {versions['torch']}: "
         f"{config['model']} on {config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs."
     )
-    return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](docs/ladder/speedup.svg)", ""])
+    return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](recorded/ladder/speedup.svg)", ""])
 
 
 def study_block(study):
@@ -72,7 +75,7 @@ def study_block(study):
         f"seconds to {TARGET:.0%}", f"speed-up in time to {TARGET:.0%}",
     ]  # fmt: skip
     _, alt = plots.time_to_accuracy(groups, TARGET)
-    plot = f"![{alt}](docs/studies/{STUDY}.svg)"
+    plot = f"![{alt}](recorded/studies/{STUDY}.svg)"
     feet = [f"\\* {style.clean(note)}.\n" for note in dict.fromkeys(notes.values()) if note]
     about = study.source[0].upper() + study.source[1:] + "."
     return "\n".join([about, "", *_lines(columns, rows), "", *feet, plot, ""])
@@ -112,9 +115,9 @@ def _lines(columns, rows):
 
 def render():
     """README.md as it has to be, and its figures as {path: SVG text}."""
-    comparison, study = Comparison(results.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
+    comparison, study = Comparison(store.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
     kept = records.read(ROOT / BENCH)
-    blocks = {"docs/ladder": ladder_block(comparison), "docs/studies": study_block(study), BENCH: bench_block(kept)}
+    blocks = {"recorded/ladder": ladder_block(comparison), "recorded/studies": study_block(study), BENCH: bench_block(kept)}
     text = README.read_text(encoding="utf-8")
     for source, block in blocks.items():
         place = re.compile(BLOCK.format(source), re.DOTALL)

@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from .. import schedules
+from ..training import schedules
 from .verdict import attempt, not_yet, right
 
 RUNS = ((1437, 12, 64), (1437, 12, 256), (50_000, 1, 1024), (100, 3, 64), (128, 2, 64))  # samples, epochs, batch

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import nn
 
 from .. import npu
+from ..launcher.process_group import distributed
 from ..npu.recorded import why_missing
-from ..process_group import distributed
 from .ranks import on_ranks
 from .verdict import attempt, not_yet, right
 

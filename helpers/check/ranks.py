@@ -1,6 +1,6 @@
 """The reader's function on real ranks, for the checks that need them."""
 
-from ..launch import RankError, RankTimeout, launch
+from ..launcher.launch import RankError, RankTimeout, launch
 
 PATIENCE = 10  # s; a right answer needs a tenth of one
 ALIKE = "All ranks must call the same collectives, with tensors of the same size."

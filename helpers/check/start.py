@@ -1,6 +1,6 @@
 """Checks of 00_start_here: whose samples are whose, and a first all_reduce."""
 
-from ..launch import RankError, RankTimeout, launch
+from ..launcher.launch import RankError, RankTimeout, launch
 from .verdict import attempt, not_yet, right
 
 PATIENCE = 20  # s; a launch takes a tenth of that where ranks are spawned, and far less where they are forked

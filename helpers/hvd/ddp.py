@@ -16,8 +16,8 @@ import os
 import torch.distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from .. import meeting
-from ..process_group import place
+from ..launcher import meeting
+from ..launcher.process_group import place
 from . import powersgd
 
 HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}

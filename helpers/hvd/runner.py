@@ -15,7 +15,7 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     Raises:
         ValueError: `hosts` names another machine, or there is an option without a counterpart.
     """
-    from ..launch import launch
+    from ..launcher.launch import launch
 
     for host in (hosts or "").split(","):
         name = host.partition(":")[0].strip()

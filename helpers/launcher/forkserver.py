@@ -33,7 +33,7 @@ READY = b"+"
 RUN = b"R"
 
 # What a rank that trains imports anyway; ordered so that what is needed most comes first.
-SECOND_GENERATION = ("torch._dynamo", "torch.utils.data", "torchvision", "helpers.train")
+SECOND_GENERATION = ("torch._dynamo", "torch.utils.data", "torchvision", "helpers.training.loop")
 
 
 def main(argv):

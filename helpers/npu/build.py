@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from .. import watch
+from ..launcher import watch
 from ..paths import cache_root
 
 SOURCE = Path(__file__).parent / "csrc" / "npu.cpp"

@@ -9,14 +9,14 @@ from ..paths import project_root, replace_file
 from .build import NpuMissing, library
 from .loading import real_torch_npu
 
-RECORDS = "docs/npu"
+RECORDS = "recorded/npu"
 
 
 def run_or_show(lesson, name, function, *args, **kwargs):
     """`function(*args, **kwargs)` where an NPU can be had, real or emulated; else what it gave when recorded.
 
     Args:
-        lesson: names the file of recordings, docs/npu/LESSON.json.
+        lesson: names the file of recordings, recorded/npu/LESSON.json.
         name: names the demonstration in it.
         function: returns what JSON can hold (tuples come back as lists). With HELPERS_NPU_RECORD=1
             its answer is kept in that file, which is how the recordings of the kit were made.

@@ -9,7 +9,7 @@ This module imports neither torch nor torch_xla. Of the others, `loop` and `call
 anywhere, those that import torch_xla only in that environment.
 
 loop          what a rank of an XLA run calls
-run           the training loop of helpers.train, on an XLA device
+run           the training loop of helpers.training.loop, on an XLA device
 xla_step      one training step through XLA; ddp_step is the same with DDP, to be shown as a diff
 gradients     the mean of all ranks' gradients, and a check that XLA knows of all ranks
 compilations  how often XLA has compiled, and what a change of shape costs

@@ -1,4 +1,4 @@
-"""What a rank of an XLA run calls, in the place of helpers.train.train."""
+"""What a rank of an XLA run calls, in the place of helpers.training.loop.train."""
 
 import os
 import sys
@@ -8,18 +8,18 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from .. import device, measure
+from ..launcher.process_group import distributed
 from ..launcher.rank import emit
-from ..process_group import distributed
 
 
 def train(config, started=None, tell=emit):
-    """Train as `config` says, like helpers.train.train but through XLA; on rank 0 what was measured.
+    """Train as `config` says, like helpers.training.loop.train but through XLA; on rank 0 what was measured.
 
     To be called in the XLA environment. Without the variable PJRT_DEVICE the XLA device is the CPU,
     which was tested; another one ("TPU", …) was not. Its gradients would be reduced by XLA itself,
     and it is checked that XLA connects all ranks.
 
-    Args and Raises are those of helpers.train.train, and RuntimeError if XLA does not connect them.
+    Args and Raises are those of helpers.training.loop.train, and RuntimeError if XLA does not connect them.
     """
     parts = measure.Parts()
     started = started or time.time()

@@ -1,4 +1,4 @@
-"""The training loop of helpers.train, on an XLA device."""
+"""The training loop of helpers.training.loop, on an XLA device."""
 
 import copy
 from contextlib import nullcontext
@@ -9,8 +9,8 @@ import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 
 from .. import device
-from ..precision import MixedPrecision
-from ..train import Run
+from ..training.loop import Run
+from ..training.precision import MixedPrecision
 from . import compilations, gradients, xla_step
 
 

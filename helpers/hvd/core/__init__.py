@@ -6,13 +6,7 @@ from . import job, sets
 from .entry import Entry
 from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
 from .job import is_initialized, reset, sign, verify
-from .sets import (
-    ProcessSet,
-    add_process_set,
-    get_process_set_ids_and_ranks,
-    global_process_set,
-    remove_process_set,
-)
+from .sets import ProcessSet, add_process_set, get_process_set_ids_and_ranks, global_process_set, remove_process_set
 
 
 class ReduceOp(enum.IntEnum):

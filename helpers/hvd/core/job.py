@@ -9,8 +9,8 @@ import sys
 import threading
 from collections import defaultdict
 
+from ...launcher.process_group import place
 from ...launcher.rank import at_end
-from ...process_group import place
 from . import links, meeting, wire
 from .engine import Engine
 from .errors import HorovodInternalError, NotInitialized, RankLost

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from ... import watch
+from ...launcher import watch
 from ...paths import project_root
 
 LESSONS = {"keras": "keras_fit.py", "mxnet": "mxnet_gluon.py", "caffe": "caffe_solver.py"}
@@ -22,7 +22,7 @@ def run_or_show(name, ranks=2, timeout=120):
     root = project_root()
     python = os.environ.get(f"HELPERS_{name.upper()}_PYTHON") or str(root / f".venv-{name}" / "bin" / "python")
     if not os.access(python, os.X_OK):
-        kept = json.loads((root / "docs" / "hvd" / f"{name}.json").read_text(encoding="utf-8"))
+        kept = json.loads((root / "recorded" / "hvd" / f"{name}.json").read_text(encoding="utf-8"))
         main = ("keras", "tensorflow", "mxnet", "caffe", "python", "torch")
         versions = ", ".join(f"{what} {kept['versions'][what]}" for what in main if what in kept["versions"])
         return kept.get("found") or kept["facts"], f"recorded {kept['date']} ({versions}); to run it here: make {name}"

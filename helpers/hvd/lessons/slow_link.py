@@ -13,11 +13,13 @@ from datetime import date
 import torch
 import torch.nn.functional as F
 
-from ... import device, models, paths, twohosts
+from ... import device, paths
+from ...hosts import twohosts
+from ...training import models
 from .. import ddp
 from .. import torch as hvd
 
-RECORD = "docs/hvd/slow_link.json"
+RECORD = "recorded/hvd/slow_link.json"
 METHODS = {  # name -> (through hvd?, compression)
     "DDP": (False, None),
     "hvd": (True, hvd.Compression.none),

@@ -3,7 +3,7 @@
 from ..core import *  # noqa: F403
 from . import elastic  # noqa: F401
 from .compression import Compression  # noqa: F401
-from .functions import (  # noqa: F401
+from .functions import (
     allgather_object,
     broadcast_object,
     broadcast_object_fn,

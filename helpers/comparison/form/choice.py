@@ -1,0 +1,145 @@
+"""`Choice`: what was chosen in the form; from it follow the runs, the code, the command lines, or why it cannot be.
+
+Nothing here knows of widgets, and nothing here starts a run.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass, replace
+
+from ... import device
+from ...config import RunConfig
+from ...training import precision
+from . import words
+from .refusal import Refusal, check
+
+TITLE = "choose and run"  # the comparison's name in its records
+PLAIN = RunConfig()  # what need not be said
+SCHEDULE = "cooldown"  # a constant rate leaves the accuracy at the end to chance
+SMALL_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A run to compare with a baseline: one device, fp32, no compiler, the same batch and data.
+
+    Any value can be put in; `refusal` says what is wrong with it.
+
+    Attributes:
+        ranks: devices on this machine; with 1 the strategy does not count.
+        batch: samples in one update of the weights, over all devices.
+        length, unit: how long to train, in "epochs" or "steps".
+        prediction: how many times as fast as the baseline the reader expects it to be, or None.
+        device: a device kind, where it is not the one that any process here would take (None).
+    """
+
+    model: str = "resnet8"
+    data: str = "digits"
+    ranks: int = 2
+    strategy: str = "ddp"
+    precision: str = "fp32"
+    compiler: str = "none"
+    batch: int = SMALL_BATCH
+    length: int = 4
+    unit: str = "epochs"
+    prediction: float | None = None
+    device: str | None = None
+
+    @classmethod
+    def sensible(cls, kind=None) -> "Choice":
+        """What to begin with on this machine: all devices with DDP, and runs of half a minute at most.
+
+        Args:
+            kind: of the devices (default: the best there is, or what `choose_devices` has chosen).
+
+        Raises:
+            ValueError: there is no such device here.
+        """
+        here = device.machine(kind)
+        usual = device.accelerator_kind() or "cpu"  # what a process started in a terminal would take
+        chosen = cls(ranks=here.count, device=None if here.kind == usual else here.kind)
+        chosen = replace(chosen, batch=here.count * max(1, round(SMALL_BATCH / here.count)))
+        if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
+            chosen = replace(chosen, model="resnet50", batch=SMALL_BATCH * here.count, length=100, unit="steps")
+        if here.count == 1:  # what can be compared on one device
+            halves = [name for name in ("O1-bf16", "O1") if not precision.refusal(name, here.kind)]
+            return replace(chosen, precision=halves[0]) if halves else replace(chosen, compiler="auto")
+        return chosen
+
+    # -- the runs -------------------------------------------------------------------------
+
+    def configs(self) -> list:
+        """[baseline, choice] as RunConfigs. Raises ValueError or TypeError, as they do."""
+        base = RunConfig(**self._shared())
+        return [base, base.but(**self._changed())]
+
+    def _shared(self):
+        """Settings of both runs that have to be said."""
+        length = {self.unit if self.unit in words.UNITS else "epochs": self.length}
+        return _unusual(
+            model=self.model, data=self.data, global_batch=self.batch, **length, schedule=SCHEDULE, device=self.device
+        )  # fmt: skip
+
+    def _changed(self):
+        """Settings in which the choice differs from the baseline."""
+        several = {} if self.ranks == 1 else {"strategy": self.strategy, "nproc_per_node": self.ranks}
+        return _unusual(**several, precision=self.precision, compiler=self.compiler)
+
+    def refusal(self) -> Refusal | None:
+        """Why this cannot be run here, or None. Never raises, and starts nothing."""
+        return check(self)
+
+    def advice(self) -> str:
+        """What to expect of a choice that is possible but not wise; "" if nothing.
+
+        The first half format that is asked about is timed, which takes half a second.
+        """
+        kind = device.machine(self.device).kind
+        said = [precision.advice(self.precision, kind), device.crowded(self.ranks, kind=self.device)]
+        return "; ".join(filter(None, said))
+
+    # -- the same in words that a computer takes ------------------------------------------
+
+    def code(self) -> str:
+        """Python that does what the Run button does, in the foreground."""
+        expected = "" if self.prediction is None else f", prediction={{choice.label: {self.prediction!r}}}"
+        return (
+            "import helpers\n\n"
+            f"baseline = helpers.RunConfig({_arguments(self._shared())})\n"
+            f"choice = baseline.but({_arguments(self._changed())})\n"
+            f"comparison = helpers.compare([baseline, choice]{expected})\n"
+            "comparison.show()"
+        )
+
+    def commands(self) -> list:
+        """Command lines that make the same two runs, each with a record, and then a report of all records."""
+        changed = self._changed()
+        if changed.get("strategy") == "ddp":  # `train` takes DDP for more than one device
+            del changed["strategy"]
+        return [_train(self._shared()), _train({**self._shared(), **changed}), "python -m helpers report"]
+
+
+def from_words(text) -> float | None:
+    """The factor that a reader has typed ("1.8", "1,8", "1.8×"), or None for nothing.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    text = re.sub(r"\s*(×|x|times)?\s*$", "", str(text).strip())
+    return float(text.replace(",", ".")) if text else None
+
+
+def _unusual(**settings):
+    return {name: value for name, value in settings.items() if value != getattr(PLAIN, name)}
+
+
+def _arguments(settings):
+    return ", ".join(f"{name}={_quoted(value)}" for name, value in settings.items())
+
+
+def _quoted(value):
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _train(settings):
+    return shlex.join(["python", "-m", "helpers", "train", *(f"--{name}={value}" for name, value in settings.items())])

@@ -1,0 +1,153 @@
+"""What the form says, as HTML in Jupyter's own colours, so that dark themes hold."""
+
+from html import escape
+
+from ... import plots
+from ...plots import style
+from ...report import html
+from . import words as form_words
+from .refusal import steps_of
+
+# JupyterLab takes arrow keys and letters for its own as long as nothing is focused that text can be typed into: in a
+# list they would move to the next cell, or cut this one. The attribute keeps them for the list that has the focus.
+KEYS = (
+    "this.closest('.helpers-form').addEventListener('focusin', event => event.target.matches('select') && "
+    "event.target.setAttribute('data-lm-suppress-shortcuts', ''))"
+)
+STYLE = """<style>
+.helpers-form {max-width: 62rem; padding: 14px 18px; border: 1px solid var(--jp-border-color2, #bbb);
+  border-radius: 4px; color: var(--jp-content-font-color1, #222)}
+.helpers-form .widget-label {text-align: left; color: inherit}
+.helpers-form .helpers-expected {height: auto; flex-wrap: wrap}
+.helpers-form .helpers-expected .widget-label {white-space: normal; flex: 0 1 auto; height: auto; line-height: 1.4}
+.helpers-form .helpers-expected input {flex: 0 0 6rem}
+.helpers-form :is(.widget-html, .widget-html-content) {min-width: 0; max-width: 100%}
+.helpers-form .widget-html-content {flex: 1 1 0; line-height: 1.45; color: inherit}
+.helpers-form .helpers-verdict {padding: 5px 12px; border-left: 4px solid var(--jp-success-color1, #388e3c)}
+.helpers-form .helpers-verdict.helpers-refused {border-left-color: var(--jp-error-color1, #d32f2f)}
+.helpers-form .helpers-code {margin: 10px 0 0; border: 1px solid var(--jp-cell-editor-border-color, #ccc);
+  background: var(--jp-cell-editor-background, #f5f5f5)}
+.helpers-form .helpers-code > div {display: flex; justify-content: space-between; align-items: center;
+  padding: 4px 6px 4px 12px}
+.helpers-form .helpers-code pre {margin: 0; padding: 2px 12px 10px; overflow-x: auto; background: none;
+  white-space: pre; word-break: normal; color: var(--jp-content-font-color1, #222);
+  font: 13px/1.5 var(--jp-code-font-family, monospace)}
+.helpers-form .helpers-code pre:focus-visible, .helpers-form button:focus-visible {
+  outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px}
+.helpers-form .helpers-code button {padding: 2px 10px; font: inherit; cursor: pointer; border-radius: 2px;
+  color: var(--jp-content-font-color1, #222); background: var(--jp-layout-color1, #fff);
+  border: 1px solid var(--jp-border-color1, #999)}
+.helpers-form .helpers-wide {overflow-x: auto; margin: 8px 0}
+.helpers-form table {border: none; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 12px}
+.helpers-form :is(th, td) {padding: 4px 12px 4px 0; text-align: right; border: none;
+  border-bottom: 1px solid var(--jp-border-color2, #ccc)}
+.helpers-form td {white-space: nowrap}
+.helpers-form :is(th, td):first-child {text-align: left}
+.helpers-form figure {margin: 8px 0 0; overflow-x: auto}
+.helpers-form img {display: block; max-width: 100%; min-width: 34rem; height: auto}
+</style>""".replace("<style>", f'<style onload="{KEYS}">')
+# Where the clipboard is out of reach the text is selected, to be copied by hand.
+COPY = (
+    "const code = this.closest('.helpers-code').querySelector('code');"
+    "const by_hand = () => getSelection().selectAllChildren(code);"
+    "if (!navigator.clipboard) { by_hand(); } else { navigator.clipboard.writeText(code.textContent).then(() => {"
+    "this.textContent = 'Copied'; setTimeout(() => this.textContent = 'Copy', 2000); }, by_hand); }"
+)
+NOTHING = "Nothing to copy as long as the choice is impossible."
+
+
+def blocks(choice, refusal) -> str:
+    """The code and the command lines, each in a block with a button that copies it."""
+    if refusal:
+        return f"<p>{NOTHING}</p>"
+    commands = "\n".join(choice.commands())
+    return _block("The same in Python", choice.code()) + _block("The same on the command line", commands)
+
+
+def _block(title, text):
+    name = escape(title)
+    return (
+        f'<div class="helpers-code"><div><span>{name}</span>'
+        f'<button type="button" aria-label="Copy: {name}" onclick="{escape(COPY)}">Copy</button></div>'
+        f'<pre tabindex="0" role="region" aria-label="{name}"><code>{escape(text)}</code></pre></div>'
+    )
+
+
+def verdict(choice, refusal) -> str:
+    """Whether the choice can be run; if not, what to change and why."""
+    if refusal:
+        return (
+            '<div class="helpers-verdict helpers-refused" role="alert"><strong>✗ Not possible: '
+            f"{escape(refusal.change)}.</strong><br>{escape(_sentence(refusal.reason))}</div>"
+        )
+    advice = choice.advice()
+    mind = f"<br><strong>Mind:</strong> {escape(_sentence(advice))}" if advice else ""
+    return (
+        '<div class="helpers-verdict" role="status"><strong>✓ Ready.</strong> '
+        f"{escape(plan(choice))}{mind}</div>"
+    )
+
+
+def plan(choice) -> str:
+    """What the Run button would do, in a sentence."""
+    base, chosen = choice.configs()
+    how = [form_words.rank_words(choice.ranks, choice.strategy)]
+    how += [f"precision {chosen.precision}"] * (chosen.precision != base.precision)
+    how += [f"compiler {chosen.compiler}"] * (chosen.compiler != base.compiler)
+    return (
+        f"{choice.model} on {choice.data}, two runs of {steps_of(chosen):,} steps with a global batch of "
+        f"{base.global_batch}: first the baseline (one device, fp32, no compiler), then {', '.join(how)}."
+    )
+
+
+def state(label, status) -> str:
+    """How a comparison stands that was started from the form."""
+    words = {
+        "starting": "starts; a data set that was not used before is made first",
+        "queued": "waits for its turn: another run goes on, and one at a time has all cores",
+        "running": "runs; other cells can be used meanwhile",
+        "stopped": "was stopped; what it recorded until then is kept",
+    }[status]
+    return f'<div role="status"><strong>{escape(label)}</strong> beside its baseline {words}.</div>'
+
+
+def error(label, problem) -> str:
+    """Why a comparison came to nothing."""
+    return (
+        f'<div class="helpers-verdict helpers-refused" role="alert"><strong>✗ {escape(label)} beside its baseline: '
+        f"nothing to show.</strong>{_as_printed(problem)}</div>"
+    )
+
+
+def result(comparison) -> str:
+    """Sentence, table and figure of a comparison of two runs."""
+    drawn, alt = plots.speed_up(comparison)
+    why = comparison.records[-1]["error"]
+    more = f"<details><summary>What it says</summary>{_as_printed(why)}</details>" if why else ""
+    return (
+        f'<div role="status"><strong>{escape(told(comparison))}</strong></div>{more}'
+        f'<div class="helpers-wide" role="region" tabindex="0" aria-label="Both runs in numbers">'
+        f"{comparison._repr_html_()}</div>{html.figure(drawn, alt, 'png')}"
+    )
+
+
+def told(comparison) -> str:
+    """What came out, beside what was expected."""
+    base, row = comparison.rows()
+    if row["status"] != "completed":
+        return f"✗ {row['label']}: {row['status']}."
+    if not row["speed_up"]:
+        return f"✓ {row['label']} is done, with too few steps to tell its speed."
+    expected = f"; you expected {style.times(row['predicted'])}" if row["predicted"] else ""
+    return (
+        f"✓ Done: a step of {row['label']} was {style.times(row['speed_up'])} as fast as the baseline's{expected}. "
+        f"Accuracy {style.percent(row['accuracy'])}, baseline {style.percent(base['accuracy'])}."
+    )
+
+
+def _as_printed(text):
+    return f'<pre style="white-space: pre-wrap">{escape(str(text))}</pre>'
+
+
+def _sentence(text):
+    return text if text.endswith((".", "?", "!")) else f"{text}."

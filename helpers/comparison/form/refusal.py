@@ -1,0 +1,191 @@
+"""Why a choice cannot be run, found before anything starts, and what to change about it."""
+
+import math
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ... import device, measure, xla
+from ...compiler import race
+from ...data import sets
+from ...data.recipes import RECIPES
+from ...paths import data_root
+from ...training import compiled, models
+from . import words
+
+FIXED = {"digits": 1437, "cifar10": 50_000}  # training images of the sets whose size cannot be chosen
+SIDES = {"imagenet-mock": 224}  # pixels; the images of the others have 32
+PLANS = 4  # that compiler "auto" tries: eager and inductor, each in two memory layouts
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a choice is impossible.
+
+    Attributes:
+        settings: the fields of the Choice of which at least one has to change.
+        reason: what is wrong, and what would be right.
+    """
+
+    settings: tuple
+    reason: str
+
+    @property
+    def change(self) -> str:
+        """What to change, such as "change the global batch or the ranks"."""
+        return "change the " + " or the ".join(words.SETTINGS[name] for name in self.settings)
+
+    def __str__(self):
+        return f"{self.change}: {self.reason}"
+
+
+def check(choice) -> Refusal | None:
+    """The first thing that is wrong with a Choice, or None; the checks are in the order in which they build on others.
+
+    What RunConfig and the machine say of it is said in their words; the rest would otherwise be known only from a
+    run that has failed, or has nothing to show.
+    """
+    try:
+        here = device.machine(choice.device)
+    except ValueError as error:
+        return Refusal(("device",), str(error))
+    if refused := _prediction(choice) or _names(choice):
+        return refused
+    try:
+        configs = choice.configs()
+        if configs[0] == configs[1]:
+            return Refusal(
+                ("ranks", "precision", "compiler"),
+                "this is the baseline itself (one device, fp32, no compiler), so there is nothing to compare",
+            )
+        if choice.ranks > here.count:
+            return Refusal(("ranks",), f"ranks is {choice.ranks}; this machine has {here.count} {here.kind} devices")
+        for config in configs:
+            config.check_machine()
+    except xla.XlaMissing as error:
+        return Refusal(("compiler",), str(error))
+    except (ValueError, TypeError) as error:
+        return Refusal(_named_in(str(error)), str(error))
+    return _devices(choice, here) or _training(configs[1])
+
+
+def _prediction(choice):
+    factor = choice.prediction
+    if factor is None:
+        return None
+    number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+    if number and 0 < factor < math.inf:
+        return None
+    return Refusal(("prediction",), f"{factor!r} is no factor; write one such as 1.8, or leave the field empty")
+
+
+def _names(choice):
+    """The form knows the kit's own models and sets; RunConfig would also take the reader's own."""
+    for field, names in (("model", models.NAMES), ("data", sets.NAMES)):
+        value = getattr(choice, field)
+        if not isinstance(value, str) or value not in names:
+            return Refusal((field,), f"{field} is {value!r}; the form offers {', '.join(names)}")
+    if choice.unit not in words.UNITS:
+        return Refusal(("length",), f"the unit is {choice.unit!r}; it can be {' or '.join(words.UNITS)}")
+    if choice.length is None:
+        return Refusal(("length",), f"there is no number of {choice.unit}; give a whole number, 1 or more")
+    if choice.batch is None:
+        return Refusal(("batch",), "there is no global batch; give a whole number, 1 or more")
+    return None
+
+
+def _devices(choice, here):
+    if choice.compiler == "xla" and here.kind != "cpu":
+        return Refusal(
+            ("compiler",),
+            f"XLA runs on the CPU here and the baseline on {here.kind}, so that two devices would be compared; choose "
+            "another compiler, or compare on the CPU with helpers.form(device='cpu')",
+        )
+    cxx = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")  # what inductor calls
+    if choice.compiler == "inductor" and here.kind == "cpu" and not shutil.which(cxx.split()[0]):
+        return Refusal(
+            ("compiler",),
+            f"inductor writes C++ for a CPU, and there is no {cxx} to compile it; install one, or name yours in CXX",
+        )
+    return None
+
+
+def _training(config):
+    """What the data, the model and the length have to do with each other."""
+    root = data_root()
+    absent = sets.trouble(config.data, root)
+    if absent and config.data == "cifar10":  # the one set that is not made by itself
+        return Refusal(("data",), str(sets.missing(config.data, root, absent)))
+    samples = _samples(config.data)
+    if samples < config.global_batch:
+        return Refusal(
+            ("batch", "data"),
+            f"a global batch of {config.global_batch} does not fit a training set of {samples:,} samples",
+        )
+    side = SIDES.get(config.data, 32)
+    if problem := _trial(config.model, side, 2):
+        reason = f"{config.model} cannot be trained on images of {side}×{side}, which {config.data} has: {problem}"
+        return Refusal(("model", "data"), reason)
+    if config.local_batch == 1 and (problem := _trial(config.model, side, 1)):
+        reason = f"{config.model} cannot be trained with one image of {side}×{side} on a device: {problem}"
+        return Refusal(("batch", "ranks", "model"), reason)
+    return _length(config, steps_of(config))
+
+
+def _length(config, steps):
+    """Whether there will be steps enough to be timed."""
+    least, racing = _least_steps(config), config.compiler == "auto"
+    if steps >= least:
+        return None
+    why = f"{config.warmup_steps} steps to warm up and {measure.AT_LEAST} to be timed"
+    enough, fields = f"{least} steps", ("length",)
+    if config.epochs:
+        enough, fields = f"{math.ceil(config.epochs * least / steps)} epochs", ("length", "batch")
+    return Refusal(
+        (*fields, "compiler") if racing else fields,
+        f"this makes {steps} steps of training, and a speed-up takes {least}: {why}"
+        f"{', when compiler auto has tried its plans' if racing else ''}; {enough} would do",
+    )
+
+
+def steps_of(config) -> int:
+    """Updates of the weights in a run on one of the kit's sets, prepared or not."""
+    return config.steps or config.epochs * (_samples(config.data) // config.global_batch)
+
+
+def _samples(name):
+    """Training images of a set, or what it will have when it is made."""
+    if sets.trouble(name, data_root()) is None:
+        return sets.training_images(name)
+    return RECIPES[name].images or FIXED[name]
+
+
+def _least_steps(config):
+    """Steps before there are enough timed ones, at most."""
+    trying = 0
+    if config.compiler == "auto":  # two stages of the race, the second with eager and the finalists, and a choice
+        rounds = compiled.ROUNDS
+        trying = PLANS * (rounds + 1) + (1 + race.FINALISTS) * 2 * rounds + 1
+    return trying + config.warmup_steps + measure.AT_LEAST
+
+
+@lru_cache
+def _trial(model, side, batch):
+    """Why `batch` images of `side`×`side` pixels cannot be trained on, by a forward pass that only works out shapes."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            models.build(model, classes=10)(torch.empty(batch, 3, side, side))
+    except (RuntimeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def _named_in(message):
+    """The fields that a message of RunConfig speaks of; all that it may mean if it names none."""
+    named = [field for name, field in words.FIELDS.items() if re.search(rf"\b{name} (is\b|['(\d])", message)]
+    return tuple(dict.fromkeys(named or words.FIELDS.values()))

@@ -1,0 +1,103 @@
+"""Steps of two ranks predicted and measured: on this machine, and as two hosts at the ends of a slow, long cable.
+
+rows = costmodel_links.measure(SETTINGS)          # or .recorded() where two hosts cannot be made
+"""
+
+import json
+import statistics
+from datetime import date
+
+import torch
+
+from .. import costmodel, device, paths
+from ..hosts import twohosts
+from ..launcher.launch import launch
+from ..training import models
+from . import fit
+from . import measure as costmodel_measure
+
+FOLDER = "recorded/costmodel"
+BATCHES = (8, 32)  # of the steps alone that the model is fitted to
+WAYS = {  # name -> how the two ranks train; none of their batches is one of BATCHES
+    "DDP": {"batch": 16},
+    "small buckets": {"batch": 16, "bucket_mb": 1},
+    "fp16": {"batch": 16, "compression": "fp16"},
+    "accumulation 4": {"batch": 16, "accumulation": 4},
+}
+# Megabits a second and milliseconds one way. On 2 cores the process that carries the packets gets in the way of those
+# that train when it has much more than 400 Mbit/s to carry.
+SETTINGS = ((None, None), (400, 1), (400, 10), (200, 2), (200, 20), (100, 1), (100, 10), (50, 5))
+SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow cable
+
+
+def here(ways=None, rounds=12, make=models.plain_convnet, batches=BATCHES, ranks=2, env=None, threads=None) -> dict:
+    """Fit, predict and measure on this machine's own ranks; a row as `row` makes it."""
+    options = {"rounds": rounds}
+    answers = launch(costmodel_measure.measure, ranks, make, batches, ways or WAYS, threads=threads, env=env,
+                     timeout=300, **options)  # fmt: skip
+    return row(answers, batches, ways or WAYS)
+
+
+def measure(settings=SETTINGS, ways=None, rounds=5, make=models.plain_convnet, batches=BATCHES, sizes=SIZES) -> list:
+    """The same between two hosts, for each (megabits a second, milliseconds one way) of `settings`.
+
+    Each setting is fitted anew: steps alone and an all-reduce sweep on that cable. All are made slow by one
+    means, the process that carries packets, so that they compare. About 10 s each.
+
+    Raises:
+        RuntimeError: two hosts cannot be made here, see `twohosts.why_not`.
+    """
+    found = []
+    with twohosts.two_hosts(delay=1, by="process") as hosts:
+        for rate, delay in settings:
+            hosts.shape(rate, delay)
+            answers = hosts.run(costmodel_measure.measure, make, batches, ways or WAYS, sizes, rounds, timeout=300)
+            found.append({"rate": rate, "delay": delay, **row(answers, batches, ways or WAYS)})
+    return found
+
+
+def row(answers, batches, ways) -> dict:
+    """What was fitted, and for each way the predicted and the measured step (medians, in seconds)."""
+    fitted = fit.fit(answers, batches)
+    found = {}
+    for name, options in ways.items():
+        steps = [max(turn) for turn in zip(*(of["ddp"][name] for of in answers), strict=True)]
+        expected = predict(fitted, options)
+        found[name] = {
+            "predicted": expected.seconds, "measured": statistics.median(steps), "steps": steps,
+            "error": costmodel.error(expected.seconds, steps), "alone": expected.compute,
+            "efficiency": expected.compute / statistics.median(steps), "regime": expected.regime,
+            "exposed": expected.exposed, "loss": answers[0]["loss"][name],
+        }  # fmt: skip
+    return {"fit": fitted.as_dict(), "ways": found}
+
+
+def predict(fitted, options) -> costmodel.Step:
+    """The step of `fitted`'s ranks with options of `costmodel_measure.measure`."""
+    cap = options.get("bucket_mb")
+    return costmodel.step(
+        fitted.compute, fitted.link, fitted.devices, options["batch"], algorithm="ring",
+        accumulation=options.get("accumulation", 1), factor=0.5 if options.get("compression") == "fp16" else 1.0,
+        **({} if cap is None else {"first": cap * 2**20, "rest": cap * 2**20}),
+    )  # fmt: skip
+
+
+def keep(own, rows):
+    """Write what was measured, with its conditions and date, for machines that cannot."""
+    conditions = (
+        f"2 ranks with one thread each and gloo on {device.machine('cpu').name}, {device.usable_cores()} cores; as two "
+        f"hosts: network namespaces, packets carried by a process that limits and delays them; medians of steps "
+        f"taken in turn; torch {torch.__version__}"
+    )
+    for of in (own, *rows):
+        for way in of["ways"].values():
+            way["steps"] = [round(s, 5) for s in way["steps"]]
+    kept = {"date": date.today().isoformat(), "conditions": conditions, "here": own, "links": rows}
+    file = paths.project_root() / FOLDER / "links.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    paths.replace_file(file, json.dumps(kept, indent=1) + "\n")
+
+
+def recorded(name="links") -> dict:
+    """A recorded run with its date and conditions: "links" has here (a row) and links (rows), "two_hosts" answers."""
+    return json.loads((paths.project_root() / FOLDER / f"{name}.json").read_text(encoding="utf-8"))

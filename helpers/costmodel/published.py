@@ -1,0 +1,95 @@
+"""What others have measured and published, and the cost model held against it.
+
+The figures are data, each with its source and how it was read, in recorded/published.
+"""
+
+import json
+import math
+
+from .. import costmodel, paths
+from . import fit
+
+BACKWARD = 2 / 3  # of a step on one device: two products for each of forward's
+
+
+def load(name) -> dict:
+    """A file of recorded/published: "interconnects", "sweep_8xh200" or "scaling".
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    folder = paths.project_root() / "recorded" / "published"
+    file = folder / f"{name}.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"nothing published as {name!r}: {folder.name} has "
+                                f"{', '.join(sorted(f.stem for f in folder.glob('*.json')))}")  # fmt: skip
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def links() -> dict:
+    """{name: costmodel.Link} of published interconnects."""
+    return {name: _link(of) for name, of in load("interconnects")["links"].items()}
+
+
+def sweep() -> tuple:
+    """(Link fitted to a published all-reduce sweep of 8 devices, {bytes: fitted / published - 1}, source)."""
+    kept = load("sweep_8xh200")
+    seconds = {size: size / rate for size, rate in kept["rows"]}
+    return *fit.fit_link(seconds, kept["devices"]), kept["source"]
+
+
+def against(name) -> list:
+    """The rows of a scaling table with the model's figure beside each.
+
+    Returns:
+        dicts with name, devices, published, model, residual (model / published - 1), and `given`: whether the
+        model was made from that row, so that its residual says nothing.
+    """
+    table = load("scaling")["tables"][name]
+    expected = _ladder(table) if name == "cifar ladder" else _images(table)
+    return [
+        {
+            "name": row["name"], "devices": row["devices"], "published": row["value"], "model": value,
+            "residual": value / row["value"] - 1, "given": row["devices"] in given,
+        }
+        for row, (value, given) in zip(table["rows"], expected, strict=True)
+    ]  # fmt: skip
+
+
+def _ladder(table):
+    """Seconds an epoch. With as many samples a device as ever, n devices need 1/n of the steps, each of them longer by
+    what a ring takes, 2 (n-1)/n of the bytes; how long a byte takes is read off the row of two devices."""
+    epoch = {row["devices"]: row["value"] for row in table["rows"]}
+    longer = 2 * epoch[2] / epoch[1] - 1  # exchange between two devices, in steps of one device
+    for n in epoch:
+        ring = sum(costmodel.all_reduce(1.0, n, costmodel.Link(0.0, longer)))
+        yield epoch[1] * (1 + ring) / n, (1, 2)
+
+
+def _images(table):
+    """Images a second, from the row of one device, the size of the model and the network; nothing is fitted."""
+    rate = table["rows"][0]["value"]
+    compute = typical(table["batch"] / rate, table["batch"], table["bytes"])
+    inside, between = links()["PCI Express 4.0 ×16"], _link(table["network"])
+    for row in table["rows"]:
+        link = inside if row["devices"] <= table["per_host"] and "K80" in table["title"] else between
+        yield costmodel.step(compute, link, row["devices"], table["batch"]).rate, (1,)
+
+
+def typical(seconds, batch, size, pieces=128) -> costmodel.Compute:
+    """A model of which only the step on one device (seconds, samples) and the size of its gradients are known.
+
+    Two thirds of the step are backward, in which gradients become ready evenly.
+    """
+    sample = seconds / batch
+    gradients = tuple((size / pieces, (k + 1) / pieces) for k in range(pieces))
+    return costmodel.Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
+
+
+def worst(rows) -> float:
+    """The largest residual, without its sign, of the rows that the model was not made from."""
+    return max((abs(row["residual"]) for row in rows if not row["given"]), default=math.nan)
+
+
+def _link(of):
+    return costmodel.Link(of["latency"], 1 / of["bandwidth"])

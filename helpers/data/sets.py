@@ -1,0 +1,207 @@
+"""Prepared data sets, read from disk into memory, large ones mapped into it."""
+
+import io
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset
+
+from ..paths import data_root, project_root
+from . import mapped
+from .cifar10 import unpickle
+from .making import CIFAR_BATCHES
+from .prepare import prepare
+from .recipes import wanted
+from .store import problem, read_checked, read_manifest
+
+NAMES = ("digits", "mock", "cifar10", "imagenet-mock")
+SPLITS = ("train", "test")
+PIXELS = {"digits": 32, "mock": 32, "cifar10": 32, "imagenet-mock": 224}  # of a side
+
+
+class DataMissing(FileNotFoundError):
+    """A set is absent, incomplete or damaged; the text holds the command that makes it."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """One split of a data set, in memory or mapped into it."""
+
+    name: str
+    images: torch.Tensor  # uint8 [N, 3, H, W]
+    labels: torch.Tensor  # int64 [N]
+    classes: tuple[str, ...]
+    mean: tuple[float, float, float]  # of the training split, in [0, 1] units
+    std: tuple[float, float, float]
+    flip: bool  # whether a horizontally flipped image keeps its label
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def check_name(name: str) -> None:
+    """ValueError unless `name` is one of NAMES."""
+    if name not in NAMES:
+        raise ValueError(f"there is no data set {name!r}; the sets are {', '.join(NAMES)}")
+
+
+def command(name: str, root: Path) -> str:
+    """What to type to prepare a set."""
+    script = project_root() / "data" / "prepare.sh"
+    words = ["sh", str(script)] if script.is_file() else ["python", "-m", "helpers.data.prepare"]
+    words.append(name)
+    if root != data_root():
+        words += ["--root", str(root)]
+    return shlex.join(words)
+
+
+def trouble(name: str, root: Path) -> str | None:
+    """What is wrong with a set of any size, going by its manifest and its files' sizes."""
+    target = wanted(name)
+    del target["images"]
+    return problem(root / name, target, checksums=False)
+
+
+def ensure(name: str, root=None, say=None) -> None:
+    """Prepare a set that needs no network unless it is there; raise DataMissing for cifar10.
+
+    Several processes may call it at once: one makes the set, the others wait. `say` gets lines
+    of text while the set is made; by default digits, made in about a second, is silent.
+    """
+    check_name(name)
+    root = Path(root or data_root())
+    wrong = trouble(name, root)
+    if wrong is None:
+        return
+    if name == "cifar10":
+        raise missing(name, root, wrong)
+    prepare(name, root, say=say or (print if name != "digits" else lambda text: None))
+
+
+def missing(name: str, root: Path, reason: str) -> DataMissing:
+    """The error to raise for a set that cannot be read."""
+    return DataMissing(f"the data set {name} in {root / name} {reason}. To make it, type\n"
+                       f"    {command(name, root)}")
+
+
+def load(name: str, split: str, root=None) -> ImageSet:
+    """Read the "train" or "test" split of a prepared set.
+
+    Every file is compared with its checksum before it is used; of a large set (helpers.data.mapped)
+    again when it has changed. Raises ValueError for an unknown set or split, DataMissing for a
+    set that is absent or damaged.
+    """
+    check_name(name)
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}; the splits are {', '.join(SPLITS)}")
+    root = Path(root or data_root())
+    if (wrong := trouble(name, root)) is not None:
+        raise missing(name, root, wrong)
+    manifest = read_manifest(root / name)
+    try:
+        images, labels = _arrays(name, root / name, split, manifest)
+    except ValueError as error:
+        raise missing(name, root, f"is damaged: {error}") from error
+    about = manifest["about"]
+    return ImageSet(
+        name, torch.from_numpy(images), torch.from_numpy(labels), tuple(about["classes"]),
+        tuple(about["mean"]), tuple(about["std"]), flip=name != "digits",
+    )
+
+
+def _arrays(name, folder, split, manifest):
+    large = manifest["about"].get(split, 0) * 3 * PIXELS[name] ** 2 >= mapped.FROM
+    if large and name != "digits":
+        return mapped.arrays(folder, split, manifest, READERS[name])
+    return READERS[name](folder, split, manifest)
+
+
+def training_images(name: str, root=None) -> int:
+    """How many training images a prepared set has, without reading them."""
+    return read_manifest(Path(root or data_root()) / name)["about"]["train"]
+
+
+def read_arrays(folder: Path, split: str, manifest: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8 [N, 3, H, W] and labels int64 [N] from two .npy files."""
+    return tuple(
+        np.load(io.BytesIO(read_checked(folder, f"{split}_{part}.npy", manifest)), allow_pickle=False)
+        for part in ("images", "labels")
+    )
+
+
+def empty_arrays(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels to be filled piece by piece, which keeps a rank's peak memory low."""
+    return np.empty((n, 3, size, size), np.uint8), np.empty(n, np.int64)
+
+
+def read_cifar(folder: Path, split: str, manifest: dict, make=empty_arrays) -> tuple[np.ndarray, np.ndarray]:
+    """The same from CIFAR-10's pickled batches."""
+    images, labels = make(manifest["about"][split], 32)
+    start = 0
+    for path in CIFAR_BATCHES[split]:
+        entry = unpickle(read_checked(folder, path, manifest))
+        end = start + len(entry["labels"])
+        images[start:end] = entry["data"].reshape(-1, 3, 32, 32)
+        labels[start:end] = entry["labels"]
+        start = end
+    return images, labels
+
+
+def read_folders(folder: Path, split: str, manifest: dict, make=empty_arrays) -> tuple[np.ndarray, np.ndarray]:
+    """The same from JPEGs, one folder a class, in ImageFolder's order."""
+    from PIL import Image
+
+    place = {"train": "train", "test": "val"}[split]
+    paths = sorted(path for path in manifest["files"] if path.startswith(f"{place}/"))
+    classes = manifest["about"]["classes"]
+    images, labels = make(len(paths), 224)
+    for i, path in enumerate(paths):
+        picture = Image.open(io.BytesIO(read_checked(folder, path, manifest)))
+        images[i] = np.asarray(picture).transpose(2, 0, 1)
+        labels[i] = classes.index(path.split("/")[1])
+    return images, labels
+
+
+READERS = {"digits": read_arrays, "mock": read_cifar, "cifar10": read_cifar,
+           "imagenet-mock": read_folders}
+
+
+def check_data(data) -> None:
+    """TypeError unless `data` has a length and can be indexed."""
+    indexable = hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
+    if not isinstance(data, ImageSet) and not (indexable and hasattr(data, "__len__")):
+        raise TypeError(f"a data set must have __len__ and __getitem__ (map style); "
+                        f"{type(data).__name__} has not")
+
+
+def pair(data):
+    """(train, test) of a RunConfig's `data`: a name, a pair, or a function that returns a pair.
+
+    The test set may be None; the run then has no accuracy. Raises TypeError for anything else,
+    DataMissing for a named set that is not prepared.
+    """
+    if isinstance(data, str):
+        return load(data, "train"), load(data, "test")
+    made = data() if callable(data) else data
+    if not isinstance(made, (tuple, list)) or len(made) != 2:
+        raise TypeError(f"data must give a pair (train, test) of data sets; got {type(made).__name__}")
+    for part in made:
+        if part is not None:
+            check_data(part)
+    return made
+
+
+def training_samples(data):
+    """How many samples a RunConfig's `data` has to train on; None if only the ranks will know."""
+    if isinstance(data, str):
+        return training_images(data)
+    return None if callable(data) else len(data[0])
+
+
+def classes(train_set):
+    """How many classes `train_set` says it has, or None."""
+    names = getattr(train_set, "classes", None)
+    return None if names is None else len(names)

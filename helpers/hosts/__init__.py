@@ -1,0 +1,1 @@
+"""Runs on several machines: commands to paste, torchrun that says who came, two hosts on one machine."""

@@ -1,0 +1,184 @@
+"""Run a function on N ranks, from a notebook cell or a script.
+
+    def hello(greeting):
+        with helpers.distributed() as world:
+            return f"{greeting} from rank {world.rank} of {world.size}"
+
+    launch(hello, 2, "good morning")
+
+Each rank is a fresh process forked from a server that imported torch once (see
+`helpers.launcher`), so a launch takes about a tenth of a second, whatever the notebook has
+done before, and nothing is left running afterwards.
+"""
+
+from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+
+import inspect
+import math
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral
+
+from .. import device
+from . import client, errors, interpreter, interrupts, payload, scope, turns, watch
+from .background import start
+from .rank import emit
+from .supervisor import Supervisor
+
+__all__ = ["launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "RunStopped", "LauncherError"]
+
+RankError, RankTimeout = errors.RankError, errors.RankTimeout
+RunStopped, LauncherError = errors.RunStopped, errors.LauncherError
+
+
+def launch(
+    fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, python=None, background=False, **kwargs
+):
+    """Call `fn(*args, **kwargs)` on `nprocs` ranks; return the list of their return values.
+
+    In each rank RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set
+    as torchrun sets them, so `fn` can call `torch.distributed.init_process_group` or use
+    `helpers.distributed()`. What ranks print appears here, labelled, while they run.
+
+    Args:
+        fn: the function; it may be defined in a cell and use variables of the notebook.
+        nprocs: number of ranks, at most one a device on a machine with accelerators.
+        timeout: seconds after which the run is stopped (None: wait as long as it takes).
+        threads: CPU threads of each rank (None: the cores divided by the ranks).
+        env: environment variables to set in the ranks, a dict of strings.
+        on_event: called with each dict that a rank sends by `helpers.emit`.
+        python: path of an interpreter of the same minor version, whose environment (its torch, its
+            packages) the ranks use; None for this one. The first launch in it takes some seconds more.
+        background: return at once with a handle of the run (`status`, `stop()`, `result()`, `logs(rank)`), so
+            that other cells can run meanwhile. Runs of one notebook take turns: one at a time.
+
+    Raises:
+        TypeError, ValueError: bad arguments; no rank was started.
+        RankError: a rank failed; it names the rank that failed first and shows its traceback.
+        RankTimeout: `timeout` has passed; it shows where each rank stood.
+        KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
+    """
+    _check_function(fn, args, kwargs)
+    environment = {**os.environ, **_checked_environment(env)}
+    _check_ranks(nprocs, environment)
+    nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
+    threads = _checked_threads(threads, nprocs)
+    if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
+    if on_event is not None and not callable(on_event):
+        raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
+    python = interpreter.checked(python)
+    data = payload.pack(fn, args, kwargs, environment, threads, interpreter.import_path(python))
+    label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
+    plan = Plan(nprocs, data, timeout, on_event, python)
+    if background:
+        return start(label, partial(_told, plan, label))
+    return _told(plan, label, watch.Watch(label))
+
+
+@dataclass
+class Plan:
+    """One launch, checked and packed."""
+
+    nprocs: int
+    data: bytes
+    timeout: float | None
+    on_event: object
+    python: str | None
+
+
+def _told(plan, label, progress):
+    """Run the plan when it is its turn; `progress` tells how it goes, unless that is done already."""
+    own = nullcontext() if scope.progress() else progress
+    with interrupts.held_back(), own, turns.turn(label, progress.queued), progress.telling(label):
+        answers = _run(plan)
+    import cloudpickle
+
+    return [cloudpickle.loads(answer) for answer in answers]
+
+
+def _run(plan):
+    with payload.as_file(plan.data) as file:
+        with Supervisor(client.server(plan.python), plan.nprocs, file, plan.on_event) as run:
+            try:
+                return run.run(plan.timeout)
+            except scope.Stopped:
+                run.stop()
+                raise scope.Stopped(_stopped(run)) from None
+            except KeyboardInterrupt:
+                _stop_interrupted(run)
+
+
+def prepare_launcher(python=None):
+    """Wait until launches (in the environment of `python`) are as quick as they get; start the server if need be.
+
+    Called before timed runs, so that the first of them does not share the cores with the
+    imports of the server.
+    """
+    client.server(interpreter.checked(python)).wait(generation=1)
+
+
+def _stop_interrupted(run):
+    """Stop all ranks after the kernel's stop button, and say where they were."""
+    try:
+        run.ask_for_stacks()
+    finally:
+        run.stop()
+    waiting = sorted(run.stacks)
+    scope.printed(None, "stderr", "interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
+    raise KeyboardInterrupt(_stopped(run)) from None
+
+
+def _stopped(run):
+    return f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
+
+
+def _check_function(fn, args, kwargs):
+    if not callable(fn):
+        raise TypeError(f"launch needs a function to run on the ranks, got {type(fn).__name__}: {fn!r:.80}")
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(fn, "__name__", fn)
+        raise TypeError(f"{name}{signature} cannot be called with the arguments given to launch: {error}") from None
+
+
+def _check_ranks(nprocs, environment):
+    if isinstance(nprocs, bool) or not isinstance(nprocs, Integral):
+        raise TypeError(f"nprocs is {nprocs!r}; give a whole number of ranks, 1 or more")
+    if nprocs < 1:
+        raise ValueError(f"nprocs is {nprocs}; a run needs at least 1 rank")
+    count = device.accelerator_count(environment)
+    if count and nprocs > count:
+        raise ValueError(
+            f"{nprocs} ranks asked for, but this machine has {count} accelerator(s), and two ranks cannot "
+            f"share one. Use at most {count}, or run on the CPU with env={{'HELPERS_DEVICE': 'cpu'}}"
+        )
+    most = max(64, 8 * device.usable_cores())
+    if nprocs > most:
+        raise ValueError(f"{nprocs} ranks on {device.usable_cores()} cores would starve; at most {most} are started")
+
+
+def _checked_threads(threads, nprocs):
+    if threads is None:
+        return max(1, device.usable_cores() // nprocs)
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"threads is {threads!r}; give a whole number of threads a rank, 1 or more")
+    return threads
+
+
+def _checked_environment(env):
+    for name, value in (env or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"env[{name!r}] is {value!r}; environment variables are text, write {str(value)!r}")
+    return env or {}
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

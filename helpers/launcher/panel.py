@@ -1,0 +1,146 @@
+"""The panel of runs in a notebook: a bar a run, what it does, and a button that stops it.
+
+While it is alive the panel is a widget, so that a page that was reloaded finds it again. When all is
+over plain HTML takes its place, which stays in the saved notebook.
+"""
+
+from html import escape
+
+import ipywidgets
+from IPython.display import display, update_display
+
+from . import display as show
+
+SIGNS = {"waiting": "○", "running": "▶", "completed": "✓", "failed": "✗", "stopped": "■", "left out": "–"}
+# Jupyter's own colours, so that dark themes hold; the values after the comma are for pages without a theme.
+STYLE = """<style>
+.helpers-panel {font: 13px/1.5 system-ui, sans-serif; color: var(--jp-content-font-color1, #222); max-width: 62rem}
+.helpers-panel .helpers-run {display: grid; grid-template-columns: minmax(8rem, 14rem) 6.5rem minmax(5rem, 1fr)
+  minmax(17rem, 1.6fr); gap: 0 .8rem; align-items: center; padding: 2px 0}
+.helpers-panel .helpers-bar {height: .6rem; border-radius: .3rem; overflow: hidden;
+  background: var(--jp-layout-color3, #ddd); border: 1px solid var(--jp-border-color1, #bbb)}
+.helpers-panel .helpers-bar > div {height: 100%; min-width: 2px; background: var(--jp-brand-color1, #1976d2)}
+.helpers-panel .helpers-numbers {font-variant-numeric: tabular-nums; white-space: nowrap; overflow: hidden;
+  text-overflow: ellipsis}
+.helpers-panel .helpers-label {overflow: hidden; text-overflow: ellipsis}
+.helpers-panel .helpers-state {font-weight: 600}
+.helpers-panel .helpers-note {margin: 2px 0 0; white-space: pre-wrap}
+</style>"""
+
+class Panel(show.Silent):
+    """Draws the rows of one Progress (see live)."""
+
+    def __init__(self):
+        self.places, self.widget, self.said, self.waits, self.over = [], None, [], "", False
+
+    def open(self, rows, stop):
+        if self.widget is not None:
+            return
+        self.rows = rows
+        self.button = ipywidgets.Button(
+            description="Stop", icon="stop", tooltip="Stop these runs; what they recorded so far is kept"
+        )
+        self.button.on_click(lambda _: self._pressed(stop))
+        self.button.layout.display = "none" if stop is None else ""
+        _serve_while_a_cell_runs(self.button)
+        self.text = ipywidgets.HTML()
+        self.widget = ipywidgets.VBox([self.text, self.button])
+        self._draw()
+        self.again(rows)
+
+    def again(self, rows):
+        """Show the panel below the cell that runs: as long as something runs the widget, then its last state."""
+        bundle = self._last_state() if self.over else self._alive()
+        self.places.append(display(bundle, raw=True, display_id=True).display_id)
+
+    def queued(self, rows, names):
+        self.waits = f"Waiting for {' and '.join(names)} to end: one run at a time, so that each has all cores."
+        self._draw()
+
+    def update(self, rows, row):
+        self.waits = ""
+        self._draw()
+
+    def end(self, rows, row):
+        self._draw()
+
+    def say(self, text):
+        if self.widget is None:
+            print(text, flush=True)
+        else:
+            self.said.append(text)
+            self._draw()
+
+    def close(self, rows):
+        """Leave the last state where the widget was; pages that were reloaded since still show the widget."""
+        if self.widget is None:
+            return
+        self.waits = ""
+        self._draw()
+        self.button.disabled = True
+        self.button.layout.display = "none"
+        self.over = True
+        for place in self.places:
+            update_display(self._last_state(), raw=True, display_id=place)
+
+    def forget(self):
+        """Give back what the widgets hold."""
+        if self.widget is not None:
+            for widget in (self.widget, self.text, self.button):
+                for part in (widget.layout, getattr(widget, "style", None), widget):
+                    if part is not None:
+                        part.close()
+            self.widget, self.over = None, True
+
+    def _pressed(self, stop):
+        stop.set()
+        self.button.disabled, self.button.description = True, "Stopping …"
+
+    def _draw(self):
+        if self.widget is not None:
+            self.text.value = self._html()
+
+    def _alive(self):
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        return {"text/plain": self._text(), "application/vnd.jupyter.widget-view+json": view}
+
+    def _last_state(self):
+        return {"text/plain": self._text(), "text/html": self._html()}
+
+    def _text(self):
+        """Without numbers: they would be different in every run."""
+        return "\n".join(f"{show.name(self.rows, row)}: {show.WORDS[row.state]}" for row in self.rows)
+
+    def _html(self):
+        rows = "".join(_row(self.rows, row) for row in self.rows)
+        said = [text for text in (self.waits, *self.said) if text]
+        notes = "".join(f'<p class="helpers-note">{escape(text)}</p>' for text in said)
+        return f'{STYLE}<div class="helpers-panel" role="group" aria-label="Runs">{rows}{notes}</div>'
+
+
+def _row(rows, row):
+    label, state = escape(show.name(rows, row)), row.state
+    share = {"completed": 1.0, "waiting": 0.0}.get(state, row.share)
+    value = "" if share is None else f' aria-valuenow="{share * 100:.0f}"'
+    told = row.told() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
+    if row.seconds and not told:
+        told = f"{row.seconds:.1f} s"
+    done = f'<div style="width:{share * 100:.1f}%"></div>' if share else ""
+    return (
+        f'<div class="helpers-run"><span class="helpers-label" title="{label}">{label}</span>'
+        f'<span class="helpers-state">{SIGNS[state]} {show.WORDS[state]}</span>'
+        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {show.WORDS[state]}" aria-valuemin="0" '
+        f'aria-valuemax="100"{value}>{done}</div>'
+        f'<span class="helpers-numbers" title="{escape(told)}">{escape(told)}</span></div>'
+    )
+
+
+def _serve_while_a_cell_runs(widget):
+    """Let the front end's messages to `widget` reach the thread that it sent them to, even while a cell runs.
+
+    ipykernel 7.4 brings them to the thread that last wrote to the widget, which the cell keeps busy; earlier
+    releases of 7 do not. Release 6 has no such threads: there the button acts when the cell has ended, and the
+    kernel's own stop button at once.
+    """
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = lambda data, default: default

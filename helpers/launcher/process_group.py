@@ -1,0 +1,170 @@
+"""`distributed()`: join the process group of whoever started this process, and leave it again."""
+
+import itertools
+import os
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from .. import device
+from . import meeting
+from .meeting import local_size
+
+PLACES = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+)
+RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
+_groups = itertools.count()  # those that this process was in
+TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
+
+
+@dataclass(frozen=True)
+class Host:
+    """One of the machines of a group, and which ranks run on it."""
+
+    name: str
+    ranks: tuple
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among the ranks. `hosts` are in the order of their first ranks."""
+
+    rank: int
+    size: int
+    local_rank: int
+    device: object  # torch.device
+    backend: str
+    hosts: tuple = ()  # of Host
+
+    @property
+    def node_rank(self) -> int:
+        """The number of this process's host."""
+        return next((number for number, host in enumerate(self.hosts) if self.rank in host.ranks), 0)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank is the one that prints and saves."""
+        return self.rank == 0
+
+
+@contextmanager
+def distributed(kind=None, backend=None, timeout=None):
+    """Initialise torch.distributed from the environment, yield the World, always tear it down.
+
+    Works under `helpers.launch`, `torchrun` (RANK, WORLD_SIZE, …) and `mpirun` (Open MPI's
+    OMPI_COMM_WORLD_*, no MASTER_ADDR needed if mpirun runs on the first host). In a process that
+    nobody launched it makes a group of one, so that the same function can also be called directly.
+
+    Args:
+        kind: device kind (default: the best there is), see `helpers.device`.
+        backend: process-group backend (default: the one that goes with the device).
+        timeout: seconds that a collective may take (default: HELPERS_TIMEOUT, else torch's, half an hour).
+
+    Raises:
+        ValueError: variables of the launcher are missing, or this rank has no device.
+        RuntimeError: there is a process group already.
+    """
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        raise RuntimeError("this process is in a process group already; leave it before joining another")
+    rank, size, local_rank = place()
+    here = device.of_rank(local_rank, kind)
+    backend = backend or device.BACKENDS[here.type]
+    timeout = timeout or _seconds(os.environ.get(TIMEOUT))
+    options = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
+    if "MASTER_ADDR" not in os.environ:
+        options["store"] = meeting.store(rank, size)
+    elif os.environ.get(AGENT_STORE) == "True" and (names := _names_of_its_own(size)):
+        kept = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        options["store"] = dist.PrefixStore(names, kept)
+    dist.init_process_group(backend, rank=rank, world_size=size, **options)
+    try:
+        yield World(rank, size, local_rank, here, backend, _hosts(size))
+    finally:
+        if dist.is_initialized():
+            _leave(backend)
+
+
+def _leave(backend):
+    """Destroy the process group. What gloo then waits for, nobody else has to.
+
+    Its threads look every 10 ms whether they should end, one after the other (gloo's tcp/loop.cc): 20 ms, which would
+    be a fifth of a short launch. A thread of its own waits for them; a process ends only after it, as after any thread.
+    """
+    import torch.distributed as dist
+
+    last = [dist.group.WORLD] if backend == "gloo" else []  # NCCL's teardown is work that ranks do together
+    dist.destroy_process_group()
+    if last:
+        try:
+            threading.Thread(target=last.clear, name="leaving gloo").start()
+        except RuntimeError:  # the interpreter ends and starts no threads any more
+            last.clear()
+
+
+def _names_of_its_own(size):
+    """What sets this group's keys apart in a store that torchrun keeps over restarts and over groups, if need be.
+
+    Without it a rank finds the address of a dead one there, or that of the group before.
+    """
+    restart, group = int(os.environ.get(RESTARTS, 0)), next(_groups)
+    return f"attempt{restart}-{group}" if group or (restart and local_size(size) == size) else ""
+
+
+def place():
+    """(rank, world_size, local_rank) of this process from the variables of its launcher.
+
+    Raises:
+        ValueError: only some of the variables are there.
+    """
+    for names in PLACES:
+        there = [name for name in names if name in os.environ]
+        if len(there) == len(names):
+            return tuple(int(os.environ[name]) for name in names)
+        if there:
+            missing = ", ".join(sorted(set(names) - set(there)))
+            raise ValueError(f"{', '.join(there)} set but not {missing}: was this process started by a launcher?")
+    return 0, 1, 0
+
+
+def _hosts(size):
+    """All hosts with their ranks. Ranks on several hosts ask each other: launchers number them as they like."""
+    import torch.distributed as dist
+
+    if local_size(size) == size:
+        return (Host(socket.gethostname(), tuple(range(size))),)
+    everybody = [None] * size
+    dist.all_gather_object(everybody, _machine())
+    ranks = {}
+    for rank, machine in enumerate(everybody):
+        ranks.setdefault(machine, []).append(rank)
+    return tuple(Host(machine[0], tuple(numbers)) for machine, numbers in ranks.items())
+
+
+def _machine():
+    """What is the same for all ranks of one host, and for no others: names alone may be given twice."""
+    marks = [socket.gethostname(), os.environ.get("GROUP_RANK")]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"):
+        try:
+            marks.append(os.readlink(path) if os.path.islink(path) else Path(path).read_text())
+        except OSError:  # not Linux
+            marks.append("")
+    return tuple(marks)
+
+
+def _seconds(text):
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{TIMEOUT} is {text!r}; it must be a positive number of seconds")
+    return seconds

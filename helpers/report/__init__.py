@@ -1,0 +1,1 @@
+"""Everything that was recorded, as sentences, tables and one page."""

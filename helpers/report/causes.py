@@ -1,0 +1,254 @@
+"""Why a run was faster or not, as far as records can back it: communication, precision, compiler, batch, memory."""
+
+import re
+from typing import NamedTuple
+
+from ..compiler.time_figures import crossing
+from ..plots.style import clean, number, percent, times
+from ..records import store
+from .pairs import accuracies, alike, computes_alike, ids, partner, spread, timed
+from .sentences import CLOSE
+
+WAITS = 0.05  # a smaller share of a step that waits for data is not worth a sentence
+DIFFERS = 0.1  # a smaller difference in memory, likewise
+MEASURED = re.compile(r"ran at ([\d.e-]+) times the speed in (\w+)")  # in the advice of helpers.training.precision
+
+
+class Said(NamedTuple):
+    """A sentence and the ids of the records that back it."""
+
+    text: str
+    runs: tuple
+
+
+def causes(record, base, records) -> list:
+    """Said about one completed record; `base` is what it is compared with, or None, `records` those of its machine."""
+    found = (
+        communication(record, base, records), waiting(record), half_precision(record, records),
+        compiling(record, records), batch(record, base), memory(record, base), hosts(record),
+    )  # fmt: skip
+    return [said for said in found if said]
+
+
+# -- communication ------------------------------------------------------------------------
+
+
+def communication(record, base, records):
+    """What part of a step the exchange of gradients took: measured, or bounded by another record."""
+    config, rate = record["config"], record["measured"]["step_time_s"]
+    devices = store.row(record)["devices"]
+    if config["strategy"] != "ddp" or devices == 1 or not rate:
+        return None
+    known = record["measured"].get("communication")
+    if known:
+        waited, hidden = known["exposed_s"] / rate["median"], known["hidden_s"] / rate["median"]
+        return Said(
+            f"{percent(waited)} of a step of {_name(record)} was communication that nothing hid, waiting for the "
+            f"slower rank included; another {percent(hidden)} ran behind the backward pass (DDP's own clocks, mean of "
+            f"{known['steps']} steps).", ids(record),
+        )  # fmt: skip
+    alone = partner(
+        record, records, nproc_per_node=1, nnodes=1, strategy="baseline", global_batch=config["local_batch"]
+    )
+    if alone:
+        spent = alone["measured"]["step_time_s"]
+        share = 1 - spent["median"] / rate["median"]
+        if share <= 0 or spent["q3"] >= rate["q1"]:
+            return Said(
+                f"Communication is not to be told from noise: a step of {_name(record)} took {_ms(rate)}, and its "
+                f"share of the batch on one device alone {_ms(spent)}.", ids(record, alone),
+            )  # fmt: skip
+        return Said(
+            f"At most {percent(share)} of a step of {_name(record)} was communication and waiting: it took "
+            f"{_ms(rate)}, and its share of the batch, {config['local_batch']} samples, took one device alone "
+            f"{_ms(spent)}.{_crowded(record)}", ids(record, alone),
+        )  # fmt: skip
+    if not base or base["config"]["nproc_per_node"] != 1 or not computes_alike(record, base):
+        return None
+    if not timed(base):
+        return None
+    lost = 1 - spread(record, base)[0] / devices
+    if lost <= CLOSE:
+        return None
+    return Said(
+        f"{percent(lost)} of the time of {_name(record)} is what separates it from ideal scaling: communication, "
+        f"waiting and smaller pieces of work together. A run of one device with a batch of {config['local_batch']} "
+        "would tell them apart.", ids(record, base),
+    )  # fmt: skip
+
+
+def _crowded(record):
+    shared = "take turns" in str(record["measured"].get("note"))
+    return " Its ranks had to take turns on fewer cores, which counts as waiting." * shared
+
+
+def waiting(record):
+    """How much of a step was spent waiting for data."""
+    rate, wait = record["measured"]["step_time_s"], record["measured"]["input_wait_s"]
+    share = wait["median"] / rate["median"] if rate and wait else 0
+    if share < WAITS:
+        return None
+    return Said(f"{percent(share)} of a step of {_name(record)} was spent waiting for data.", ids(record))
+
+
+# -- precision ----------------------------------------------------------------------------
+
+
+def half_precision(record, records):
+    """Whether a half format paid beside the same run in fp32, and what its record knows of why not."""
+    level = record["config"]["precision"]
+    if level in ("fp32", "O0"):
+        return None
+    plain = partner(record, records, precision="fp32")
+    if not plain or not record["measured"]["images_per_s"]:
+        return None
+    speed, low, high = spread(record, plain)
+    told = f"{times(speed)} the speed of {_name(plain)}"
+    told += f" (middle half {times(low)} to {times(high)}{accuracies(record, plain)})"
+    own_low, own_high = spread(plain, plain)[1:]
+    if low > own_high and speed > 1 + CLOSE:
+        return Said(f"{level} paid in {_name(record)}: {told}.", ids(record, plain))
+    verdict, (why, backed) = "did not pay", _why_not(record, records)
+    if speed > 1 - CLOSE or high >= own_low:
+        verdict, why, backed = "made no difference beyond the noise", "", ()
+    return Said(f"{level} {verdict} in {_name(record)}: {told}.{why}", ids(record, plain, *backed))
+
+
+def _why_not(record, records):
+    """(what the records know of why a half format brought nothing, the other records that back it)."""
+    advice, level = record.get("advice"), record["config"]["precision"]
+    told = MEASURED.search(advice or "")
+    if told:
+        share, dtype = float(told[1]), told[2]
+        slow = " Far below 1 means that the device has no instructions for it and emulates it." if share < 0.5 else ""
+        why = f" The format itself is slow here: a convolution in {dtype} ran at {share:g} times the speed of fp32."
+        return why + slow, ()
+    why = ""
+    if advice == "":
+        why = (
+            " The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried. "
+            "What is left are casts, operations too small to gain, or something else that the machine was doing."
+        )
+    larger = records.larger(record) if hasattr(records, "larger") else records
+    for other in larger:  # the same model with more work in a step
+        more = other["config"]["local_batch"] > record["config"]["local_batch"]
+        if more and timed(other) and other["config"]["precision"] == level and alike(other, record):
+            plain = partner(other, records, precision="fp32")
+            if plain and spread(other, plain)[0] > 1 + CLOSE:
+                gain, batch = times(spread(other, plain)[0]), other["config"]["local_batch"]
+                return f"{why} With {batch} samples a step on a device it paid: {gain}.", (other, plain)
+    return why, ()
+
+
+# -- compiler -----------------------------------------------------------------------------
+
+
+def compiling(record, records):
+    """What compiling cost, and after how many steps it is won back."""
+    found = break_even(record, records)
+    if not found:
+        return None
+    backed = ids(record, *found["backed"])
+    told = f"{_name(record)} spent {number(found['compile_s'])} s compiling (plan: {found['plan']})"
+    if found["plan"] == "eager":
+        return Said(f"{told} and stayed with eager, since no plan was faster: it never pays off.", backed)
+    if found["gain"] is None:
+        return Said(f"{told}; no eager run of the same settings is there to say what that gained.", backed)
+    if found["steps"] is None:
+        return Said(f"{told} and is not faster than eager for it ({times(found['gain'])}): it never pays off.", backed)
+    steps, made = found["steps"], record["measured"]["steps"]
+    paid = f"the run made {made:,}, so it {'paid' if made >= steps else 'did not pay yet'}"
+    return Said(
+        f"{told}; a step is {times(found['gain'])} as fast as eager's, so it pays off after {steps:,} steps: {paid}.",
+        backed,
+    )
+
+
+def break_even(record, records) -> dict | None:
+    """What a run that compiled has spent and gained: "compile_s", "plan", "gain", "steps" until it pays, "backed".
+
+    "gain" is None without an eager run to compare with, "steps" also where nothing was gained.
+    """
+    found = (record.get("measured") or {}).get("compiler") or {}
+    cost = found.get("compile_s")
+    if cost is None:
+        return None
+    eager, faster, gain, backed = _beside_eager(record, records)
+    steps = None
+    if gain is not None and gain > 1 + CLOSE:
+        steps = crossing({"step_s": eager, "compile_s": 0}, {"step_s": faster, "compile_s": cost})
+    plan = clean(found.get("plan") or "none yet", 60)
+    return {"compile_s": cost, "plan": plan, "gain": gain, "steps": steps, "backed": backed}
+
+
+def _beside_eager(record, records):
+    """(seconds of eager's step, of the compiled step, the gain, other records that say so)."""
+    rows = {row["plan"]: row for row in record["measured"]["compiler"].get("rows") or []}
+    chosen = rows.get(record["measured"]["compiler"].get("plan"))
+    if chosen and rows.get("eager") and chosen["step_s"] and rows["eager"]["step_s"]:
+        gain = chosen["speed_up"] or 1.0
+        return rows["eager"]["step_s"], rows["eager"]["step_s"] / gain, gain, ()
+    eager = partner(record, records, compiler="none")
+    if not eager or not record["measured"]["step_time_s"]:
+        return None, None, None, ()
+    before, after = (one["measured"]["step_time_s"]["median"] for one in (eager, record))
+    return before, after, before / after, (eager,)
+
+
+# -- batch, memory, hosts -----------------------------------------------------------------
+
+
+def batch(record, base):
+    """What a larger batch, or one in several parts, means for the updates of the weights."""
+    config, parts = record["config"], record["config"]["accumulation"] or 1
+    told = []
+    if base and config["global_batch"] != base["config"]["global_batch"]:
+        of, updates = (one["config"]["global_batch"] for one in (record, base)), record["measured"]["steps"]
+        told.append("{} uses a global batch of {} instead of {}".format(_name(record), *of))
+        if config["epochs"] and config["epochs"] == base["config"]["epochs"]:
+            told[0] += (
+                f": {updates:,} updates of the weights instead of {base['measured']['steps']:,} in as many epochs"
+            )
+        told[0] += accuracies(record, base) + "."
+    if parts > 1:
+        exchanged = (
+            ", and exchanges them once" if config["strategy"] == "ddp" and store.row(record)["devices"] > 1 else ""
+        )
+        told.append(
+            f"An update of {_name(record)} adds up the gradients of {parts} micro-batches of "
+            f"{config['local_batch']}{exchanged}."
+        )
+    return Said(" ".join(told), ids(record, base) if base else ids(record)) if told else None
+
+
+def memory(record, base):
+    """Peak memory of the process that needed most beside that of the base."""
+    peaks = [store.row(one)["peak_memory_bytes"] for one in (record, base) if one]
+    if len(peaks) < 2 or not all(peaks) or abs(peaks[0] / peaks[1] - 1) < DIFFERS:
+        return None
+    more = "more" if peaks[0] > peaks[1] else "less"
+    processes = record["measured"]["world_size"]
+    each = f"in each of its {processes} processes at most" if processes > 1 else "at its peak"
+    kind = record["environment"]["machine"]["kind"]
+    what = ", the libraries included" if kind == "cpu" else ""
+    return Said(
+        f"{_name(record)} needed {more} memory: {number(peaks[0] / 1e6)} MB {each}, "
+        f"{_name(base)} {number(peaks[1] / 1e6)} MB{what}.", ids(record, base),
+    )  # fmt: skip
+
+
+def hosts(record):
+    """On which hosts a run of several took place."""
+    found = record["measured"].get("hosts") or []
+    if len(found) < 2:
+        return None
+    told = ", ".join(f"{clean(host['name'], 40)} ({len(host['ranks'])} ranks)" for host in found)
+    return Said(f"{_name(record)} ran on {len(found)} hosts: {told}.", ids(record))
+
+
+def _ms(summary):
+    return f"{number(1000 * summary['median'])} ms"
+
+
+def _name(record):
+    return clean(record["label"], 60)

@@ -1,0 +1,111 @@
+"""Which figures a report of all runs has, each made from ladders: (figure, alt) pairs."""
+
+from functools import partial
+from itertools import islice
+
+from .. import plots
+from ..plots.panels import panels
+from ..plots.style import clean, number, percent, times
+from .between import shared
+from .ladder_sentences import curves
+from .pool import Pool
+
+MOST = 24  # rows of a figure
+
+
+def of_ladder(ladder, target) -> list:
+    """The figures of one ladder, as far as its records have the numbers for them."""
+    return [drawn for maker in makers(ladder, target) for drawn in maker()]
+
+
+def makers(ladder, target) -> list:
+    """Functions that make these figures, each a list of one or none."""
+    found = []
+    if ladder.comparison and len(ladder.records) > 1:
+        found.append(lambda: [plots.speed_up(ladder.comparison)])
+        found.append(lambda: [efficiency_and_memory(ladder)])
+    groups = curves(ladder)
+    if groups:
+        found.append(lambda: [plots.time_to_accuracy(groups, target)])
+    return found + compile_makers([ladder])
+
+
+def compile_makers(ladders) -> list:
+    """The function that makes `compile_cost`, in a list that is empty where no run compiled."""
+    compiled = any(run["config"]["compiler"] != "none" for one in ladders for run in one.runs)
+    return [partial(compile_cost, ladders)] * compiled
+
+
+def efficiency_and_memory(ladder) -> tuple:
+    """Efficiency, peak memory of a process and start-up of each run."""
+    rows = []
+    for row in ladder.rows()[:MOST]:
+        memory = row["peak_memory_bytes"]
+        start = (row["total_s"] or 0) - (row.get("steps_s") or 0) - (row.get("evaluation_s") or 0)
+        rows.append({
+            "name": plots.name(row), "kind": "ours", "efficiency": row["efficiency"], "memory": memory and memory / 1e6,
+            "accuracy": row["accuracy"], "start": start if row["total_s"] and row.get("steps_s") else None,
+        })  # fmt: skip
+    columns = (
+        ("efficiency", "efficiency", percent, 1), ("memory", "MB a process", number, None),
+        ("start", "s besides steps", number, None), ("accuracy", "accuracy", percent, None),
+    )  # fmt: skip
+    notes = [
+        "Efficiency: speed-up divided by the devices; none where a device computes in another way than the baseline's.",
+        "MB: peak of the process that needed most. Besides steps: start, data and warm-up.",
+    ]
+    return panels(f"Efficiency and memory: {ladder.what}", _where([ladder]), rows, columns, notes)
+
+
+def compile_cost(ladders) -> list:
+    """What compiling cost in each run that compiled, and after how many steps it is won back; [] without one."""
+    from .causes import break_even
+
+    compiled = [one for one in ladders if any(run["config"]["compiler"] != "none" for run in one.runs)]
+    records = Pool(ladders).ending_with(None)
+    found = ((record, break_even(record, records)) for ladder in compiled for record in ladder.records)
+    rows = (
+        {"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost
+    )  # fmt: skip
+    rows = list(islice(rows, MOST))
+    if not rows:
+        return []
+    columns = (
+        ("compile_s", "s to compile", number, None), ("gain", "speed-up", times, 1),
+        ("steps", "steps until it pays", _count, None),
+    )  # fmt: skip
+    notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
+    return [panels("What compiling costs", _where(ladders), rows, columns, notes)]
+
+
+def machines(sites) -> list:
+    """The runs that several machines have made, each beside the baseline of its own machine; [] if there are none."""
+    rows = []
+    for label, _, seen in shared(sites):
+        for place, (site, row, *_) in enumerate(seen):
+            speed = row["speed_up"], row["speed_up_q1"], row["speed_up_q3"]
+            rows.append({
+                "name": f"{label}, {site.name}", "kind": "another machine" if place else "ours", "speed_up": speed,
+                "images_per_s": row["images_per_s"], "efficiency": row["efficiency"], "accuracy": row["accuracy"],
+            })  # fmt: skip
+    if not rows:
+        return []
+    columns = (
+        ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1),
+        ("accuracy", "accuracy", percent, None), ("images_per_s", "images/s", number, None),
+    )  # fmt: skip
+    notes = ["Speed-up: over the baseline of the same machine; whisker: middle half of the timed steps."]
+    how = " and ".join(site.name for site in sites)
+    return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes)]
+
+
+def _count(value):
+    return "–" if value is None else f"{value:,}"
+
+
+def _where(ladders):
+    from .ladders import machine_name
+
+    names = dict.fromkeys(ladder.name for ladder in ladders)
+    named = clean(next(iter(names)), 60) if len(names) == 1 else f"{len(names)} comparisons"
+    return f"{machine_name(ladders[0].runs[0])} · {named}"

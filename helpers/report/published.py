@@ -1,0 +1,100 @@
+"""The tables of the source articles beside ours. Their numbers are theirs: other devices, models and data."""
+
+import json
+
+from ..paths import project_root
+from ..plots.panels import panels
+from ..plots.style import clean, percent, times
+from .causes import Said
+from .pairs import ids
+
+LADDER = "cifar ladder"  # the table that this kit's ladder is like
+
+
+def tables() -> dict:
+    """{name: table} of recorded/published/scaling.json; {} where the kit was installed without its documents."""
+    path = project_root() / "recorded" / "published" / "scaling.json"
+    return json.loads(path.read_text(encoding="utf-8"))["tables"] if path.is_file() else {}
+
+
+def known(name=LADDER) -> bool:
+    """Whether there is such a table."""
+    return name in tables()
+
+
+def rows(table) -> list:
+    """A published table's rows with "speed_up" over its first row, "efficiency" and "accuracy" (None: not given)."""
+    first, by_time = table["rows"][0], table["unit"].startswith("s ")
+    made = []
+    for row in [*table["rows"], *table.get("others", ())]:
+        ratio = first["value"] / row["value"] if by_time else row["value"] / first["value"]
+        efficiency = ratio * first["devices"] / row["devices"]
+        made.append({**row, "speed_up": ratio, "efficiency": efficiency, "accuracy": row.get("accuracy")})
+    return made
+
+
+def ours(sites) -> list:
+    """[(site, ladder, numbers)] of each machine: its newest ladder that goes from one device to several."""
+    found = []
+    for site in sites:
+        for ladder in site.ladders:
+            if not any(run["config"]["strategy"] == "ddp" for run in ladder.runs):
+                continue
+            numbers = [row for row in ladder.rows() if row["speed_up"]]
+            several = any(row["devices"] > 1 and row["strategy"] == "ddp" for row in numbers)
+            if ladder.comparison and several and ladder.comparison.baseline["config"]["nproc_per_node"] == 1:
+                found.append((site, ladder, numbers))
+                break
+    return found
+
+
+def figure(sites, name=LADDER) -> tuple | None:
+    """(figure, alt): a published table and the ladder of each machine; None without the table."""
+    table = tables().get(name)
+    if table is None:
+        return None
+    drawn = [
+        {**row, "name": f"{row['name']}, {row['value']:g} {table['unit']}", "kind": "theirs"} for row in rows(table)
+    ]
+    for place, (site, _, numbers) in enumerate(ours(sites)):
+        kind = "another machine" if place else "ours"
+        drawn += [{**row, "name": f"{row['label']}, {site.name}", "kind": kind} for row in numbers]
+    columns = (
+        ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1),
+        ("accuracy", "accuracy", percent, None),
+    )  # fmt: skip
+    notes = [
+        f"Theirs: {table['title']}; {table['source']}. Speed-up and efficiency were worked out here. Other devices, "
+        "model and data: compare the shapes, not the lengths.",
+    ]
+    return panels("Beside a published ladder", table["title"], drawn, columns, notes)
+
+
+def sentences(sites, name=LADDER) -> list:
+    """What the published table says, and what the ladders of these machines say beside it."""
+    table = tables().get(name)
+    if table is None:
+        return []
+    first, *others = rows(table)
+    best = max(others, key=lambda row: row["speed_up"])
+    told = f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
+    told += f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
+    if first["accuracy"] is not None and best["accuracy"] is not None:
+        told += (
+            f"; accuracy {percent(first['accuracy'])} on {first['name']}, {percent(best['accuracy'])} on {best['name']}"
+        )
+    said = [Said(told + ".", ())]
+    slower = [row for row in others if row["speed_up"] < 1]
+    said += [
+        Said(f"Theirs: {row['name']} was slower than {first['name']} ({times(row['speed_up'])}).", ()) for row in slower
+    ]
+    for site, ladder, numbers in ours(sites):
+        ddp = [row for row in numbers if row["strategy"] == "ddp" and row["devices"] > 1 and row["efficiency"]]
+        if ddp:
+            top = max(ddp, key=lambda row: row["speed_up"])
+            record = next(record for record in ladder.records if record["run_id"] == top["run_id"])
+            text = f"On {site.name}: {clean(top['label'], 60)} {times(top['speed_up'])}, "
+            text += f"an efficiency of {percent(top['efficiency'])}"
+            text += f"; accuracy {percent(top['accuracy'])}" if top["accuracy"] is not None else ""
+            said.append(Said(text + ".", ids(record, ladder.comparison.baseline)))
+    return said

@@ -1,0 +1,72 @@
+"""How a training run uses the compiler: what RunConfig's `compiler` means, and what its record keeps of it."""
+
+import torch
+
+from ..compiler import Plan, compiler_stats, optimize
+from ..compiler.plan import CONVOLUTIONS, quiet
+
+ROUNDS = 3  # of the race; a run in a comparison has few steps to spare
+
+
+def prepare(config, model, say) -> None:
+    """Make `model` compute as `config.compiler` says; call it before the model is wrapped.
+
+    "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed
+    it; the precision stays the run's. "inductor" switches torch.compile on, come what may.
+
+    Args:
+        say: gets a line of text when something takes long.
+    """
+    if config.compiler == "none":
+        return
+    compiler_stats(reset=True)
+    if config.compiler == "auto":
+        layouts = (False,) if config.channels_last or not _has_convolutions(model) else (False, True)
+        plans = [Plan(backend, layout) for backend in ("eager", "inductor") for layout in layouts]
+        optimize(model, plans, rounds=ROUNDS, log=say)
+    else:
+        quiet()
+        say(f"compiling with {config.compiler} in the first step …")
+        model.compile(backend=config.compiler)
+
+
+def is_settled(config, model) -> bool:
+    """Whether the steps from now on are all computed in the same way."""
+    return config.compiler != "auto" or model.tuner.done
+
+
+def eager():
+    """A context in which what was compiled is not used: an evaluation is not worth a compilation of its own."""
+    return torch.compiler.set_stance("force_eager")
+
+
+def measured(config, model) -> dict | None:
+    """What the record keeps: the plan, what was tried and what it cost; None without a compiler."""
+    if config.compiler == "none":
+        return None
+    stats = compiler_stats()
+    found = {
+        "asked": config.compiler, "plan": config.compiler, "graphs": stats.graphs, "compile_s": stats.compile_s,
+        "breaks": [vars(place) for place in stats.breaks],
+        "recompilations": [vars(again) for again in stats.recompilations],
+    }  # fmt: skip
+    if config.compiler == "auto":
+        tuner = model.tuner
+        found.update(
+            plan=str(tuner.choice) if tuner.done else None, rows=tuner.rows(), summary=tuner.summary(),
+            from_cache=tuner.from_cache,
+        )  # fmt: skip
+    return found
+
+
+def note(config, model) -> str:
+    """What to say beside the run's numbers; "" if nothing."""
+    if config.compiler != "auto":
+        return ""
+    if not model.tuner.done:
+        return "the run ended before the tuner had chosen: give it more steps"
+    return f"plan: {model.tuner.choice}"
+
+
+def _has_convolutions(model):
+    return any(isinstance(module, CONVOLUTIONS) for module in model.modules())

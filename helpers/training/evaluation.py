@@ -1,0 +1,45 @@
+"""Accuracy on the whole test set, counted once, however many ranks share the work."""
+
+import torch
+import torch.distributed as dist
+
+from ..data import loaders
+
+BATCH = 256
+
+
+@torch.no_grad()
+def evaluate(model, test_set, world, loss_fn, forward) -> dict:
+    """Test `model` on `test_set` with all ranks of `world`; the same dict on every rank.
+
+    Each rank tests its own share, without the padding that DistributedSampler would add (a padded
+    sample counts twice), and the sums are added up over the ranks, not the rates. `forward` calls
+    the model as training does, in its precision.
+
+    Returns:
+        count (samples tested), loss (mean), and for classification correct and accuracy (0 to 1),
+        else None for both.
+    """
+    if world.size > 1:
+        for buffer in model.buffers():  # BatchNorm statistics differ by rank: rank 0's model is the one saved
+            dist.broadcast(buffer, 0)
+    model.eval()
+    correct = loss = samples = 0.0
+    classifies = True
+    for inputs, labels in loaders.eval_batches(
+        test_set, device=world.device, batch=BATCH, rank=world.rank, world_size=world.size
+    ):
+        outputs = forward(model, inputs)
+        classifies = outputs.dim() == 2 and labels.dim() == 1 and not labels.is_floating_point()
+        if classifies:
+            correct += (outputs.argmax(1) == labels).sum().item()
+        loss += loss_fn(outputs, labels).item() * len(labels)
+        samples += len(labels)
+    sums = torch.tensor([correct, loss, samples, classifies], dtype=torch.float64).to(world.device)
+    dist.all_reduce(sums)
+    correct, loss, samples, classifies = sums.tolist()
+    assert samples == len(test_set), f"{samples} samples were tested, the set has {len(test_set)}"
+    result = {"count": int(samples), "loss": loss / samples, "correct": None, "accuracy": None}
+    if classifies == world.size:
+        result.update(correct=int(correct), accuracy=correct / samples)
+    return result

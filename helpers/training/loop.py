@@ -1,0 +1,244 @@
+"""The one training loop. Every rank of every strategy runs it.
+
+Two runs differ in exactly what their RunConfigs differ in.
+"""
+
+import time
+from contextlib import nullcontext
+from itertools import count
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from .. import device, measure
+from ..data import loaders, sets
+from ..launcher import elastic, malloc
+from ..launcher.process_group import distributed
+from ..launcher.rank import emit
+from . import communication, compiled, convolutions, models, resume, schedules, strategies, sync_batch_norm
+from .evaluation import evaluate
+from .precision import MixedPrecision
+
+EVENT_EVERY = 0.2  # s between progress events
+
+
+def train(config, started=None, tell=emit):
+    """Train as `config` (a RunConfig) says, in the world this process was launched into.
+
+    Under torchrun a run that was started anew, because a rank or a host was lost, goes on from its newest
+    checkpoint as if `config.resume` were set.
+
+    Args:
+        started: time.time() when the run was asked for (default: when this process began).
+        tell: gets progress events on rank 0, as `tell(name, **values)`.
+
+    Returns:
+        On rank 0 what was measured (the "measured" part of a record), on other ranks None.
+
+    Raises:
+        ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they
+            should, or the run would begin anew among the checkpoints of another.
+        CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
+            they belong to a different run.
+    """
+    malloc.keep_pages_in_rank()
+    parts = measure.Parts()
+    parts.seconds["start"] = time.time() - (started or elastic.began())
+    torch.set_num_threads(config.threads or device.machine(config.device).threads)
+    with parts.part("start"), distributed(config.device) as world:
+        run = Run(config, world, parts, tell if world.is_main else lambda *_, **__: None)
+        return run.complete()
+
+
+class Run:
+    """The state of one rank while it trains."""
+
+    def __init__(self, config, world, parts, tell):
+        self.config, self.world, self.parts, self.tell = config, world, parts, tell
+        _check_hosts(config, world)
+        device.reset_peak_memory(world.device)
+        with parts.part("data"):
+            train_set, self.test_set = sets.pair(config.data)
+            self.loader = loaders.make_loader(
+                train_set, path=config.input_path, device=world.device, global_batch=config.global_batch,
+                rank=world.rank, world_size=world.size, seed=config.seed, augment=config.augment,
+                num_workers=config.num_workers,
+            )  # fmt: skip
+        torch.manual_seed(config.seed)  # the same weights on every rank
+        self.model = models.make(config.model, sets.classes(train_set)).to(world.device)
+        if config.sync_batch_norm:
+            self.model = sync_batch_norm.convert(self.model, world.device)
+        if config.channels_last:
+            self.model.to(memory_format=torch.channels_last)
+            if config.compiler == "none" and convolutions.helps(world.device):
+                convolutions.as_products(self.model)
+        self.precision = MixedPrecision(config.precision, self.model, world.device)
+        self.warm_from = config.warmup_steps
+        compiled.prepare(config, self.model, lambda text: self.tell("note", text=text))
+        self.wrapped, self.note = strategies.wrap(self.model, config.strategy, world.device, config.nproc_per_node)
+        crowded = device.crowded(config.nproc_per_node, config.threads, config.device)
+        self.note = "; ".join(filter(None, [self.note, crowded]))
+        self.optimizer = torch.optim.SGD(
+            self.precision.parameters, lr=config.peak_lr, momentum=config.momentum, weight_decay=config.weight_decay
+        )
+        torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
+        self.loss_fn = config.loss or F.cross_entropy
+        self.total_steps = config.steps or config.epochs * len(self.loader)
+        self.lr_warmup_steps = round(config.lr_warmup_epochs * len(self.loader))
+        self.step = self.first_step = 0
+        self.losses, self.step_times, self.waits, self.epochs = [], [], [], []
+        self.loss_scales, self.curve, self.trained_s, self.peak_memory = [], [], 0.0, 0
+        self.last_told = 0.0
+
+    def complete(self):
+        """Train from where the run stands to its end, evaluate, and return what was measured."""
+        self.restarts = elastic.restarts(self.world)
+        if self.config.resume or (self.restarts and self.config.checkpoint_dir):
+            resume.load(self)
+        else:
+            resume.check_unused(self.config)
+        self.first_step = self.step
+        self._train()
+        current = bool(self.curve) and self.curve[-1]["step"] == self.step
+        evaluation = self.curve[-1] if current else self._evaluation()
+        return self._measured(evaluation and {k: evaluation[k] for k in ("count", "loss", "correct", "accuracy")})
+
+    # -- the loop -------------------------------------------------------------------------
+
+    def _train(self):
+        self.wrapped.train()
+        for epoch in count(self.step // len(self.loader)):
+            if self.step >= self.total_steps:
+                return
+            done = self.step % len(self.loader)
+            self.loader.set_epoch(epoch)
+            self.loader.start_batch = done
+            before, first = self.trained_s, self.step
+            batches = iter(self.loader)
+            for _ in range(min(len(self.loader) - done, self.total_steps - first)):
+                self._timed_step(batches)
+                self._evaluate_if_due()
+                self._save_if_due()
+            self.epochs.append({"epoch": epoch, "steps": self.step - first, "s": self.trained_s - before})
+
+    def _timed_step(self, batches):
+        """One step from asking for the batch to the end of the update, as the device sees it."""
+        warm = self.step - self.first_step >= self.warm_from
+        with self.parts.part("steps" if warm else "warm-up"):
+            began = time.perf_counter()
+            inputs, labels = next(batches)
+            loaded = time.perf_counter()
+            loss = self._update(inputs, labels)
+            device.synchronize(self.world.device)
+            ended = time.perf_counter()
+        self.step += 1
+        if not compiled.is_settled(self.config, self.model):
+            self.warm_from = self.step - self.first_step + 1 + self.config.warmup_steps
+        self.losses.append(loss)
+        self.trained_s += ended - began
+        if self.precision.scaler.is_enabled():
+            self.loss_scales.append(self.precision.scaler.get_scale())
+        if warm:
+            self.step_times.append(ended - began)
+            self.waits.append(loaded - began)
+        if ended - self.last_told > EVENT_EVERY or self.step == self.total_steps:
+            self.last_told = ended
+            self.tell(
+                "step", label=self.config.label, step=self.step, steps=self.total_steps,
+                loss=loss.item(), images_per_s=self.config.global_batch / (ended - began), step_s=ended - began,
+                epoch=(self.step - 1) // len(self.loader) + 1, peak_memory=device.peak_memory(self.world.device),
+            )  # fmt: skip
+
+    def _update(self, inputs, labels):
+        """Forward, backward and update on this rank's part of a global batch; its mean loss."""
+        share = schedules.factor(self.step, self.total_steps, self.config.schedule, self.lr_warmup_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = share * self.config.peak_lr
+        self.precision.zero_grad()
+        parts = self.config.accumulation
+        mean = 0.0
+        for part, micro_batch in enumerate(zip(inputs.chunk(parts), labels.chunk(parts), strict=True), 1):
+            with self._without_reduction() if part < parts else nullcontext():  # once an update is enough
+                loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
+                self.precision.backward(loss)
+            mean += loss.detach()
+        self.precision.step(self.optimizer, self.config.clip_norm)
+        return mean
+
+    def _forward(self, model, inputs):
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return self.precision.forward(model, inputs)
+
+    def _without_reduction(self):
+        return self.wrapped.no_sync() if self.config.strategy == "ddp" else nullcontext()
+
+    # -- evaluation -----------------------------------------------------------------------
+
+    def _evaluation(self):
+        """Accuracy on the whole test set now, or None if the run has no test set."""
+        self.peak_memory = max(self.peak_memory, device.peak_memory(self.world.device))  # that of training
+        if not self.config.evaluate or self.test_set is None:
+            return None
+        with self.parts.part("evaluation"), compiled.eager():
+            return evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
+
+    def _evaluate_if_due(self):
+        epoch, more = divmod(self.step, len(self.loader))
+        if not self.config.evaluate_every or more or epoch % self.config.evaluate_every:
+            return
+        found = self._evaluation()
+        if found is not None:
+            self.curve.append({"epoch": epoch, "step": self.step, "train_s": self.trained_s, **found})
+        self.wrapped.train()
+        device.reset_peak_memory(self.world.device)
+
+    def _save_if_due(self):
+        every = self.config.checkpoint_every
+        if every and (self.step % every == 0 or self.step == self.total_steps):
+            with self.parts.part("checkpoint"):
+                resume.save(self)
+
+    # -- what is left behind --------------------------------------------------------------
+
+    def _measured(self, evaluation):
+        losses = torch.stack(self.losses).double() if self.losses else torch.zeros(0, dtype=torch.float64)
+        losses = losses.to(self.world.device)
+        dist.all_reduce(losses)  # once for all steps: a reduction a step would slow what is being measured
+        losses = (losses / self.world.size).tolist()
+        peaks = [None] * self.world.size
+        dist.all_gather_object(peaks, self.peak_memory)
+        if not self.world.is_main:
+            return None
+        enough = len(self.step_times) >= measure.AT_LEAST
+        rates = [self.config.global_batch / seconds for seconds in self.step_times]
+        return {
+            "note": "; ".join(filter(None, [self.note, compiled.note(self.config, self.model)])),
+            "compiler": compiled.measured(self.config, self.model),
+            "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
+            "hosts": [{"name": host.name, "ranks": list(host.ranks)} for host in self.world.hosts],
+            "restarts": self.restarts, "communication": communication.measured(self.wrapped),
+            "step_time_s": measure.summary(self.step_times) if enough else None,
+            "images_per_s": measure.summary(rates) if enough else None,
+            "input_wait_s": measure.summary(self.waits) if enough else None,
+            "samples": {
+                "step_time_s": self.step_times, "input_wait_s": self.waits, "loss": losses,
+                "loss_scale": self.loss_scales,
+            },
+            "skipped_steps": self.precision.skipped, "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
+            "curve": self.curve,
+            "final_loss": losses[-1] if losses else None,
+            "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks,
+            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }  # fmt: skip
+
+
+def _check_hosts(config, world):
+    counts = {f"{host.name} runs {len(host.ranks)}" for host in world.hosts if len(host.ranks) != config.nproc_per_node}
+    if len(world.hosts) != config.nnodes or (config.nnodes > 1 and counts):
+        raise ValueError(
+            f"{config.label} is meant for nnodes={config.nnodes} hosts with nproc_per_node={config.nproc_per_node} "
+            f"ranks each; there are {len(world.hosts)} ({', '.join(sorted(counts)) or 'each with that many'})"
+        )

@@ -1,0 +1,415 @@
+"""The form: what it would run is what its code and its command lines run; what cannot be is refused, and why."""
+
+import html
+import json
+import shlex
+import sys
+from dataclasses import replace
+from itertools import cycle, product
+
+import ipywidgets
+import pytest
+import records
+from kernel import wait_until
+
+import helpers
+from helpers import RunConfig, RunStopped, cli, device
+from helpers.comparison import ladder
+from helpers.comparison.form import form, page, widgets
+from helpers.comparison.form import words as form_words
+from helpers.comparison.form.choice import Choice, from_words
+from helpers.comparison.form.refusal import steps_of
+from helpers.comparison.form.widgets import Form
+from helpers.compiler import Plan
+from helpers.compiler.candidate import Candidate
+from helpers.compiler.race import Race
+from helpers.data import sets
+from helpers.launcher import display
+from helpers.training import compiled, models
+
+CHOICES = [
+    Choice(), Choice(prediction=1.85), Choice(ranks=1, precision="O1-bf16"), Choice(ranks=1, compiler="inductor"),
+    Choice(strategy="data_parallel", batch=128), Choice(model="silunet", data="mock", compiler="auto"),
+    Choice(ranks=1, strategy="data_parallel", precision="O2"), Choice(length=1), Choice(length=64, unit="steps"),
+    Choice(device="cpu", batch=32, precision="O3-bf16", model="transformer", length=200, unit="steps"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def a_machine_that_can_do_everything(monkeypatch):
+    """Two CPU devices, every format, every set: what is refused is refused anywhere."""
+    monkeypatch.delenv("HELPERS_DEVICE", raising=False)
+    monkeypatch.setenv("CXX", sys.executable)  # it is there
+    here = device.Machine("cpu", 2, "planted", "gloo", 2, 1)
+    monkeypatch.setattr(device, "machine", lambda kind=None: here)
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 1.5, "float16": 0.1})
+    monkeypatch.setattr(sets, "trouble", lambda name, root: "is not there")
+    monkeypatch.setattr(sets, "missing", lambda name, root, why: sets.DataMissing(f"{name} {why}"))
+
+
+# -- the same in code and on the command line -------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_code_makes_the_runs_of_the_button(choice, monkeypatch):
+    calls = []
+    monkeypatch.setattr(helpers, "compare", lambda *args, **more: calls.append((args, more)) or Shown(), raising=False)
+    namespace = {}
+    exec(choice.code(), namespace)
+    configs = choice.configs()
+    expected = {} if choice.prediction is None else {"prediction": {configs[1].label: choice.prediction}}
+    assert calls == [((configs,), expected)] and namespace["comparison"].shown == 1
+
+
+class Shown:
+    shown = 0
+
+    def show(self):
+        self.shown += 1
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_command_lines_make_the_same_runs(choice, monkeypatch):
+    ran = []
+    monkeypatch.setattr(ladder, "run", lambda config, progress: ran.append(config))
+    *training, report = map(shlex.split, choice.commands())
+    for words in training:
+        assert words[:4] == ["python", "-m", "helpers", "train"]
+        assert cli.main(words[3:]) == 0
+    assert ran == choice.configs() and report == ["python", "-m", "helpers", "report"]
+
+
+def test_only_what_differs_from_the_defaults_is_said():
+    assert Choice(length=1).code().splitlines()[2:4] == [
+        'baseline = helpers.RunConfig(schedule="cooldown")',
+        'choice = baseline.but(strategy="ddp", nproc_per_node=2)',
+    ]
+    assert Choice(length=1).commands()[1] == "python -m helpers train --schedule=cooldown --nproc_per_node=2"
+    assert max(map(len, replace(CHOICES[-1], prediction=1.123).code().splitlines())) < 120
+
+
+def test_the_baseline_differs_in_nothing_else():
+    for choice in CHOICES:
+        base, chosen = choice.configs()
+        fast = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none")
+        assert chosen.but(**fast) == base == base.but(**fast)
+
+
+# -- what can be, and what cannot -----------------------------------------------------------
+
+
+def every_choice():
+    lists = (models.NAMES, sets.NAMES, (1, 2), form_words.STRATEGIES, form_words.PRECISIONS, form_words.COMPILERS)
+    lengths = cycle([(64, 4, "epochs"), (2, 60, "steps"), (640, 1, "epochs")])  # no list's length is a multiple of 3
+    for chosen, (batch, length, unit) in zip(product(*lists), lengths, strict=False):
+        yield Choice(*chosen, batch=batch, length=length, unit=unit)
+
+
+def test_every_choice_is_either_sound_or_refused_with_what_to_change():
+    refused = {}
+    for choice in every_choice():
+        refusal = choice.refusal()
+        if refusal is None:
+            for config in choice.configs():
+                config.check_machine()
+            compile(choice.code(), "code", "exec")
+            assert len(choice.commands()) == 3 and page.verdict(choice, None)
+        else:
+            assert refusal.reason and set(refusal.settings) <= set(form_words.SETTINGS)
+            assert all(form_words.SETTINGS[name] in str(refusal) for name in refusal.settings)
+            refused.setdefault(refusal.settings, choice)
+    assert {name for settings in refused for name in settings} == set(form_words.SETTINGS) - {"prediction", "device"}
+
+
+@pytest.mark.parametrize("setting", ["model", "data", "ranks", "strategy", "precision", "compiler", "batch", "length"])
+@pytest.mark.parametrize("value", [None, "", "no such", -1, 0, 3, 1.5, float("nan"), True, ["x"], {}, object, 10**30])
+def test_a_planted_value_is_refused_and_never_an_exception(setting, value):
+    refusal = replace(Choice(), **{setting: value}).refusal()
+    if refusal is None:
+        assert setting == "length" and isinstance(value, int) and value >= 1
+    else:
+        assert setting in refusal.settings and refusal.reason
+
+
+@pytest.mark.parametrize("choice, settings, words", [
+    (Choice(batch=65), ("ranks", "batch"), "The nearest that can: 64 or 66"),
+    (Choice(batch=0), ("batch",), "1 or more"),
+    (Choice(ranks=3, batch=66), ("ranks",), "this machine has 2 cpu devices"),
+    (Choice(ranks=1), ("ranks", "precision", "compiler"), "nothing to compare"),
+    (Choice(ranks=1, strategy="data_parallel"), ("ranks", "precision", "compiler"), "nothing to compare"),
+    (Choice(strategy="data_parallel", compiler="inductor"), ("strategy", "compiler"), "choose 'ddp'"),
+    (Choice(precision="O2", compiler="xla"), ("precision",), "not offered with XLA"),
+    (Choice(data="cifar10"), ("data",), "cifar10 is not there"),
+    (Choice(batch=1438), ("batch", "data"), "1,437 samples"),
+    (Choice(model="transformer", data="imagenet-mock"), ("model", "data"), "images of 224×224"),
+    (Choice(model="resnet18", batch=2), ("batch", "ranks", "model"), "one image of 32×32 on a device"),
+    (Choice(batch=1000), ("length", "batch"), "this makes 4 steps of training, and a speed-up takes 8"),
+    (Choice(length=7, unit="steps"), ("length",), "8 steps would do"),
+    (Choice(length=2, compiler="auto"), ("length", "batch", "compiler"), "3 epochs would do"),
+    (Choice(unit="days"), ("length",), "epochs or steps"),
+    (Choice(prediction=0), ("prediction",), "such as 1.8"),
+    (Choice(prediction=float("inf")), ("prediction",), "such as 1.8"),
+    (Choice(prediction="fast"), ("prediction",), "leave the field empty"),
+])  # fmt: skip
+def test_a_refusal_names_what_to_change_and_why(choice, settings, words):
+    refusal = choice.refusal()
+    assert (set(refusal.settings), words in refusal.reason) == (set(settings), True), refusal
+    if settings == ("length",) and choice.unit == "steps" or "would do" in words:
+        enough = int(refusal.reason.rpartition("; ")[2].split()[0])
+        assert replace(choice, length=enough).refusal() is None and replace(choice, length=enough - 1).refusal()
+
+
+def test_the_tuner_has_chosen_before_steps_are_timed():
+    """The longest race there can be: every plan is sound, and all are equally fast."""
+    racers = [Candidate(Plan(backend, layout)) for backend in ("eager", "inductor") for layout in (False, True)]
+    racers[0].status = "baseline"
+    longest = Race(racers, compiled.ROUNDS, min_gain=1.02)
+    for racer in racers:
+        racer.samples = dict.fromkeys(range(1, compiled.ROUNDS + 1), 1.0)
+    longest.end_stage()
+    least = len(longest.turns) + 1 + 3 + 5  # the choice, the warm-up, a median
+    long = Choice(compiler="auto", length=least, unit="steps")
+    assert long.refusal() is None and f"takes {least}" in replace(long, length=least - 1).refusal().reason
+
+
+def test_a_format_that_the_device_lacks(monkeypatch):
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1})
+    assert Choice(precision="O1").refusal().settings == ("precision",)
+    assert "float16, which cpu devices here cannot" in str(Choice(precision="O1").refusal())
+
+
+def test_the_environment_of_xla(monkeypatch, tmp_path):
+    monkeypatch.setenv("HELPERS_XLA_PYTHON", str(tmp_path / "none"))
+    refusal = Choice(compiler="xla").refusal()
+    assert refusal.settings == ("compiler",) and "make xla" in refusal.reason
+    (tmp_path / "none").touch(0o755)
+    assert Choice(compiler="xla").refusal() is None
+    gpus = device.Machine("cuda", 2, "planted", "nccl", 8, 4)
+    monkeypatch.setattr(device, "machine", lambda kind=None: gpus)
+    assert "two devices would be compared" in Choice(compiler="xla").refusal().reason
+
+
+def test_inductor_without_a_compiler_for_cpp(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    assert Choice(compiler="inductor").refusal().settings == ("compiler",) and Choice(compiler="auto").refusal() is None
+    assert "no no-such-compiler" in Choice(compiler="inductor").refusal().reason
+
+
+def test_slower_is_allowed_but_said_before():
+    assert Choice(precision="O1").refusal() is None
+    assert "will be slower than fp32" in page.verdict(Choice(precision="O1"), None)
+    assert "Mind" not in page.verdict(Choice(precision="O1-bf16"), None)
+
+
+def test_a_device_that_is_not_there(monkeypatch):
+    monkeypatch.undo()
+    absent = next(kind for kind in ("cuda", "npu", "mps") if kind != device.accelerator_kind())
+    assert Choice(device=absent).refusal().settings == ("device",)
+    with pytest.raises(ValueError, match=f"this machine has no {absent} device"):
+        form(device=absent)
+
+
+@pytest.mark.parametrize("machine, usual", [
+    (device.Machine("cpu", 2, "", "gloo", 2, 1), None), (device.Machine("cpu", 2, "", "gloo", 2, 1), "cuda"),
+    (device.Machine("cpu", 3, "", "gloo", 3, 1), None), (device.Machine("cpu", 8, "", "gloo", 64, 8), None),
+    (device.Machine("cuda", 1, "", "nccl", 8, 8), "cuda"), (device.Machine("cuda", 8, "", "nccl", 64, 8), "cuda"),
+    (device.Machine("mps", 1, "", "gloo", 8, 8), "mps"),
+])  # fmt: skip
+@pytest.mark.parametrize("formats", [{"float32": 1}, {"float32": 1, "float16": 2}])
+def test_what_it_begins_with_is_possible_on_any_machine(machine, usual, formats, monkeypatch):
+    monkeypatch.setattr(device, "machine", lambda kind=None: machine)
+    monkeypatch.setattr(device, "accelerator_kind", lambda: usual)
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: formats)
+    choice = Choice.sensible()
+    assert choice.refusal() is None and choice.ranks == machine.count
+    assert (choice.device == "cpu") == (usual == "cuda" and machine.kind == "cpu")
+    assert ('device="cpu"' in choice.code()) == (choice.device == "cpu") == ("--device=cpu" in choice.commands()[1])
+
+
+def test_the_size_of_a_set_that_is_here_counts(monkeypatch):
+    monkeypatch.setattr(sets, "trouble", lambda name, root: None)
+    monkeypatch.setattr(sets, "training_images", lambda name: 100)
+    assert "100 samples" in Choice(batch=128).refusal().reason and Choice(data="cifar10", length=9).refusal() is None
+    assert steps_of(RunConfig(epochs=3)) == 3
+
+
+@pytest.mark.parametrize("typed, factor", [(" ", None), ("1.8", 1.8), ("1,8×", 1.8), ("2 times", 2), ("3x", 3)])
+def test_a_factor_as_people_write_it(typed, factor):
+    assert from_words(typed) == factor
+    with pytest.raises(ValueError):
+        from_words(f"{typed}, or so")
+
+
+def test_every_setting_has_a_meaning():
+    assert tuple(form_words.MODELS) == models.NAMES and set(form_words.COMPILERS) == {"none", "auto", "inductor", "xla"}
+    assert set(form_words.PRECISIONS) == set(helpers.training.precision.LEVELS)
+
+
+# -- the widgets ----------------------------------------------------------------------------
+
+
+class Handle:
+    """What compare(background=True) returns, with an end that the test chooses."""
+
+    def __init__(self, value=None, error=None):
+        self.status, self.value, self.error, self.asked = "queued", value, error, 0
+
+    def result(self, timeout=None):
+        self.asked += 1
+        if self.asked < 3:
+            self.status = "running"
+            raise TimeoutError
+        self.status = "failed" if self.error else "completed"
+        if self.error:
+            raise self.error
+        return self.value
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Calls of compare; each starts what `calls.next` is."""
+
+    class Calls(list):
+        next = Handle(error=RuntimeError("nothing was trained"))
+
+    calls = Calls()
+
+    def compare(*args, **more):
+        calls.append((args, more))
+        if isinstance(calls.next, Exception):
+            raise calls.next
+        return calls.next
+
+    monkeypatch.setattr(ladder, "compare", compare)
+    return calls
+
+
+def test_each_control_changes_the_choice_and_what_is_shown():
+    made = Form()
+    assert made.choice == Choice.sensible() and not made.button.disabled
+    for name, value in dict(model="silunet", data="mock", ranks=1, precision="O1-bf16", compiler="inductor", batch=32,
+                            length=99, unit="steps").items():  # fmt: skip
+        shown = made.blocks.value
+        made.controls[name].value = value
+        assert getattr(made.choice, name) == value
+        assert made.blocks.value != shown or name == "ranks"  # one device in fp32 would be the baseline, for a moment
+    assert "model=&quot;silunet&quot;" in made.blocks.value and "--precision=O1-bf16" in made.blocks.value
+    assert made.controls["strategy"].disabled and "99 steps" in made.verdict.value
+    assert all(control.description for control in [*made.controls.values(), made.prediction, made.button])
+
+
+def test_the_button_runs_what_the_code_says(calls):
+    made = Form()
+    made.controls["batch"].value, made.prediction.value = 128, "1,7"
+    assert "prediction={choice.label: 1.7}" in made.blocks.value
+    made.button.click()
+    configs = made.choice.configs()
+    assert calls == [((configs,), dict(prediction={"DDP ×2": 1.7}, name="choose and run", background=True))]
+    made.prediction.value = ""
+    made.button.click()
+    assert calls[1][1]["prediction"] is None and len(made.runs.children) == 2
+
+
+def test_what_is_refused_cannot_be_run(calls, monkeypatch):
+    made = Form()
+    made.controls["batch"].value = 65
+    assert made.button.disabled and 'role="alert"' in made.verdict.value and "64 or 66" in made.verdict.value
+    assert "change the ranks or the global batch" in made.verdict.value and "<pre" not in made.blocks.value
+    made.button.click()  # as a message that was under way would
+    assert calls == [] and made.runs.children == ()
+    made.controls["batch"].value = 66
+    assert not made.button.disabled and 'role="status"' in made.verdict.value and "<pre" in made.blocks.value
+    made.prediction.value = "<b>soon</b>"
+    assert made.button.disabled and "<b>" not in made.verdict.value and "&lt;b&gt;" in made.verdict.value
+    made.prediction.value, made.controls["precision"].value = "2", "O1"
+    assert not made.button.disabled
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1})
+    made.button.click()  # a format that has gone since the last look
+    assert calls == [] and made.runs.children == () and made.button.disabled
+
+
+def settled(made):
+    """The head and the result of the newest run below the form, once it says that all is over."""
+    head, _, result = made.runs.children[0].children
+    over = lambda: "role" in head.value and "beside its baseline runs" not in head.value or result.value  # noqa: E731
+    assert wait_until(lambda: over() and "waits" not in head.value, 10) is not None, head.value
+    return head.value, result.value
+
+
+@pytest.mark.parametrize("end, words", [
+    (Handle(error=RuntimeError("rank 1: ValueError: <no>")), "rank 1: ValueError: &lt;no&gt;"),
+    (Handle(error=RunStopped("it was stopped")), "was stopped; what it recorded until then is kept"),
+    (ValueError("the set has gone"), "the set has gone"), (OSError(28, "No space left on device"), "No space left"),
+])  # fmt: skip
+def test_an_end_without_a_result_is_told(calls, end, words, monkeypatch):
+    calls.next = end
+    monkeypatch.setattr(ipywidgets.Output, "__exit__", lambda *_: True)  # as in a kernel, it keeps exceptions
+    made = Form()
+    made.button.click()
+    head, result = settled(made)
+    assert words in head and result == ""
+
+
+def test_a_run_that_waits_for_another_says_so():
+    assert "waits for its turn: another run goes on" in page.state("DDP ×2", "queued")
+
+
+# -- one that is real -----------------------------------------------------------------------
+
+
+def test_a_choice_becomes_a_table_a_figure_and_records(tmp_path, monkeypatch, capsys):
+    monkeypatch.undo()
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
+    monkeypatch.setenv("HELPERS_PROGRESS", "plain")
+    made = Form("cpu")
+    for name, value in dict(ranks=2, batch=16, length=8, unit="steps").items():
+        made.controls[name].value = value
+    made.prediction.value = "1.5"
+    made.button.click()
+    result = made.runs.children[0].children[2]
+    assert wait_until(lambda: result.value, 60) is not None, made.runs.children[0].children[0].value
+    assert "Done: a step of DDP ×2 was" in result.value and "you expected 1.50×" in result.value
+    assert "Accuracy" in result.value and "<table" in result.value
+    assert 'src="data:image/png;base64,' in result.value and 'alt="Bars of the speed-up of a step' in result.value
+    left = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*.json")]
+    assert {record["label"]: record["prediction"] for record in left} == {"baseline": None, "DDP ×2": 1.5}
+    assert all(record["group"].endswith("choose and run") and record["status"] == "completed" for record in left)
+
+
+def test_what_came_out_is_told_in_a_sentence():
+    made = ladder.Comparison([records.baseline(), records.planted(speed=1.82, prediction=1.9, accuracy=0.88)])
+    said = "✓ Done: a step of DDP ×2 was 1.82× as fast as the baseline's; you expected 1.90×."
+    assert page.told(made) == f"{said} Accuracy 88.0%, baseline 90.0%."
+    assert said in html.unescape(page.result(made))
+    made = ladder.Comparison([records.baseline(), records.failed("RankError: rank 1: out of memory")])
+    assert page.told(made) == "✗ DDP ×2: failed."
+    assert "RankError: rank 1: out of memory</pre>" in page.result(made)
+
+
+# -- where it is shown ----------------------------------------------------------------------
+
+
+def test_without_widgets_it_prints_the_choice_it_would_begin_with(monkeypatch, capsys):
+    monkeypatch.setenv("HELPERS_PROGRESS", "plain")
+    assert form() is None
+    text = capsys.readouterr().out
+    first = Choice.sensible()
+    assert all(line in text for line in [*first.code().splitlines(), *first.commands()]) and "two runs of" in text
+    assert "<" not in text
+
+
+def test_in_a_notebook_it_is_a_widget(monkeypatch):
+    displayed, made = [], []
+    monkeypatch.setattr(widgets, "Form", lambda kind: made.append(Form(kind)) or made[0])
+    monkeypatch.delenv("HELPERS_PROGRESS", raising=False)
+    monkeypatch.setenv("JPY_SESSION_NAME", "report.ipynb")
+    monkeypatch.setattr(display, "in_notebook", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: displayed.append(bundle))
+    assert form() is None
+    (bundle,) = displayed
+    assert "python -m helpers train" in bundle["text/plain"]  # for viewers that have no widgets
+    box = made[0].box
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == box.model_id
+    assert "helpers-form" in box._dom_classes
+    style = box.children[0].value  # the theme's colours; keys that JupyterLab would take for its own
+    assert "var(--jp-" in style and "data-lm-suppress-shortcuts" in style

@@ -1,0 +1,149 @@
+"""Studies: what is recorded, that it can be stopped, and what the committed ones hold."""
+
+import json
+
+import pytest
+from toys import float64_net, toy_data
+
+import helpers
+from helpers import RunConfig, cli
+from helpers.comparison import ladder, studies, study_configs
+from helpers.records import store
+
+BASE = RunConfig(model=float64_net, data=toy_data, steps=12, global_batch=32, evaluate_every=1, device="cpu", threads=1)
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("HELPERS_PROGRESS", "plain")
+    monkeypatch.setattr(studies, "project_root", lambda: tmp_path / "kit")
+    monkeypatch.setitem(studies.STUDIES, "toy", toy_study)
+
+
+def toy_study():
+    rows = {"one": BASE, "two": BASE.but(strategy="ddp", nproc_per_node=2)}
+    return study_configs.labelled(rows, seeds=(0, 1))
+
+
+def test_a_study_is_recorded_and_read_again(capsys, tmp_path):
+    with pytest.raises(FileNotFoundError, match="run `python -m helpers study toy`"):
+        studies.load("toy")
+    assert cli.main(["study", "toy", "--keep"]) == 0
+    assert "4 runs" in capsys.readouterr().out
+    study = studies.load("toy")
+    made = [(r["label"], r["config"]["seed"]) for r in study.records]
+    assert made == [("one", 0), ("two", 0), ("one", 1), ("two", 1)]
+    assert {label: len(of) for label, of in study.groups().items()} == {"one": 2, "two": 2}
+    assert list(study.groups("two")) == ["two"] and study.one("two")["config"]["seed"] == 0
+    assert store.code_state()["training_sha256"][:8] in study.made and "the code here" in study.made
+    kept = tmp_path / "kit" / "recorded" / "studies" / "toy.json"
+    assert json.loads(kept.read_text()) == json.loads(study.path.read_text())
+    study.path.unlink()
+    assert studies.load("toy").path == kept, "without one of the reader's own, that of the kit is shown"
+
+
+def test_a_stopped_study_goes_on_where_it_was(monkeypatch):
+    real, runs = ladder.run, []
+
+    def run(config, **options):
+        runs.append((config.label, config.seed))
+        if len(runs) == 3:
+            raise KeyboardInterrupt
+        return real(config, **options)
+
+    monkeypatch.setattr(ladder, "run", run)
+    with pytest.raises(KeyboardInterrupt):
+        studies.record("toy")
+    with pytest.raises(FileNotFoundError):
+        studies.load("toy")  # half a study is none
+    study = studies.record("toy")
+    assert runs[2:] == [("one", 1), ("one", 1), ("two", 1)] and len(study.records) == 4
+    studies.record("toy")
+    assert len(runs) == 5, "nothing is left to run"
+
+
+def test_runs_of_other_code_are_made_again(monkeypatch):
+    studies.record("toy")
+    state = {**store.code_state(), "training_sha256": "0" * 64}
+    monkeypatch.setattr(store, "code_state", lambda: state)
+    assert "changed since" in studies.load("toy").made
+    assert {r["environment"]["code"]["training_sha256"] for r in studies.record("toy").records} == {"0" * 64}
+
+
+def test_an_unknown_study_is_refused():
+    with pytest.raises(ValueError, match="there is no study 'toys'; there are batch_and_accuracy"):
+        studies.load("toys")
+
+
+def test_what_only_shows_results_does_not_change_the_code_of_a_training():
+    code = store.code_state()
+    assert code["training_sha256"] != code["helpers_sha256"]
+    assert not any("train.py".startswith(face) or "precision.py".startswith(face) for face in store.FACE)
+
+
+@pytest.mark.parametrize("name", ["batch_and_accuracy", "precision", "precision_by_batch"])
+def test_every_study_can_be_run_on_this_machine(name):
+    configs = studies.STUDIES[name]()
+    keys = [(c.label, c.seed) for c in configs]
+    assert len(set(keys)) == len(keys)
+    for config in configs:
+        config.check_machine()
+
+
+def test_one_thing_changes_between_the_rows_of_the_batch_study():
+    configs = {c.label: c for c in studies.STUDIES["batch_and_accuracy"]() if c.seed == 0}
+    assert {c.global_batch for label, c in configs.items() if label.startswith("4 ranks")} == {256}
+    naive, linear = configs["4 ranks, naive"], configs["4 ranks, linear"]
+    assert linear.peak_lr == 4 * naive.peak_lr
+    assert linear.but(lr_scaling="none", label=naive.label) == naive
+    parts = configs["1 rank, 4 micro-batches, linear + warm-up + cooldown"]
+    four = configs["4 ranks, linear + warm-up + cooldown"]
+    assert parts.but(strategy="ddp", nproc_per_node=4, accumulation=1, label=four.label) == four
+
+
+def record(batch, precision, last, rate, model="resnet18"):
+    config = {"model": model, "local_batch": batch, "precision": precision, "channels_last": last}
+    speed = {"median": rate, "q1": 0.9 * rate, "q3": 1.1 * rate}
+    return {"config": config, "measured": {"images_per_s": speed}}
+
+
+def test_speed_by_batch_is_relative_to_fp32_at_the_same_batch():
+    records = [
+        record(64, "fp32", False, 100), record(1, "fp32", False, 10), record(64, "O1-bf16", True, 180),
+        record(1, "O1-bf16", True, 8), record(256, "O1-bf16", True, 500), record(64, "fp32", True, 120),
+        record(64, "O1-bf16", True, 9, "resnet50"),
+    ]  # fmt: skip
+    series = studies.speed_by_batch(records, "resnet18")
+    assert list(series) == ["O1-bf16 · channels last", "fp32 · channels last"]
+    points = series["O1-bf16 · channels last"]
+    assert [p["batch"] for p in points] == [1, 64], "without fp32 at that batch there is no ratio"
+    assert points[1]["ratio"] == pytest.approx(1.8) and points[1]["q1"] == pytest.approx(1.62)
+
+
+def test_kept_studies_are_whole():
+    """The committed data: every run completed, three seeds a row where there are seeds, one code a study."""
+    root = helpers.paths.project_root() / "recorded" / "studies"
+    for name in ("batch_and_accuracy", "precision", "precision_by_batch"):
+        found = json.loads((root / f"{name}.json").read_text(encoding="utf-8"))
+        assert found["complete"] and found["study"] == name
+        assert {r["status"] for r in found["records"]} == {"completed"}
+        assert len({r["environment"]["code"]["training_sha256"] for r in found["records"]}) == 1
+        assert all(r["measured"]["step_time_s"]["n"] >= 5 for r in found["records"])
+        if name == "batch_and_accuracy":
+            seeds = {}
+            for r in found["records"]:
+                seeds.setdefault(r["label"], set()).add(r["config"]["seed"])
+            assert all(len(of) >= 3 for of in seeds.values())
+
+
+def test_the_kept_study_shows_the_trap_and_the_way_out():
+    """What README and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
+    path = helpers.paths.project_root() / "recorded" / "studies" / "batch_and_accuracy.json"
+    groups = studies.read("batch_and_accuracy", path).groups()
+    mean = {
+        label: sum(r["measured"]["evaluation"]["accuracy"] for r in of) / len(of) for label, of in groups.items()
+    }  # fmt: skip
+    assert mean["1 rank"] - mean["4 ranks, naive"] >= 0.05
+    assert mean["1 rank"] - mean["4 ranks, linear + warm-up + cooldown"] <= 0.01
+    assert mean["small local batch, SyncBatchNorm"] > mean["small local batch, local statistics"] + 0.05

@@ -1,0 +1,247 @@
+"""The profile of a training step: every moment counted once, under the kind that the operator has by its nature."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from helpers.compiler import kinds, operators
+from helpers.compiler import work as op_work
+from helpers.compiler.kinds import (
+    BOOKKEEPING,
+    CONVOLUTION,
+    DEPTHWISE,
+    KINDS,
+    MATMUL,
+    NORMALISATION,
+    OTHER,
+    POINTWISE,
+    REDUCTION,
+)
+from helpers.compiler.operators import Profile
+from helpers.training import models
+
+IMAGES, LABELS = torch.randn(4, 3, 16, 16), torch.arange(4)
+
+
+@torch.library.custom_op("helpers_tests::strange", mutates_args=())
+def strange(x: torch.Tensor) -> torch.Tensor:
+    """An operator that PyTorch knows nothing about; inside it is a matrix product."""
+    return x @ x
+
+
+strange.register_autograd(lambda context, gradient: gradient * 2)
+
+
+class Strange(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(192, 192))
+
+    def forward(self, x):
+        return x @ strange(self.weight)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def profiled(model, inputs=IMAGES, targets=LABELS, **settings):
+    return operators.profile(model, inputs, targets, **{"steps": 5, "warm_up": 1, **settings})
+
+
+def squares(outputs, targets):
+    return (outputs * outputs).mean()
+
+
+def test_shares_sum_to_one_and_the_step_is_in_them():
+    found = profiled(models.build("resnet8", 10))
+    assert sum(found.share.values()) == pytest.approx(1) and list(found.share) == list(KINDS)
+    assert min(found.seconds.values()) >= 0
+    assert 0.3 < sum(found.seconds.values()) / found.step_s < 3  # the machine may be busy, now or then
+    assert max(found.share, key=found.share.get) == CONVOLUTION
+    assert all(found.share[kind] > 0 for kind in (NORMALISATION, POINTWISE, REDUCTION, MATMUL))
+    assert found.others == {} and found.share[DEPTHWISE] == 0
+
+
+def test_products_are_products():
+    model = nn.Sequential(*(nn.Linear(384, 384, bias=False) for _ in range(3)))
+    found = profiled(model, torch.randn(384, 384), None, loss=lambda outputs, _: outputs.sum())
+    assert found.share[MATMUL] > 0.8
+
+
+def test_activations_are_pointwise():
+    model = nn.Sequential(*(nn.SiLU() for _ in range(8)))
+    found = profiled(model, torch.randn(500_000, requires_grad=True), None, loss=squares)
+    assert found.share[POINTWISE] > 0.7 and found.share[MATMUL] == found.share[CONVOLUTION] == 0
+    assert found.pointwise_bound > 3
+
+
+def test_a_convolution_of_each_channel_by_itself_is_told_apart():
+    found = profiled(models.build("silunet", 10))
+    assert found.share[DEPTHWISE] > 0.02 and found.share[CONVOLUTION] > 0.02
+    grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten())  # two channels each
+    assert profiled(grouped, torch.randn(2, 4, 8, 8), LABELS[:2]).share[DEPTHWISE] == 0
+
+
+def test_an_operator_nobody_knows_is_other_and_named():
+    found = profiled(Strange(), torch.randn(192, 192), None, loss=squares)
+    assert sorted(found.others) == ["helpers_tests_strange_default", "helpers_tests_strange_defaultBackward"]
+    assert found.share[OTHER] > 0 and found.share[MATMUL] > 0
+    assert kinds.kind("helpers_tests::strange") == OTHER
+    enlarged = profiled(nn.Upsample(20), IMAGES.clone().requires_grad_(), None, loss=squares)
+    assert set(enlarged.others) == {"aten::upsample_nearest2d", "aten::upsample_nearest2d_backward"}
+    assert sum(enlarged.others.values()) > 0
+
+
+def test_what_an_operator_calls_is_not_counted_again():
+    """A max-pool's backward fills its result with zeros first; attention is one operator."""
+    model = nn.Sequential(nn.MaxPool2d(2), nn.Flatten())
+    inputs = IMAGES.clone().requires_grad_()
+    found = profiled(model, inputs, LABELS)
+    # max_pool2d_with_indices, _log_softmax, nll_loss_forward, ones_like's fill_, and three gradients.
+    assert found.launches == 7
+    # The backward of a mean divides, for which a number is first converted: div, to, _to_copy, copy_.
+    pooled = profiled(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), inputs, torch.zeros_like(LABELS))
+    assert pooled.launches == 7
+    attention = profiled(models.build("transformer", 10))
+    assert attention.share[MATMUL] > attention.share[CONVOLUTION] > 0
+
+
+def test_launches_are_those_that_reach_the_device():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
+    with op_work.Work("cpu") as work:
+        nn.functional.cross_entropy(model(IMAGES), LABELS).backward()
+    assert work.done[MATMUL] == 2 * 2 * 4 * 768 * 10  # forward and the gradient of the weights
+    # addmm, _log_softmax, nll_loss_forward, fill_ of the first gradient; two gradients, mm, and sum for the bias
+    assert profiled(model).launches == 8
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.LazyLinear(10))
+    nn.functional.cross_entropy(model(IMAGES), LABELS).backward()
+    before = copy.deepcopy(model.state_dict())
+    gradients = [p.grad.clone() for p in model.parameters()]
+    images = IMAGES.clone().requires_grad_()
+    random = torch.get_rng_state()
+    profiled(model, images)
+    assert torch.equal(torch.get_rng_state(), random) and images.grad is None
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    assert all(torch.equal(p.grad, gradient) for p, gradient in zip(model.parameters(), gradients, strict=True))
+    assert model.training
+
+
+def test_the_profiler_says_nothing(capfd):
+    profiled(nn.Flatten(), torch.randn(4, 10, requires_grad=True))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_too_few_steps_are_refused():
+    with pytest.raises(ValueError, match="4 step.*at least 5"):
+        profiled(nn.Flatten(), steps=4)
+
+
+def test_a_device_that_the_profiler_cannot_time_is_refused():
+    with pytest.raises(ValueError, match="gives no times"):
+        operators._profile([1.0], [(1.0, [("aten::mm", MATMUL, 0.0)])], {})
+
+
+# -- the bound ----------------------------------------------------------------------------
+
+
+def test_the_bound_is_amdahls():
+    half = Profile({MATMUL: 0.05, POINTWISE: 0.03, NORMALISATION: 0.02}, 0.1, 9)
+    assert half.share == pytest.approx({MATMUL: 0.5, POINTWISE: 0.3, NORMALISATION: 0.2})
+    assert half.pointwise_bound == pytest.approx(2)
+    assert Profile({CONVOLUTION: 0.1}, 0.1, 9).pointwise_bound == 1
+    assert Profile({POINTWISE: 0.1}, 0.1, 9).pointwise_bound == float("inf")
+
+
+def test_bookkeeping_is_what_is_left_of_the_plain_step():
+    """Three steps of 10 ms of products; with the profiler 5 ms more pass between them, without it 1 ms."""
+    calls = [("aten::mm", MATMUL, 0.006), ("aten::addmm", MATMUL, 0.004)]
+    found = operators._profile([0.011] * 3, [(0.015, calls)] * 3, {MATMUL: 10.0})
+    assert found.seconds[MATMUL] == pytest.approx(0.010) and found.seconds[BOOKKEEPING] == pytest.approx(0.001)
+    assert found.launches == 2 and found.rates() == {MATMUL: pytest.approx(1000)}
+    assert operators._profile([0.009], [(0.015, calls)], {}).seconds[BOOKKEEPING] == 0
+
+
+# -- kinds --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind, names",
+    [
+        (POINTWISE, "add add_ silu silu_backward threshold_backward relu gelu_backward copy_ fill_ zero_ clone div_ "
+         "native_dropout bernoulli_ hardswish_backward leaky_relu_backward mul clamp_min"),
+        (MATMUL, "mm addmm bmm baddbmm addmv dot _scaled_dot_product_flash_attention_for_cpu "
+         "_scaled_dot_product_flash_attention_for_cpu_backward"),
+        (CONVOLUTION, "convolution convolution_backward mkldnn_convolution cudnn_convolution _slow_conv2d_forward"),
+        (NORMALISATION, "native_batch_norm native_batch_norm_backward native_layer_norm native_group_norm_backward"),
+        (REDUCTION, "max_pool2d_with_indices _log_softmax _softmax_backward_data nll_loss_backward mse_loss sum mean "
+         "avg_pool2d_backward _adaptive_avg_pool2d"),
+        (OTHER, "cat index_select embedding_dense_backward upsample_bilinear2d sort max cumsum normal_ renorm"),
+        (None, "conv2d linear matmul batch_norm view t expand as_strided detach empty empty_strided resize_ reshape "
+         "to contiguous cross_entropy_loss max_pool2d item _local_scalar_dense dropout no_such_operator"),
+    ],
+)  # fmt: skip
+def test_the_kind_is_the_operators_own(kind, names):
+    assert {name: kinds.kind(f"aten::{name}") for name in names.split()} == dict.fromkeys(names.split(), kind)
+
+
+def test_names_that_are_no_operators_have_no_kind():
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    for name in ("AddmmBackward0", "torch::autograd::AccumulateGrad", "my block", node):
+        assert kinds.kind(name) is None
+
+
+# -- work ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("layer, axes", [(nn.Conv2d, 2), (nn.ConvTranspose2d, 2), (nn.Conv1d, 1)])
+def test_the_operations_of_convolutions_are_those_of_the_products_they_stand_for(layer, axes, groups):
+    """Two for a product and its addition: forward, and twice as many backward."""
+    convolution = layer(8, 8, 3, stride=2, groups=groups, bias=False)
+    inputs = torch.randn(2, 8, *[6] * axes, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        outputs = convolution(inputs)
+    forward = counter.get_total_flops()
+    with op_work.Work("cpu") as work:
+        convolution(inputs)
+    kind = DEPTHWISE if groups == 8 else CONVOLUTION
+    assert work.done[kind] == forward > 0
+    with op_work.Work("cpu") as work:
+        outputs.sum().backward()
+    assert work.done[kind] == 2 * forward
+
+
+def test_bytes_are_those_of_the_tensors_read_and_written():
+    a, b = torch.ones(1000), torch.ones(1000)
+    for function, tensors in (
+        (lambda: a + b, 3), (lambda: a.add_(b), 3), (lambda: a * 2, 2), (lambda: a.copy_(b), 2), (lambda: a.zero_(), 1),
+        (lambda: nn.functional.silu(a), 2),
+    ):  # fmt: skip
+        with op_work.Work("cpu") as work:
+            function()
+        assert work.done == {POINTWISE: 4000 * tensors}
+    with op_work.Work("cpu") as work:
+        a + torch.ones(1).expand(1000)
+    assert work.done[POINTWISE] - 4 <= 8008  # expanded, it holds one number
+
+
+def test_rates_are_compared_with_what_limits_them():
+    found = Profile({MATMUL: 2.0, POINTWISE: 1.0, OTHER: 1.0}, 4.0, 3, work={MATMUL: 100.0, POINTWISE: 30.0})
+    assert found.rates() == {MATMUL: 50, POINTWISE: 30}
+    assert op_work.Peaks(flops=200, bandwidth=60).shares(found) == {MATMUL: 0.25, POINTWISE: 0.5}
+
+
+def test_the_peaks_of_this_machine_are_measured():
+    found = op_work.peaks("cpu")
+    assert found.flops > 1e8 and found.bandwidth > 1e8

@@ -1,0 +1,515 @@
+"""The tuner: only right plans are taken, training goes on as if nothing had happened, and the fastest wins."""
+
+import copy
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import cloudpickle
+import plans
+import pytest
+import torch
+from torch import nn
+
+import helpers
+from helpers.compiler import Plan, clear_decisions, optimize
+from helpers.compiler.soundness import Judge
+from helpers.training import models
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def quietly(model, *candidates, **settings):
+    return optimize(model, list(candidates), **{"rounds": 2, "log": None, **settings})
+
+
+def outcome(model, name):
+    return next((row["status"], row["why"]) for row in model.tuner.rows() if row["plan"] == name)
+
+
+# Wrong plans
+
+
+@pytest.mark.parametrize("fault", plans.FAULTS)
+@pytest.mark.parametrize("make", [plans.conv_net, lambda: models.build("silu_mlp", 4)], ids=["conv_net", "silu_mlp"])
+def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
+    expected = make()
+    model = copy.deepcopy(expected)
+    inputs = torch.randn(8, 3, 8, 8)
+    quietly(model, getattr(plans, fault))
+    losses = plans.train(model, inputs)
+    status, why = outcome(model, fault)
+    assert status == plans.FAULTS[fault], why
+    assert why
+    assert model.tuner.choice == Plan()
+    assert losses == plans.train(expected, inputs, steps=len(losses))
+
+
+@pytest.mark.parametrize("name", ["silunet", "silu_mlp", "transformer", "resnet8"])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_faults_are_told_from_rounding_on_real_models(name, bf16):
+    model, inputs = models.build(name, 10), torch.randn(8, 3, 16, 16)
+    judge = Judge(model, model.forward, (inputs,), {})
+    for plan in (Plan(bf16=bf16), Plan(bf16=bf16, channels_last=True)):
+        assert max(judge.errors(plan, plan.make(model.forward))) <= 3, "a sound plan"
+    assert max(judge.errors(plan, plan.make(lambda x: model.forward(x) * 1.05))) > 3
+
+
+def test_a_unit_at_its_kink_is_no_fault():
+    """The gradient of ReLU jumps at zero: rounding decides the side, and that is nobody's mistake."""
+
+    class Kink(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+
+        def forward(self, x, nudge=0.0):
+            return (self.layer(x) + nudge).relu()
+
+    model, inputs = Kink(), torch.randn(32, 64)
+    with torch.no_grad():  # put one unit exactly at its kink
+        model.layer.bias -= model.layer(inputs)[0] * torch.eye(64)[0]
+    judge = Judge(model, model.forward, (inputs,), {})
+    for nudge in (-1e-7, 1e-7):
+        assert max(judge.errors(Plan(), lambda x, nudge=nudge: model(x, nudge))) <= 3
+    assert max(judge.errors(Plan(), lambda x: model(x, 0.05))) > 3
+
+
+def test_a_sum_in_another_order_is_no_fault():
+    """Eager adds up pairwise; compilers often do not, and are then a few times further off."""
+
+    class OneAfterTheOther(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, bias):
+            return x + bias
+
+        @staticmethod
+        def backward(ctx, gradient):
+            total = torch.zeros_like(gradient[0])
+            for row in gradient:
+                total += row
+            return gradient, total
+
+    layer, inputs = nn.Linear(8, 8), torch.randn(8192, 8)
+    judge = Judge(layer, layer.forward, (inputs,), {})
+    assert max(judge.errors(Plan(), lambda x: OneAfterTheOther.apply(x @ layer.weight.T, layer.bias))) <= 3
+    assert max(judge.errors(Plan(), lambda x: x @ layer.weight.T + layer.bias * 1.0003)) > 3
+
+
+@pytest.mark.parametrize("backend, said", [("no_such_backend", "no_such_backend"), ("tvm", "tvm")])
+def test_a_backend_that_is_not_there_is_named(backend, said):
+    model = quietly(plans.conv_net(), Plan(backend))
+    plans.train(model, torch.randn(4, 3, 8, 8))
+    status, why = outcome(model, backend)
+    assert status == "failed" and said in why.lower()
+
+
+def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
+    code = (
+        "import torch, plans; from helpers.compiler import optimize\n"
+        "m = optimize(plans.conv_net(), ['inductor'], rounds=1)\n"
+        "plans.train(m, torch.randn(4, 3, 8, 8)); print(m.tuner.rows()[1]['status'], m.tuner.choice)"
+    )
+    path = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
+    environment = {**os.environ, "CXX": "/nowhere/c++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "failed eager"
+    assert "compiler" in done.stdout.lower()
+    assert done.stderr == ""
+
+
+def test_an_error_in_backward_reaches_the_reader_and_the_plan_is_dropped():
+    model = quietly(plans.conv_net(), plans.fails_in_backward)
+    inputs = torch.randn(4, 3, 8, 8)
+    with pytest.raises(RuntimeError, match="the second time"):
+        plans.train(model, inputs)
+    plans.train(model, inputs)
+    assert outcome(model, "fails_in_backward")[0] == "failed"
+    assert model.tuner.choice == Plan()
+
+
+def test_a_plan_that_fails_after_it_was_chosen_gives_way_to_eager():
+    said = []
+    model = plans.Pauses()
+    optimize(model, [plans.fewer], rounds=1, log=said.append)
+    inputs = torch.randn(4, 16)
+    plans.train(model, inputs)
+    assert str(model.tuner.choice) == "fewer"
+
+    def broken(*args):
+        raise RuntimeError("worn out")
+
+    model.tuner.settled.calls[model.tuner.choice] = broken
+    expected = model.tuner.forward(inputs)
+    assert torch.equal(model(inputs), expected)
+    assert model.tuner.choice == Plan() and "worn out" in said[-1] and "worn out" in str(model.tuner)
+
+
+def test_the_models_own_error_is_the_readers():
+    model = quietly(plans.conv_net(), plans.same)
+    with pytest.raises(RuntimeError, match="shape|channels|size"):
+        model(torch.randn(4, 5, 8, 8))
+    assert plans.train(model, torch.randn(4, 3, 8, 8))
+    assert model.tuner.done
+
+
+def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_told():
+    class OnlySingle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.layer(x.float())
+
+    said, model = [], OnlySingle()
+    optimize(model, [plans.same, plans.off_by_5_percent], rounds=1, log=said.append)
+    plans.train(model, torch.randn(16, 8))
+    assert outcome(model, "off_by_5_percent")[0] == "rejected" and outcome(model, "same")[0] != "rejected"
+    assert any("compared with eager itself" in line for line in said)
+
+
+def test_the_models_error_in_the_race_leaves_the_tuner_whole():
+    class Moody(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.well = nn.Linear(4, 4), True
+
+        def forward(self, x):
+            if not self.well:
+                self.well = True
+                raise RuntimeError("not today")
+            return self.layer(x)
+
+    model, inputs = quietly(Moody(), plans.slow), torch.randn(2, 4)
+    model(inputs).sum().backward()
+    model.tuner.race.at = next(at for at, (_, c) in enumerate(model.tuner.race.turns) if c is model.tuner.race.baseline)
+    model.well = False
+    with pytest.raises(RuntimeError, match="not today"):
+        model(inputs)
+    plans.train(model, inputs)
+    assert model.tuner.choice == Plan()
+
+
+# Nothing is touched
+
+
+def test_a_check_leaves_no_trace():
+    model, inputs = plans.Everything(), torch.randint(0, 20, (6, 5))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(inputs)["scores"].sum().backward()
+    optimizer.step()
+    everything = lambda: (  # noqa: E731
+        model.state_dict(), {n: p.grad for n, p in model.named_parameters()}, optimizer.state_dict(),
+    )  # fmt: skip
+    before = copy.deepcopy(everything())
+    state = torch.get_rng_state()
+    judge = Judge(model, model.forward, (inputs,), {"scale": 2.0})
+    assert judge.question.draws
+    assert max(judge.errors(Plan(), lambda *a, **k: model(*a, **k))) <= 3
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(everything(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("steps", [1, 12])
+def test_training_while_plans_are_tried_is_bitwise_that_of_eager(steps):
+    inputs, loss = torch.randint(0, 20, (6, 5)), lambda outputs: outputs["scores"].square().mean()
+    trained = []
+    for tuned in (False, True):
+        torch.manual_seed(1)
+        model = plans.Everything()
+        if tuned:
+            quietly(model, plans.same, plans.slow, rounds=3)
+        losses = plans.train(model, inputs, steps=steps, loss=loss)
+        trained.append((losses, model.state_dict(), torch.get_rng_state()))
+    torch.testing.assert_close(trained[1], trained[0], rtol=0, atol=0)
+
+
+def test_inputs_that_a_model_overwrites_are_its_own():
+    class Overwrites(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.layer(x.mul_(2))
+
+    model, inputs = quietly(Overwrites(), plans.same), torch.ones(3, 4)
+    model(inputs)
+    assert torch.equal(inputs, torch.full((3, 4), 2.0))
+
+
+def test_gradients_of_inputs_count():
+    model, inputs = quietly(nn.Linear(4, 4), plans.same), torch.randn(3, 4, requires_grad=True)
+    model(inputs).sum().backward()
+    assert torch.allclose(inputs.grad, model.weight.sum(0).expand(3, 4))
+
+
+def test_evaluation_is_eager_and_tries_nothing():
+    model = quietly(plans.conv_net(), plans.fails_to_compile)
+    inputs = torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        model(inputs)
+    model.eval()
+    model(inputs)
+    assert model.tuner.rows() == [] and not model.tuner.done
+
+
+def test_a_model_that_learns_nothing_is_left_alone():
+    model = nn.Linear(2, 2).requires_grad_(False)
+    quietly(model, plans.same)
+    assert model(torch.ones(1, 2)).shape == (1, 2)
+    assert model.tuner.rows() == []
+
+
+# The fastest wins
+
+
+def test_the_fastest_right_plan_is_chosen():
+    model = quietly(plans.Pauses(), plans.slow, plans.fewer, plans.same, plans.off_by_5_percent, rounds=5)
+    plans.train(model, torch.randn(8, 16))
+    rows = {row["plan"]: row for row in model.tuner.rows()}
+    assert str(model.tuner.choice) == "fewer" and rows["fewer"]["status"] == "chosen"
+    assert rows["slow"]["status"] == "slower" and rows["slow"]["speed_up"] < 1 and rows["slow"]["break_even"] is None
+    assert rows["off_by_5_percent"]["step_s"] is None
+    assert rows["fewer"]["speed_up"] > 1.5 and rows["fewer"]["break_even"] >= 0
+    assert rows["fewer"]["speed_up_q1"] <= rows["fewer"]["speed_up"] <= rows["fewer"]["speed_up_q3"]
+    assert list(model.tuner.frame()["plan"]) == list(rows)
+    assert "chose fewer" in str(model.tuner)
+
+
+def test_too_small_a_gain_is_not_taken():
+    model = quietly(plans.Pauses(), plans.fewer, min_gain=1000)
+    plans.train(model, torch.randn(8, 16))
+    assert model.tuner.choice == Plan()
+    assert "less than the 1000× asked for" in outcome(model, "fewer")[1]
+
+
+def test_a_spent_budget_skips_what_is_left():
+    model = quietly(plans.Pauses(), plans.fewer, Plan("aot_eager"), budget_s=0)
+    plans.train(model, torch.randn(8, 16))
+    assert [row["status"] for row in model.tuner.rows()] == ["chosen", "skipped", "skipped"]
+    assert model.tuner.choice == Plan()
+
+
+def test_layout_and_precision_are_plans_too():
+    model = quietly(plans.conv_net(), Plan("eager", channels_last=True), Plan("eager", bf16=True), Plan("aot_eager"))
+    kinds = []
+    last = lambda images: images.is_contiguous(memory_format=torch.channels_last)  # noqa: E731
+    model[0].register_forward_hook(lambda module, inputs, output: kinds.append((output.dtype, last(inputs[0]))))
+    plans.train(model, torch.randn(4, 3, 8, 8))
+    assert (torch.bfloat16, False) in kinds and (torch.float32, True) in kinds
+    assert all(row["status"] in ("baseline", "chosen", "slower") for row in model.tuner.rows())
+    assert model(torch.randn(4, 3, 8, 8)).dtype == torch.float32
+    assert all(p.is_contiguous() for p in model.parameters())
+
+
+# Shapes
+
+
+class Counting:
+    """A right backend that counts how often it was asked to compile."""
+
+    __name__ = "counting"
+
+    def __init__(self):
+        self.compiled = 0
+
+    def __call__(self, graph, inputs):
+        self.compiled += 1
+        return plans.fewer(graph, inputs)
+
+
+@pytest.mark.parametrize("recompiles, compiled", [(0, 1), (1, 2), (2, 3)])
+def test_other_shapes_are_compiled_for_only_as_often_as_allowed(recompiles, compiled):
+    backend = Counting()
+    model = quietly(plans.Pauses(), backend, recompiles=recompiles)
+    plans.train(model, torch.randn(8, 16))
+    assert backend.compiled == 1 and str(model.tuner.choice) == "counting"
+    for size in (5, 3, 5, 8, 3):
+        inputs = torch.randn(size, 16)
+        torch.testing.assert_close(model(inputs), model.tuner.forward(inputs))
+    assert backend.compiled == compiled
+
+
+def test_sizes_marked_dynamic_compile_once():
+    backend = Counting()
+    model = quietly(plans.Pauses(), backend)
+
+    def batch(size):
+        inputs = torch.randn(size, 16)
+        torch._dynamo.mark_dynamic(inputs, 0)
+        return inputs
+
+    plans.train(model, batch(8))
+    assert str(model.tuner.choice) == "counting"
+    for size in (5, 3, 7):
+        model(batch(size)).sum().backward()
+    assert backend.compiled == 1
+    assert model.tuner.settled.other_shapes == 0
+
+
+def test_a_batch_of_another_shape_is_not_timed():
+    model = quietly(plans.Pauses(), plans.fewer, rounds=2)
+    for step in range(60):
+        model(torch.randn(3 if step % 2 else 8, 16)).sum().backward()
+    assert str(model.tuner.choice) == "fewer"
+
+
+# Decisions on disk
+
+
+def test_a_decision_is_remembered_for_the_same_training_only():
+    said = []
+    for expected in ("", "when it was decided"):
+        model = plans.conv_net()
+        optimize(model, ["aot_eager"], rounds=1, log=said.append)
+        plans.train(model, torch.randn(4, 3, 8, 8))
+        assert bool(model.tuner.from_cache) == bool(expected) and expected in str(model.tuner)
+        assert model.tuner.rows()[1]["plan"] == "aot_eager"
+    for changed in ({"plans": ["eager", "aot_eager", "aot_eager_decomp_partition"]}, {"batch": 5}, {"min_gain": 1.5}):
+        model, batch = plans.conv_net(), changed.pop("batch", 4)
+        optimize(model, changed.pop("plans", ["aot_eager"]), rounds=1, log=None, **changed)
+        plans.train(model, torch.randn(batch, 3, 8, 8))
+        assert not model.tuner.from_cache
+    assert clear_decisions() == 4 and clear_decisions() == 0
+
+
+def test_a_remembered_plan_that_is_no_longer_right_is_tried_anew(monkeypatch, tmp_path):
+    for wrong in (False, True):
+        model = optimize(plans.Pauses(), ["aot_eager"], rounds=1, log=None)
+        if wrong:
+            monkeypatch.setattr(Plan, "_compiled", lambda plan, forward, *a: lambda x: forward(x) * 1.05)
+        plans.train(model, torch.randn(4, 16))
+        for path in (tmp_path / "plans").iterdir():
+            kept = json.loads(path.read_text())
+            path.write_text(json.dumps({**kept, "plan": "aot_eager"}))
+    assert outcome(model, "aot_eager")[0] == "rejected" and not model.tuner.from_cache
+
+
+def test_functions_as_backends_are_not_remembered():
+    for _ in range(2):
+        model = quietly(plans.Pauses(), plans.fewer)
+        plans.train(model, torch.randn(4, 16))
+        assert not model.tuner.from_cache
+    assert clear_decisions() == 0
+
+
+def test_a_damaged_decision_is_as_good_as_none(tmp_path):
+    for _ in range(2):
+        model = optimize(plans.Pauses(), ["aot_eager"], rounds=1, log=None)
+        plans.train(model, torch.randn(4, 16))
+        for path in (tmp_path / "plans").iterdir():
+            path.write_text("{")
+    assert model.tuner.done and not model.tuner.from_cache
+
+
+# The model stays the reader's
+
+
+def test_state_dict_keys_copies_and_pickles():
+    model = plans.Pauses()
+    keys = list(model.state_dict())
+    quietly(model, plans.fewer)
+    inputs = torch.randn(8, 16)
+    plans.train(model, inputs)
+    assert list(model.state_dict()) == keys and str(model.tuner.choice) == "fewer"
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), cloudpickle.loads(cloudpickle.dumps(model))):
+        assert other.tuner.choice == model.tuner.choice and other.tuner is not model.tuner
+        with torch.no_grad():
+            for p in other.parameters():
+                p.zero_()
+        assert not other(inputs).any(), "a copy computes with its own weights"
+        assert model(inputs).any()
+
+
+def test_copies_made_by_data_parallel_compute_in_eager_with_their_own_weights():
+    from helpers.training.data_parallel import CPUDataParallel
+
+    model, inputs = plans.conv_net(), torch.randn(8, 3, 8, 8)
+    expected = copy.deepcopy(model)
+    quietly(model, plans.fails_to_compile)
+    for m in (expected, model):
+        CPUDataParallel(m, 2)(inputs).square().mean().backward()
+    for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+
+
+def test_optimizing_twice_begins_anew():
+    model = quietly(plans.Pauses(), plans.fewer)
+    plans.train(model, torch.randn(8, 16))
+    quietly(model, plans.same)
+    assert not model.tuner.done and not isinstance(model.tuner.forward, type(model.tuner))
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({"model": torch.ones(1)}, "needs an nn.Module"), ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": 1.5}, "rounds is 1.5"), ({"min_gain": 0.5}, "min_gain is 0.5"),
+        ({"budget_s": -1}, "budget_s is -1"), ({"budget_s": float("nan")}, "budget_s is nan"),
+        ({"recompiles": -1}, "recompiles is -1"), ({"plans": [3]}, "3 is not a Plan"),
+        ({"plans": ["eager"], "bf16": True}, "bf16=True"), ({"log": 3}, "log is 3"),
+        ({"model": nn.DataParallel(nn.Linear(1, 1))}, "DataParallel"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_refused_before_anything_is_tried(arguments, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        optimize(**{"model": nn.Linear(1, 1), **arguments})
+    with pytest.raises(TypeError, match="already"):
+        optimize(torch.compile(nn.Linear(1, 1)))
+    with pytest.raises(ValueError, match="compiles nothing"):
+        Plan("eager", mode="max-autotune")
+    with pytest.raises(TypeError, match="backend is 3"):
+        Plan(3)
+
+
+# Ranks
+
+
+def on_ranks(order, plan_names, only_on_rank_1=None):
+    """Train 2 ranks under DDP with `optimize` before or after wrapping, or without ("eager")."""
+    with helpers.distributed("cpu") as world:
+        torch.manual_seed(0)
+        model = plans.Pauses()
+        inputs = torch.randn(8, 16, generator=torch.Generator().manual_seed(world.rank))
+        tried = [getattr(plans, name) for name in plan_names]
+        if only_on_rank_1 and world.rank == 1:
+            tried[0] = getattr(plans, only_on_rank_1)
+            tried[0].__name__ = plan_names[0]
+        settings = dict(rounds=3, log=None)
+        if order == "before":
+            optimize(model, tried, **settings)
+        wrapped = nn.parallel.DistributedDataParallel(model)
+        if order == "after":
+            assert optimize(wrapped, tried, **settings) is wrapped
+        losses = plans.train(wrapped, inputs, steps=10 if order == "eager" else 60)[:10]
+        chosen = None if order == "eager" else (str(model.tuner.choice), model.tuner.rows())
+        return losses, chosen, list(wrapped.module.state_dict())
+
+
+def test_under_ddp_both_orders_train_as_eager_and_all_ranks_agree():
+    eager = helpers.launch(on_ranks, 2, "eager", [], timeout=100, threads=1)
+    for order in ("before", "after"):
+        tuned = helpers.launch(on_ranks, 2, order, ["slow", "fewer", "same"], timeout=100, threads=1)
+        for (losses, chosen, keys), (expected, _, names) in zip(tuned, eager, strict=True):
+            assert losses == pytest.approx(expected[: len(losses)], rel=1e-5)
+            assert chosen[0] == "fewer" and keys == names
+        assert tuned[0][1] == tuned[1][1], "the same table on both ranks"
+
+
+@pytest.mark.parametrize("fault", ["off_by_5_percent", "fails_to_compile", "fails_at_step_3"])
+def test_a_plan_that_fails_on_one_rank_is_dropped_on_all(fault):
+    answers = helpers.launch(on_ranks, 2, "before", ["fewer"], fault, timeout=100, threads=1)
+    assert [chosen[0] for _, chosen, _ in answers] == ["eager", "eager"]
+    assert answers[0][1][1][1]["status"] in ("rejected", "failed")
+    assert "rank 1" in answers[0][1][1][1]["why"]

@@ -1,0 +1,296 @@
+"""The cost model against closed forms and planted machines; against real ranks only that it measures at all."""
+
+import json
+import math
+import random
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import helpers
+from helpers import costmodel
+from helpers.costmodel import (
+    Compute,
+    Link,
+    all_reduce,
+    buckets,
+    expected_max,
+    fit,
+    links,
+    measure,
+    overlap,
+    published,
+    step,
+)
+
+LINK = Link(1e-4, 1e-8)
+EVEN = tuple((10 * 2**20, (k + 1) / 10) for k in range(10))  # ten gradients of 10 MB, one after the other
+MODEL = Compute((1e-3, 1e-3), (2e-3, 2e-3), update=1e-3, gradients=EVEN)
+
+
+# -- closed forms -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 1024])
+def test_a_ring_sends_the_least_bytes_and_a_tree_the_fewest_messages(n):
+    latency, bandwidth = all_reduce(1e6, n, LINK, "ring")
+    assert latency == pytest.approx(2 * (n - 1) * LINK.latency)
+    assert bandwidth == pytest.approx(2 * (n - 1) / n * 1e6 * LINK.per_byte)
+    latency, bandwidth = all_reduce(1e6, n, LINK, "tree")
+    assert latency == pytest.approx(2 * math.ceil(math.log2(n)) * LINK.latency)
+    assert bandwidth == pytest.approx(2 * math.ceil(math.log2(n)) * 1e6 * LINK.per_byte)
+
+
+def test_limits_of_an_all_reduce():
+    assert all_reduce(1e6, 1, LINK) == (0, 0)
+    assert sum(all_reduce(0, 8, LINK, "tree")) < sum(all_reduce(0, 8, LINK, "ring"))  # no bytes: messages decide
+    assert sum(all_reduce(1e9, 8, LINK, "ring")) < sum(all_reduce(1e9, 8, LINK, "tree"))
+    for size in (0, 1e4, 1e6, 1e9):
+        both = [sum(all_reduce(size, 8, LINK, way)) for way in ("ring", "tree")]
+        assert sum(all_reduce(size, 8, LINK, "best")) == min(both)
+    assert all_reduce(1e6, 10**6, Link(0, 1e-9))[1] == pytest.approx(2e-3, rel=1e-5)  # twice the bytes, however many
+
+
+@pytest.mark.parametrize("algorithm", costmodel.ALGORITHMS)
+def test_more_devices_bytes_latency_never_cost_less(algorithm):
+    def cost(size=1e6, n=8, link=LINK):
+        return sum(all_reduce(size, n, link, algorithm))
+
+    assert all(cost(n=n) <= cost(n=n + 1) for n in range(1, 40))
+    assert cost(2e6) > cost() and cost(link=Link(2e-4, 1e-8)) > cost() and cost(link=Link(1e-4, 2e-8)) > cost()
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda: all_reduce(-1, 2, LINK), lambda: all_reduce(1, 0, LINK), lambda: all_reduce(1, 2.5, LINK),
+    lambda: all_reduce(1, 2, LINK, "star"), lambda: Link(-1, 0), lambda: Link(0, math.nan),
+    lambda: costmodel.curve(MODEL, LINK, [1]), lambda: costmodel.curve(MODEL, LINK, [1], batch=1, global_batch=1),
+])  # fmt: skip
+def test_what_cannot_be_is_refused(wrong):
+    with pytest.raises(ValueError):
+        wrong()
+
+
+# -- buckets and overlap ------------------------------------------------------------------
+
+
+def test_buckets_are_those_of_ddp():
+    draw = random.Random(0)
+    for _ in range(20):
+        sizes = [4 * draw.randint(1, 3 * 10**6) for _ in range(draw.randint(1, 40))]
+        tensors = [torch.empty(size // 4, device="meta") for size in sizes]
+        caps = [costmodel.FIRST_BUCKET, costmodel.BUCKET]
+        theirs, _ = dist._compute_bucket_assignment_by_size(tensors, caps)
+        ours = buckets([(size, k) for k, size in enumerate(sizes)])
+        assert [size for size, _ in ours] == [sum(sizes[k] for k in of) for of in theirs]
+        assert [ready for _, ready in ours] == [of[-1] for of in theirs]
+
+
+def test_what_hides_and_what_does_not():
+    assert overlap(1.0, [0.5, 1.0], [0.4, 0.2], [0, 0]) == pytest.approx((0, 0.2))  # the first hides whole
+    assert overlap(1.0, [0.5, 1.0], [0.8, 0.2], [0, 0]) == pytest.approx((0, 0.5))  # they queue
+    assert overlap(1.0, [1.0], [0.3], [0.3]) == pytest.approx((0, 0.3))  # after backward nothing is taken
+    assert overlap(1.0, [0.5, 1.0], [0.4, 0.2], [0.1, 0]) == pytest.approx((0.1, 0.2))  # backward is slowed
+    taken, exposed = overlap(1.0, [0.0, 1.0], [10.0, 0.0], [5.0, 0.0])
+    assert taken == pytest.approx(1.0) and exposed == pytest.approx(8.0)  # half a core for as long as it runs
+    assert overlap(1.0, [], [], []) == (0, 0)
+    assert overlap(1.0, [0.2, 1.0], [0.5, 0.1], [0.5, 0.1])[0] == pytest.approx(0.5)  # a core all for itself
+
+
+def test_a_step_is_made_of_its_parts():
+    one = step(MODEL, LINK, 1, 32)
+    assert one.seconds == pytest.approx(MODEL.seconds(32)) == pytest.approx(1e-3 * (3 + 3 * 32 + 1))
+    assert (one.taken, one.exposed, one.efficiency, one.regime) == (0, 0, 1, costmodel.COMPUTE)
+    two = step(MODEL, LINK, 2, 32, algorithm="ring")
+    sent = buckets(EVEN)
+    costs = [sum(all_reduce(size, 2, LINK)) for size, _ in sent]
+    assert two.exposed == pytest.approx(overlap(66e-3, [ready for _, ready in sent], costs, [0] * len(sent))[1])
+    assert two.latency == pytest.approx(len(sent) * 2e-4) and two.bandwidth == pytest.approx(MODEL.bytes * 1e-8)
+    assert two.seconds == pytest.approx(two.compute + two.exposed) and two.rate == pytest.approx(64 / two.seconds)
+
+
+def test_what_wins_back_time():
+    slow, far = Link(1e-4, 1e-7), Link(2e-2, 1e-9)
+    assert step(MODEL, slow, 8, 32, factor=0.5).exposed < 0.6 * step(MODEL, slow, 8, 32).exposed
+    assert step(MODEL, far, 8, 32, first=2**30, rest=2**30).seconds < step(MODEL, far, 8, 32).seconds
+    assert step(MODEL, slow, 8, 32, accumulation=4).rate > 1.5 * step(MODEL, slow, 8, 32).rate
+    assert step(MODEL, Link(1e-4, 1e-9, convert_per_byte=1e-9), 8, 32, factor=0.5).taken > 0
+    with_statistics = Compute(MODEL.forward, MODEL.backward, gradients=EVEN, broadcasts=True)
+    assert step(with_statistics, far, 8, 32).exposed == pytest.approx(step(MODEL, far, 8, 32).exposed + 3 * 2e-2)
+
+
+def test_regimes():
+    assert step(MODEL, Link(1e-7, 1e-12), 1024, 32).regime == costmodel.COMPUTE
+    assert step(MODEL, Link(1e-7, 1e-7), 8, 32).regime == costmodel.BANDWIDTH
+    assert step(MODEL, Link(1e-2, 1e-12), 1024, 32).regime == costmodel.LATENCY
+
+
+def test_the_slowest_of_many():
+    steps = [0.0, 1.0]
+    assert expected_max(steps, 1) == 0.5 and expected_max(steps, 2) == 0.75  # 1 - 1/2 of both being 0
+    draw = random.Random(1)
+    steps = [draw.gauss(0, 1) for _ in range(4000)]
+    assert (
+        expected_max(steps, 10) == pytest.approx(costmodel.normal_max(1, 10), abs=0.05) == pytest.approx(1.54, abs=0.06)
+    )
+    assert expected_max((), 4) == 0 and expected_max(steps, 10**6) <= max(steps)
+    uneven = Compute(MODEL.forward, MODEL.backward, gradients=EVEN, spread=(-0.1, 0.1))
+    assert step(uneven, LINK, 2, 32).straggling == pytest.approx(0.05 * uneven.seconds(32))
+
+
+def test_curves_hold_what_is_said_to_be_fixed():
+    weak = costmodel.curve(MODEL, LINK, [1, 2, 4], batch=32)
+    strong = costmodel.curve(MODEL, LINK, [1, 2, 4], global_batch=32)
+    assert [of.batch for of in weak] == [32, 32, 32] and [of.batch for of in strong] == [32, 16, 8]
+    assert all(a.efficiency >= b.efficiency for a, b in zip(weak, weak[1:], strict=False))
+    twice = costmodel.scaled(MODEL, size=2)
+    assert twice.bytes == 2 * MODEL.bytes and twice.seconds(32) == pytest.approx(2 * MODEL.seconds(32))
+    assert costmodel.scaled(MODEL, speed=4).seconds(32) == pytest.approx(MODEL.seconds(32) / 4)
+
+
+# -- the fit ------------------------------------------------------------------------------
+
+
+def answers(compute, link, ranks=2, batches=(8, 32), rounds=9, noise=0.0, taken=2e-9):
+    """What ranks of a planted machine would have measured."""
+    draw = random.Random(3)
+
+    def about(seconds):
+        return seconds * (1 + draw.uniform(-noise, noise))
+
+    sizes = (2**12, 2**20, 2**24)
+    cost = {size: sum(all_reduce(size, ranks, link)) for size in sizes}
+    return [
+        {
+            "one": {b: [[about(compute.forward[0] + b * compute.forward[1]),
+                         about(compute.backward[0] + b * compute.backward[1]), about(compute.update)]
+                        for _ in range(rounds)] for b in batches},
+            "sweep": {size: [[about(cost[size])] for _ in range(rounds)] for size in sizes},
+            "beside": {size: [[1.0, 1.0 + taken * size] for _ in range(rounds)] for size in sizes[1:]},
+            "copy": (1000, [[link.copy_per_byte * 1000, link.convert_per_byte * 1000]] * rounds),
+            "ready": [[ready for _, ready in compute.gradients]] * rounds, "broadcasts": True,
+            "handed": [link.broadcast * (ranks.bit_length() - 1)] * rounds,
+            "bytes": [size for size, _ in compute.gradients], "ddp": {"DDP": [123.0] * rounds}, "loss": {},
+        } for _ in range(ranks)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_planted_numbers_are_found(ranks):
+    planted = Link(3e-4, 2e-9, 2e-9, 4e-10, 5e-10, 6e-4)
+    fitted = fit.fit(answers(MODEL, planted, ranks), (8, 32))
+    for name, value in vars(planted).items():
+        assert getattr(fitted.link, name) == pytest.approx(value), name
+    assert fitted.compute.forward == pytest.approx(MODEL.forward)
+    assert fitted.compute.backward == pytest.approx(MODEL.backward)
+    assert fitted.compute.gradients == EVEN and fitted.compute.broadcasts
+    assert max(map(abs, fitted.residuals.values())) < 1e-9 and set(fitted.compute.spread) == {0.0}
+    noisy = fit.fit(answers(MODEL, planted, ranks, noise=0.1), (8, 32))
+    assert noisy.link.per_byte == pytest.approx(2e-9, rel=0.1) and noisy.compute.spread
+
+
+def test_the_fit_never_sees_what_it_predicts():
+    """Planted: steps with DDP of 123 seconds change nothing."""
+    first = answers(MODEL, LINK)
+    other = [{**of, "ddp": {}} for of in first]
+    assert fit.fit(first, (8, 32)) == fit.fit(other, (8, 32))
+
+
+def test_a_planted_fault_shows_in_the_error():
+    """The model knows nothing of a rank that sleeps in its steps with DDP, or of a network that got slower since."""
+    measured = answers(MODEL, LINK)
+    right = links.predict(fit.fit(measured, (8, 32)), {"batch": 16}).seconds
+    for of, seconds in zip(measured, (right, right + 0.5), strict=True):
+        of["ddp"]["DDP"] = [seconds] * 9
+        of["loss"]["DDP"] = 1.0
+    row = links.row(measured, (8, 32), {"DDP": {"batch": 16}})["ways"]["DDP"]
+    assert row["predicted"] == pytest.approx(right) and row["measured"] == pytest.approx(right + 0.5)
+    assert row["error"] == pytest.approx(right / (right + 0.5) - 1)
+
+
+@pytest.mark.parametrize("points, found", [
+    ({0: 1.0, 10: 3.0}, (1.0, 0.2)),
+    ({1: 3.0, 10: 1.0}, None),  # falls: no slope below 0
+    ({10: 1.0, 20: 4.0}, None),  # no start below 0
+])  # fmt: skip
+def test_lines_do_not_go_below_nought(points, found):
+    start, slope = fit.line(points)
+    assert start >= 0 and slope >= 0 and (found is None or (start, slope) == pytest.approx(found))
+
+
+def test_too_little_to_fit_is_refused():
+    with pytest.raises(ValueError, match="two ranks and two batch sizes"):
+        fit.fit(answers(MODEL, LINK)[:1], (8, 32))
+    with pytest.raises(ValueError, match="two ranks and two batch sizes"):
+        fit.fit(answers(MODEL, LINK), (8, 8))
+    with pytest.raises(ValueError, match="two points"):
+        fit.line({1: 2.0})
+
+
+def test_a_fit_survives_json():
+    fitted = fit.fit(answers(MODEL, LINK, noise=0.1), (8, 32))
+    assert fit.restored(json.loads(json.dumps(fitted.as_dict()))) == fitted
+
+
+# -- real ranks ---------------------------------------------------------------------------
+
+
+def tiny():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64, 10), torch.nn.BatchNorm1d(10))
+
+
+def test_two_ranks_measure_what_the_fit_needs():
+    """The numbers of so short a run mean nothing; that they are there, finite, and of the right kind, does."""
+    ways = {"DDP": {"batch": 4}, "fp16": {"batch": 4, "compression": "fp16"}, "parts": {"batch": 4, "accumulation": 2},
+            "small": {"batch": 4, "bucket_mb": 1}}  # fmt: skip
+    found = helpers.launch(
+        measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 3, shape=(3, 8, 8),
+        threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=60,
+    )  # fmt: skip
+    row = links.row(found, (4, 64), ways)
+    fitted = fit.restored(json.loads(json.dumps(row["fit"])))
+    assert sorted(size for size, _ in fitted.compute.gradients) == [40, 40, 40, 4 * 10 * 3 * 64]
+    readies = [ready for _, ready in fitted.compute.gradients]
+    assert readies == sorted(readies) and 0 < readies[0] and readies[-1] <= 1 and fitted.compute.broadcasts
+    assert set(row["ways"]) == set(ways)
+    assert all(math.isfinite(of["error"]) and of["measured"] > 0 for of in row["ways"].values())
+    losses = [of["loss"] for of in row["ways"].values()]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-2) and losses[0] == pytest.approx(losses[3], abs=1e-6)
+
+
+# -- what is kept -------------------------------------------------------------------------
+
+
+def test_the_recorded_run_says_where_and_when_and_keeps_its_promise():
+    kept = links.recorded()
+    assert kept["date"] and "gloo" in kept["conditions"] and len(kept["links"]) >= 6
+    for row in (kept["here"], *kept["links"]):
+        fitted = fit.restored(row["fit"])
+        for name, of in row["ways"].items():
+            again = links.predict(fitted, links.WAYS[name]).seconds
+            assert again == pytest.approx(of["predicted"]) and of["error"] == pytest.approx(
+                costmodel.error(of["predicted"], of["measured"])
+            )
+    assert abs(kept["here"]["ways"]["DDP"]["error"]) <= 0.1
+    assert all(abs(row["ways"]["DDP"]["error"]) <= 0.2 for row in kept["links"])
+
+
+def test_published_figures_have_sources():
+    for name in ("interconnects", "sweep_8xh200", "scaling"):
+        assert "source" in json.dumps(published.load(name))
+    assert all(of["source"] and of["read"] for of in published.load("interconnects")["links"].values())
+    assert all(of["source"] and of["read"] for of in published.load("scaling")["tables"].values())
+    with pytest.raises(FileNotFoundError, match="interconnects"):
+        published.load("hearsay")
+
+
+def test_the_model_against_published_tables():
+    ladder = published.against("cifar ladder")
+    assert [row["given"] for row in ladder] == [True, True, False]
+    assert ladder[2]["model"] == pytest.approx(13.2 * (1 + 1.5 * (2 * 9.8 / 13.2 - 1)) / 4)  # a ring of four
+    for name in published.load("scaling")["tables"]:
+        rows = published.against(name)
+        assert all(row["residual"] == pytest.approx(row["model"] / row["published"] - 1) for row in rows)
+        assert 0 < published.worst(rows) < 0.25
+    link, off, _ = published.sweep()
+    assert 1e-6 < link.latency < 1e-5 and 1e11 < link.bandwidth < 1e12 and max(map(abs, off.values())) < 0.2

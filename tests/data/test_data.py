@@ -1,0 +1,311 @@
+"""Batches: exact shards, one order for all ranks, and two loaders that agree."""
+
+import os
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import Dataset, TensorDataset
+
+from helpers.data.batches import GlobalBatchSampler, augmentation_plan
+from helpers.data.loaders import crop_and_flip, eval_batches, make_loader
+from helpers.data.sets import ImageSet
+
+sizes = st.integers(1, 150)
+
+
+def image_set(n=40, flip=True, height=32, width=32):
+    generator = torch.Generator().manual_seed(n)
+    images = torch.randint(0, 256, (n, 3, height, width), generator=generator, dtype=torch.uint8)
+    return ImageSet("mock", images, torch.arange(n), ("a",), (0.5, 0.4, 0.3), (0.2, 0.1, 0.3), flip)
+
+
+def labels_of(loader):
+    return [labels.tolist() for _, labels in loader]
+
+
+# --- GlobalBatchSampler ---------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(n=sizes, global_batch=st.integers(1, 64), world_size=st.integers(1, 9), epoch=st.integers(0, 3))
+def test_ranks_together_see_what_one_device_sees(n, global_batch, world_size, epoch):
+    ranks = [GlobalBatchSampler(n, global_batch, rank, world_size, drop_last=False)
+             for rank in range(world_size)]
+    for sampler in ranks:
+        sampler.set_epoch(epoch)
+    alone = GlobalBatchSampler(n, global_batch, drop_last=False)
+    alone.set_epoch(epoch)
+    batches = list(zip(*ranks, strict=True))
+    assert [sum(pieces, []) for pieces in batches] == list(alone)
+    assert sorted(i for batch in alone for i in batch) == list(range(n))
+    assert {len(sampler) for sampler in ranks} == {len(batches)}
+    for pieces in batches:
+        lengths = [len(piece) for piece in pieces]
+        assert max(lengths) - min(lengths) <= 1
+
+
+@given(n=sizes, global_batch=st.integers(1, 64))
+def test_drop_last_keeps_full_batches_only(n, global_batch):
+    if n < global_batch:
+        with pytest.raises(ValueError, match="smaller global_batch"):
+            GlobalBatchSampler(n, global_batch)
+        return
+    batches = list(GlobalBatchSampler(n, global_batch))
+    assert len(batches) == n // global_batch
+    assert {len(batch) for batch in batches} == {global_batch}
+    assert len({i for batch in batches for i in batch}) == len(batches) * global_batch
+
+
+def test_fewer_samples_than_ranks():
+    pieces = [list(GlobalBatchSampler(2, 8, rank, 4, drop_last=False)) for rank in range(4)]
+    assert [len(piece[0]) for piece in pieces] == [1, 1, 0, 0]
+    assert sorted(sum((piece[0] for piece in pieces), [])) == [0, 1]
+
+
+def test_order_depends_on_seed_and_epoch_and_on_nothing_else():
+    orders = {}
+    for seed in (0, 1):
+        for epoch in (0, 1):
+            sampler = GlobalBatchSampler(50, 50, seed=seed)
+            torch.manual_seed(epoch), np.random.seed(seed)
+            sampler.set_epoch(epoch)
+            orders[seed, epoch] = next(iter(sampler))
+            assert orders[seed, epoch] == next(iter(sampler))
+    assert len({tuple(order) for order in orders.values()}) == 4
+    assert next(iter(GlobalBatchSampler(50, 50, shuffle=False))) == list(range(50))
+
+
+@pytest.mark.parametrize("arguments", [(0, 1), (5, 0), (5, 2, 2, 2), (5, 2, -1, 2), (5, 2, 0, 0)])
+def test_sampler_refuses_what_cannot_be(arguments):
+    with pytest.raises(ValueError):
+        GlobalBatchSampler(*arguments)
+
+
+# --- augmentation ---------------------------------------------------------------------------
+
+
+def test_plan_covers_every_crop_and_depends_on_seed_and_epoch():
+    plan = augmentation_plan(5000, 3, 7, 4, True)
+    assert plan.shape == (5000, 3) and plan.dtype == torch.int64
+    assert len(plan.unique(dim=0)) == 9 * 9 * 2
+    assert plan.min() == 0 and plan.amax(0).tolist() == [8, 8, 1]
+    assert torch.equal(plan, augmentation_plan(5000, 3, 7, 4, True))
+    assert not torch.equal(plan, augmentation_plan(5000, 4, 7, 4, True))
+    assert not torch.equal(plan, augmentation_plan(5000, 3, 8, 4, True))
+    assert augmentation_plan(5000, 3, 7, 4, False)[:, 2].sum() == 0
+
+
+@pytest.mark.parametrize("height, width", [(32, 32), (5, 9)])
+def test_crop_and_flip_equals_one_image_at_a_time(height, width):
+    images = image_set(162, height=height, width=width).images
+    plan = torch.cartesian_prod(torch.arange(9), torch.arange(9), torch.arange(2))
+    expected = torch.zeros_like(images)
+    for i, (dy, dx, flip) in enumerate(plan.tolist()):
+        padded = torch.zeros(3, height + 8, width + 8, dtype=torch.uint8)
+        padded[:, 4:-4, 4:-4] = images[i]
+        cropped = padded[:, dy:dy + height, dx:dx + width]
+        expected[i] = cropped.flip(2) if flip else cropped
+    assert torch.equal(crop_and_flip(images, plan), expected)
+
+
+# --- the two loaders ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank, world_size", [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize("augment, flip", [(True, True), (True, False), (False, True)])
+def test_both_paths_give_equal_batches(rank, world_size, augment, flip):
+    options = {"global_batch": 13, "rank": rank, "world_size": world_size, "seed": 5, "augment": augment}
+    data = image_set(flip=flip)
+    fast = make_loader(data, path="fast", **options)
+    workers = make_loader(data, path="workers", num_workers=0, **options)
+    assert (fast.path, workers.path) == ("fast", "workers") and len(fast) == len(workers) == 3
+    seen = set()
+    for epoch in (0, 1, 0):
+        fast.set_epoch(epoch), workers.set_epoch(epoch)
+        for (x, y), (x2, y2) in zip(fast, workers, strict=True):
+            assert torch.equal(y, y2) and y.dtype == y2.dtype == torch.int64
+            assert x.dtype == x2.dtype == torch.float32 and x.shape == x2.shape
+            assert (x - x2).abs().max() <= 1e-6
+            seen.add(tuple(y.tolist()))
+    assert len(seen) == 6  # three batches in each of two different epochs
+
+
+def test_without_augmentation_the_images_are_torchvisions():
+    from torchvision import transforms
+
+    data = image_set(4)
+    as_torchvision = transforms.Compose([transforms.ToTensor(),
+                                         transforms.Normalize(data.mean, data.std)])
+    x, y = next(iter(make_loader(data, global_batch=4, augment=False)))
+    for image, label in zip(x, y, strict=True):
+        picture = Image.fromarray(data.images[label].permute(1, 2, 0).numpy())
+        assert (image - as_torchvision(picture)).abs().max() <= 1e-6
+
+
+def test_a_sample_is_augmented_alike_on_every_rank():
+    def crops(world_size):
+        batches = [b for rank in range(world_size) for b in make_loader(
+            image_set(), global_batch=20, rank=rank, world_size=world_size)]
+        images, labels = (torch.cat(part) for part in zip(*batches, strict=True))
+        return images[labels.argsort()]
+
+    assert torch.equal(crops(1), crops(4))
+
+
+def child_pids():
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return set(file.read().split())
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="lists children through /proc")
+def test_living_workers_reshuffle_resume_and_go_away():
+    data, before = image_set(), child_pids()
+    fast = make_loader(data, global_batch=8)
+    loader = make_loader(data, path="workers", global_batch=8, num_workers=2)
+    workers = None
+    for epoch in (0, 1):
+        fast.set_epoch(epoch), loader.set_epoch(epoch)
+        pairs = list(zip(fast, loader, strict=True))
+        assert all(torch.equal(y, y2) and (x - x2).abs().max() <= 1e-6 for (x, y), (x2, y2) in pairs)
+        workers = workers or child_pids() - before
+        assert len(workers) == 2 and child_pids() - before == workers  # the same two
+
+    list(islice(loader, 2))  # an epoch that is left early ...
+    fast.set_epoch(2), loader.set_epoch(2)
+    fast.start_batch = loader.start_batch = 3
+    assert labels_of(loader) == labels_of(fast)  # ... leaves nothing behind in the next one
+    assert child_pids() - before == workers
+    iterator = iter(loader)
+    next(iterator)
+    del iterator, loader
+    assert not child_pids() & workers
+
+
+@pytest.mark.parametrize("path", ["fast", "workers"])
+def test_start_batch_skips_once(path):
+    loader = make_loader(image_set(), path=path, global_batch=8, num_workers=0, start_batch=2)
+    rest, whole = list(loader), list(loader)
+    assert len(rest) == 3 and len(whole) == len(loader) == 5
+    for (x, y), (x2, y2) in zip(rest, whole[2:], strict=True):
+        assert torch.equal(x, x2) and torch.equal(y, y2)
+    loader.start_batch = 5
+    assert list(loader) == []
+    for wrong in (6, -1):
+        loader.start_batch = wrong
+        with pytest.raises(ValueError, match="from 0 to 5"):
+            iter(loader)
+
+
+@pytest.mark.parametrize("path", ["fast", "workers"])
+def test_loading_leaves_the_global_random_numbers_alone(path):
+    state = torch.get_rng_state()
+    list(make_loader(image_set(), path=path, global_batch=8, num_workers=0))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+# --- the reader's own data set --------------------------------------------------------------
+
+
+class Own(Dataset):
+    def __init__(self, n=20):
+        self.n, self.asked = n, []
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        self.asked.append(i)
+        return torch.full((4,), float(i)), i
+
+
+@pytest.mark.parametrize("path", ["fast", "workers"])
+def test_own_data_set(path):
+    loaders = [make_loader(Own(), path=path, global_batch=6, rank=rank, world_size=2, num_workers=0)
+               for rank in range(2)]
+    orders = []
+    for epoch in (0, 1):
+        labels = []
+        for loader in loaders:
+            loader.set_epoch(epoch)
+            for x, y in loader:
+                assert torch.equal(x[:, 0].long(), y) and len(y) == 3
+                labels += y.tolist()
+        assert len(set(labels)) == len(labels) == 18
+        orders.append(labels)
+    assert orders[0] != orders[1]
+
+
+def test_skipped_batches_are_not_loaded():
+    data = Own()
+    loader = make_loader(data, path="workers", global_batch=5, num_workers=0, start_batch=3)
+    assert labels_of(loader) == [data.asked] and len(data.asked) == 5
+
+
+class Unfit(Own):
+    def __init__(self, sample):
+        self.n, self.sample = 8, sample
+
+    def __getitem__(self, i):
+        return self.sample(i)
+
+
+@pytest.mark.parametrize("path", ["fast", "workers"])
+@pytest.mark.parametrize("sample", [
+    lambda i: (Image.new("RGB", (8, 8)), i),
+    lambda i: (torch.zeros(i + 1), i),
+    lambda i: (torch.zeros(2), i, i),
+    lambda i: torch.zeros(3),
+    lambda i: (torch.zeros(2), "name"),
+])
+def test_unfit_samples_are_explained(path, sample):
+    with pytest.raises(TypeError, match="must be a pair"):
+        list(make_loader(Unfit(sample), path=path, global_batch=4, num_workers=0))
+
+
+@pytest.mark.parametrize("change, error, words", [
+    ({"path": "quick"}, ValueError, "'fast' or 'workers'"),
+    ({"global_batch": 2, "world_size": 3}, ValueError, "larger global_batch"),
+    ({"global_batch": 41}, ValueError, "smaller global_batch"),
+    ({"data": iter([])}, TypeError, "map style"),
+    ({"data": {1, 2}}, TypeError, "map style"),
+])
+def test_make_loader_refuses(change, error, words):
+    options = {"data": image_set(), "global_batch": 4} | change
+    with pytest.raises(error, match=words):
+        make_loader(**options)
+
+
+# --- evaluation -----------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(1, 40), batch=st.integers(1, 16), world_size=st.integers(1, 9))
+def test_evaluation_sees_every_sample_once(n, batch, world_size):
+    for data in (image_set(n, height=2, width=2), TensorDataset(torch.zeros(n, 2), torch.arange(n))):
+        labels = []
+        for rank in range(world_size):
+            got = list(eval_batches(data, batch=batch, rank=rank, world_size=world_size))
+            assert all(len(x) == len(y) <= batch for x, y in got)
+            own = [int(label) for _, y in got for label in y]
+            assert own == list(range(rank, n, world_size))
+            labels += own
+        assert sorted(labels) == list(range(n))
+
+
+def test_evaluation_normalises_and_does_not_augment():
+    data = image_set(6)
+    x, y = next(iter(eval_batches(data, batch=6)))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (data.mean, data.std))
+    assert (x - (data.images / 255 - mean) / std).abs().max() <= 1e-6
+    assert torch.equal(y, data.labels)
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"rank": 1}, {"world_size": 0}])
+def test_evaluation_refuses(wrong):
+    with pytest.raises(ValueError):
+        eval_batches(image_set(), **wrong)

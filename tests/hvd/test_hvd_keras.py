@@ -1,0 +1,264 @@
+"""helpers.hvd.keras and helpers.hvd.tensorflow: two ranks equal one process on the global batch."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import hvd_keras_ranks
+import pytest
+from packaging.requirements import Requirement
+from test_bootstrap import UV, Clone
+from test_project import not_exact, requirements_pins, tomllib, versions
+
+from helpers import launch
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "HELPERS_DEVICE": "cpu"}
+PYTHON = Path(os.environ.get("HELPERS_KERAS_PYTHON") or ROOT / ".venv-keras" / "bin" / "python").expanduser()
+CASES = [
+    "fit_sgd_float32", "fit_adam_float32", "fit_float64", "fit_compressed", "without_reduction", "tape_loops",
+    "callbacks", "momentum_correction", "saved_and_loaded", "collectives", "process_sets", "overflow", "errors",
+]  # fmt: skip
+EPS = 1.2e-7  # of float32
+
+
+def extra(test):
+    """Marks a test that needs the environment of `make keras`."""
+    there = os.access(PYTHON, os.X_OK)
+    return pytest.mark.keras(pytest.mark.skipif(not there, reason="there is no TensorFlow here: make keras")(test))
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """What each case gave on rank 0 and on rank 1; importing TensorFlow takes longer than all of them."""
+    folder = tmp_path_factory.mktemp("keras")
+    ranks = launch(
+        hvd_keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=300
+    )
+
+    def of(case):
+        failed = [
+            f"rank {rank}:\n{results[case]}" for rank, results in enumerate(ranks) if isinstance(results[case], str)
+        ]
+        assert not failed, "\n".join(failed)
+        return [results[case] for results in ranks]
+
+    return of
+
+
+@extra
+@pytest.mark.parametrize("case", ["fit_sgd_float32", "fit_adam_float32"])
+def test_fit_equals_one_process(given, case):
+    for weights, losses in given(case):
+        assert weights <= EPS and losses <= 2 * EPS  # losses are larger than 1
+
+
+@extra
+def test_fit_equals_one_process_in_double_precision_with_every_option(given):
+    for rank in given("fit_float64"):
+        assert {case: worst for case, worst in rank.items() if max(worst) > 1e-12} == {}
+
+
+@extra
+def test_compression_is_close_and_no_more(given):
+    for rank in given("fit_compressed"):
+        assert 1e-6 < rank["fp16"] < 2e-3 and rank["fp16"] < rank["bf16"] < 2e-2
+
+
+@extra
+def test_a_missing_reduction_is_noticed(given):
+    for weights, losses in given("without_reduction"):
+        assert weights > 1e-3 and losses > 1e-3
+
+
+@extra
+def test_tape_equals_one_process(given):
+    for rank in given("tape_loops"):
+        one, both, none, local = rank.pop("nested")
+        assert max(rank.values()) <= 1e-12 and len(rank) == 4
+        assert one == [4.5, 4.5] and both == {"x": [4.5, 4.5], "y": 4.5} and none
+    # A local gradient is divided by the number of ranks: (1 + 2) * (rank + 1) / 2.
+    assert [rank["nested"][3] for rank in given("tape_loops") if "nested" in rank] in ([], [1.5, 3.0])
+
+
+@extra
+def test_callbacks(given):
+    first, second = given("callbacks")
+    steps = hvd_keras_ranks.BATCHES
+    assert first[1] == second[1] and first[0] != second[0]
+    assert first[1] == pytest.approx([(a + b) / 2 for a, b in zip(first[0], second[0], strict=True)], abs=1e-12)
+    for _, _, rates, last in (first, second):
+        rising = [0.04 + 0.04 * (step + 1) / (2 * steps) for step in range(2 * steps)]
+        assert rates == pytest.approx(rising + [0.02] * steps + [0.01] * steps, rel=1e-6)
+        assert last == pytest.approx(0.01)
+
+
+@extra
+def test_momentum_is_corrected_when_the_rate_changes(given):
+    weight, velocity, expected = 0.0, 0.0, []
+    for rate, factor in ((0.5, 1), (0.5, 1), (0.25, 0.5), (0.25, 1)):
+        velocity = 0.9 * velocity * factor - rate
+        weight += velocity
+        expected.append(weight)
+    for seen in given("momentum_correction"):
+        assert seen == pytest.approx(expected, rel=1e-6)
+
+
+@extra
+def test_a_model_is_saved_and_goes_on_with_and_without_us(given):
+    for loaded, plain, kinds, iterations in given("saved_and_loaded"):
+        assert loaded == 0 and plain <= 1e-12
+        assert kinds == [True, False] and iterations == 3 * hvd_keras_ranks.BATCHES
+
+
+@extra
+def test_collectives_and_their_gradients(given):
+    first, second = given("collectives")
+    mean, total = [[5, 6], [7, 8], [9, 10]], [[10, 12], [14, 16], [18, 20]]
+    ones = [[1] * 2] * 3
+
+    def times(matrix, factor):
+        return [[factor * x for x in row] for row in matrix]
+
+    for rank, seen in enumerate((first, second)):
+        own = [[0 + 10 * rank, 1 + 10 * rank], [2 + 10 * rank, 3 + 10 * rank], [4 + 10 * rank, 5 + 10 * rank]]
+        largest = [[10, 11], [12, 13], [14, 15]]
+        assert seen["average"] == [mean, times(ones, 1.5)]
+        assert seen["sum"] == [times(total, 6), times(ones, 18)]
+        assert seen["max"][0] == [
+            [a + b for a, b in zip(*rows, strict=True)] for rows in zip(largest, own, strict=True)
+        ]
+        assert seen["grouped"] == [times(total, 3), times(ones, 9)]
+        assert seen["fp16"] == [mean, times(ones, 1.5)]
+        assert seen["broadcast"] == [largest, times(ones, 1.5 * rank)]
+        assert seen["join"] == [(4.0, 1), (2.0, 1)][rank]
+        assert seen["dtypes"] == []
+        assert seen["objects"] == ([{"rank": 0}, {"rank": 1}], {"rank": 1})
+    zero, one = [[0, 1], [2, 3]], [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert first["gather"] == [zero + one, times([[1] * 2] * 2, 1.5)]
+    assert second["gather"] == [zero + one, times([[1] * 2] * 4, 1.5)]
+    # Rank 0 keeps a row and sends one; rank 1 sends three and keeps one.
+    assert first["alltoall"] == [zero[:1] + one[:3], [[1, 1], [2, 2]]] and first["received"] == [1, 3]
+    assert second["alltoall"] == [zero[1:] + one[3:], [[1, 1]] * 3 + [[2, 2]]] and second["received"] == [1, 1]
+    upstream = [[1, 1], [1, 1], [2, 2]]
+    assert [first["scatter"][0], second["scatter"][0]] == [total[:2], total[2:]]
+    assert first["scatter"][1] == second["scatter"][1] == times(upstream, 2)
+    assert [first["scatter, average"][0], second["scatter, average"][0]] == [mean[:2], mean[2:]]
+    assert first["scatter, average"][1] == second["scatter, average"][1] == upstream
+
+
+@extra
+def test_process_sets(given):
+    assert given("process_sets") == [(1.0, None), (2.0, 2.0)]
+
+
+@extra
+def test_ranks_agree_on_an_overflow(given):
+    assert given("overflow") == [(1.0, 0.5, 1.0 - 0.75 * 2)] * 2
+
+
+@extra
+def test_errors_say_what_happened(given):
+    for rank in given("errors"):
+        assert rank["shapes"].startswith("CollectiveError") and "mismatch" in rank["shapes"]
+        assert "mismatch again" in rank["shapes in a function"] and "CollectiveError" in rank["shapes in a function"]
+        assert rank["slices"].startswith("ValueError") and "sparse_as_dense=True" in rank["slices"]
+        for case in ("xla", "xla function"):
+            assert "NotImplementedError" in rank[case] and "jit_compile=False" in rank[case]
+        assert rank["xla switched off"] == (False, ["jit_compile is switched off: XLA cannot call the other ranks"])
+        assert "distributed already" in rank["twice"] and "keras.optimizers" in rank["old"]
+        assert rank["op"] == "ValueError: gradient_predivide_factor not supported with op != Average"
+        assert rank["min"].startswith("NotImplementedError: Only Sum and Average")
+        assert "helpers.hvd.torch.elastic" in rank["elastic"] and "broadcast_variables" in rank["global"]
+        assert rank["after all"] == 1.5
+
+
+@extra
+@pytest.mark.parametrize("script, output", [("hvd_keras_mnist.py", "Epoch 2/2"), ("hvd_tf2_mnist.py", "Step #90")])
+def test_scripts_for_horovod_run_as_they_are(script, output, tmp_path):
+    path = ROOT / "tests" / "scripts" / script
+    run = subprocess.run(
+        [PYTHON, "-m", "helpers.hvd", "-np", "2", path, "--checkpoints", tmp_path], cwd=ROOT, env=os.environ | QUIET,
+        capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"0] {output}" in run.stdout and f"1] {output}" not in run.stdout  # lines are labelled with their rank
+    assert any(tmp_path.iterdir())
+
+
+# Without TensorFlow
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is installed here")
+@pytest.mark.parametrize("module", ["tensorflow", "keras", "tensorflow.keras"])
+def test_missing_tensorflow_is_explained(module):
+    run = subprocess.run(
+        [sys.executable, "-c", f"import helpers.hvd.{module}"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert run.returncode == 1 and "need TensorFlow" in run.stderr and "make keras" in run.stderr
+
+
+def test_the_environment_is_pinned_as_pyproject_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    group = [Requirement(line) for line in project["dependency-groups"]["keras"]]
+    pins = requirements_pins((ROOT / "requirements-keras.txt").read_text())
+    assert pins and list(not_exact(pins)) == []
+    ours = [Requirement(line) for line in project["project"]["dependencies"]]
+    for python in ("3.10", "3.11", "3.12", "3.13"):
+        pinned, wanted = versions(pins, python, "linux"), versions(group, python, "linux")
+        assert wanted.items() <= pinned.items() and pinned["torch"] == versions(ours, python, "linux")["torch"]
+
+
+def test_the_environment_is_made_beside_the_other(tmp_path):
+    clone = Clone(tmp_path)
+    shutil.copy(ROOT / "requirements-keras.txt", clone.root)
+    clone.add("uname", "#!/bin/sh\necho Linux x86_64\n")
+    clone.add("uv", UV)
+    status, said, calls = clone.bootstrap("keras")
+    assert status == 0 and "making .venv-keras" in said and "7 GB" in said
+    assert "--python .venv-keras/bin/python --compile-bytecode -r requirements-keras.txt" in calls
+    assert "-e ." not in calls and clone.bootstrap("keras") == (0, "", "")
+    clone.add("uname", "#!/bin/sh\necho Darwin arm64\n")
+    shutil.rmtree(clone.root / ".venv-keras")
+    status, said, _ = clone.bootstrap("keras")
+    assert status == 1 and "Linux on x86-64 only; this is Darwin arm64" in said
+
+
+# The recorded lesson
+
+
+def facts_of(output):
+    """The JSON that the lesson prints on rank 0."""
+    (line,) = [line for line in output.splitlines() if '"losses"' in line]
+    return json.loads(line[line.index("{") :])
+
+
+def is_right(facts):
+    close = all(abs(a - b) < 1e-6 for a, b in zip(facts["losses"], facts["losses_of_one_process"], strict=True))
+    falls = facts["losses"] == sorted(facts["losses"], reverse=True)
+    return close and falls and facts["equal_weights_on_all_ranks"] and facts["largest_difference_to_one_process"] <= EPS
+
+
+def test_the_recorded_lesson_is_of_the_pinned_versions():
+    record = json.loads((ROOT / "recorded" / "hvd" / "keras.json").read_text())
+    pinned = versions(requirements_pins((ROOT / "requirements-keras.txt").read_text()), "3.11", "linux")
+    assert is_right(record["found"]) and record["found"]["ranks"] == 2
+    for name, package in (("tensorflow", "tensorflow-cpu"), ("keras", "keras"), ("torch", "torch")):
+        assert record["versions"][name] == pinned[package], "record it again, see recorded/hvd/keras.json"
+
+
+@extra
+def test_the_lesson_gives_what_is_recorded():
+    run = subprocess.run(
+        [PYTHON, "-m", "helpers.hvd", "-np", "2", "helpers/hvd/lessons/keras_fit.py"], cwd=ROOT, capture_output=True,
+        text=True, timeout=200,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    record = json.loads((ROOT / "recorded" / "hvd" / "keras.json").read_text())["found"]
+    facts = facts_of(run.stdout)
+    assert is_right(facts) and facts.keys() == record.keys()
+    assert facts["losses"] == pytest.approx(record["losses"], rel=1e-4)

@@ -1,0 +1,236 @@
+"""Unmodified Horovod scripts: `python -m helpers.hvd`, its import hook, and its start of ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers import launch
+from helpers.hvd import __main__ as command
+from helpers.hvd import imports, runner, start
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "tests" / "scripts"
+CPU = {"HELPERS_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def hvd(*arguments, folder=ROOT, **environment):
+    """Run `python -m helpers.hvd` as a reader does, in any folder."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return subprocess.run(
+        [sys.executable, "-m", "helpers.hvd", *map(str, arguments)],
+        cwd=folder, env={**clean, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+
+
+def script(folder, text, name="train.py"):
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+# Whole scripts, in warm ranks
+
+
+def run_script(name, *arguments):
+    return command.run(False, str(SCRIPTS / name), [*arguments, "--no-cuda"])
+
+
+def weights(names):
+    return torch.cat([p.detach().reshape(-1) for p in names["model"].parameters()])
+
+
+def small_scripts():
+    digits = run_script("hvd_mnist.py", "--fp16-allreduce")
+    run_script(
+        "hvd_synthetic_benchmark.py", "--model", "resnet18", "--image-size", "32", "--batch-size", "2",
+        "--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters", "1",
+    )  # fmt: skip
+    return weights(digits), digits["final_accuracy"]
+
+
+def test_digits_and_the_benchmark(capsys):
+    answers = launch(small_scripts, 2, threads=1, env=CPU, timeout=100)
+    (first, accuracy), (second, same) = answers
+    assert torch.equal(first, second) and accuracy == same > 0.9
+    shown = capsys.readouterr().out
+    assert shown.count("[rank 0] test loss") == 3 and "[rank 1]" not in shown
+    assert shown.count("images/s a CPU") == 1 and "[rank 0] all 2:" in shown
+
+
+def resumed(folder):
+    """A run that stopped after its first epoch and was started again, and one that did not stop."""
+    common = ("--model", "resnet18", "--batches-per-allreduce", "2", "--batch-size", "2", "--images", "12")
+    options = (*common, "--fp16-allreduce", "--gradient-predivide-factor", "2.0", "--checkpoint-format")
+    run_script("hvd_imagenet_resnet50.py", *options, f"{folder}/a-{{epoch}}", "--epochs", "1")
+    again = run_script("hvd_imagenet_resnet50.py", *options, f"{folder}/a-{{epoch}}", "--epochs", "2")
+    straight = run_script("hvd_imagenet_resnet50.py", *options, f"{folder}/b-{{epoch}}", "--epochs", "2")
+    assert again["resume_from_epoch"] == 1 and straight["resume_from_epoch"] == 0
+    return weights(again), weights(straight)
+
+
+def test_imagenet_style_resumes_where_it_stopped(tmp_path):
+    (first, straight), (second, _) = launch(resumed, 2, tmp_path, threads=1, env=CPU, timeout=200)
+    assert torch.equal(first, second)
+    assert torch.dist(first, straight) <= 1e-6 * straight.norm()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "a-2", "b-1", "b-2"]
+
+
+# The command
+
+
+def test_ranks_are_started_labelled_and_find_their_place(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import multiprocessing, os, sys
+        import beside
+        import horovod
+        from horovod.common.exceptions import HorovodInternalError
+
+        def child():
+            import horovod
+            print("child", horovod.__name__, flush=True)
+
+        if __name__ == "__main__":
+            print(sys.argv[1:], beside.here, os.environ["RANK"], horovod.__name__, HorovodInternalError.__name__)
+            if os.environ["RANK"] == "1":
+                worker = multiprocessing.get_context("spawn").Process(target=child)
+                worker.start()
+                worker.join()
+        """,
+    )
+    script(tmp_path, "here = 'beside'", "beside.py")
+    (tmp_path / "elsewhere").mkdir()
+    done = hvd("-np", 2, "python", path, "--a-b", "x y", folder=tmp_path / "elsewhere")
+    told = "['--a-b', 'x y'] beside {0} helpers.hvd HorovodInternalError"
+    expected = ["[rank 0] " + told.format(0), "[rank 1] " + told.format(1), "[rank 1] child helpers.hvd"]
+    assert sorted(done.stdout.splitlines()) == expected and done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failing_rank_is_named_and_the_others_are_stopped(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import os, subprocess, sys, time
+        if os.environ["RANK"] == "1":
+            time.sleep(0.3)
+            raise ValueError("planted")
+        print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
+        time.sleep(60)
+        """,
+    )
+    began = time.monotonic()
+    done = hvd("--num-proc=2", path)
+    assert done.returncode == 1 and time.monotonic() - began < 20
+    lines = done.stderr.splitlines()
+    assert lines[0] == "[rank 1] Traceback (most recent call last):" and str(path) in lines[1]  # none of our frames
+    assert lines[-1] == "helpers.hvd: rank 1 failed with exit status 1; the others were stopped"
+    worker = int(done.stdout.split()[-1])
+    assert not Path(f"/proc/{worker}").exists() or "zombie" in Path(f"/proc/{worker}/status").read_text()
+
+
+def interruptible():
+    """A shell makes what it starts in the background deaf to Ctrl-C, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
+    path = script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
+    run = [sys.executable, "-m", "helpers.hvd", "-np", "2", str(path)]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(run, cwd=ROOT, preexec_fn=interruptible, **pipes) as process:
+        ranks = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
+        process.send_signal(number)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == status and ("interrupted" in told) == (number == signal.SIGINT)
+    end = time.monotonic() + 5
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+
+
+def test_exit_status_modules_and_a_world_of_one(tmp_path):
+    script(tmp_path, "import sys, horovod\nprint(sys.argv[1:], __name__)\nsys.exit(int(sys.argv[1]))", "job.py")
+    done = hvd("-m", "job", "7", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (7, "['7'] __main__\n"), done.stderr
+    assert hvd("-np", 1, "-m", "job", "5", folder=tmp_path).returncode == 5
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ([], "which script"),
+        (["-np", "2"], "which script"),
+        (["-np", "0", "x.py"], "from 1 to"),
+        (["-np", "two", "x.py"], "'two'"),
+        (["-np"], "give a number"),
+        (["-H", "a:1", "x.py"], "no option -H"),
+        (["nowhere.py"], "no script 'nowhere.py'"),
+        (["-np", "2", "-m", "nowhere.at_all"], "no module 'nowhere.at_all'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(arguments, told, capsys, monkeypatch):
+    monkeypatch.setattr(start, "start", lambda *a: pytest.fail("ranks were started"))
+    monkeypatch.setattr(command, "run", lambda *a: pytest.fail("a script was run"))
+    assert command.main(arguments) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_rank_of_a_launcher_does_not_start_ranks(monkeypatch, capsys):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    assert command.main(["-np", "2", __file__]) == 2
+    assert "a rank of a launcher already" in capsys.readouterr().err
+
+
+# The import hook
+
+
+def import_everything(folder):
+    """In a rank of its own, since the hook stays."""
+    Path(folder, "horovod").mkdir()
+    Path(folder, "horovod", "__init__.py").write_text("raise ImportError('the installed one')")
+    sys.path.insert(0, folder)
+    replaced = imports.install()
+    assert imports.install() is None
+    import horovod
+    import horovod.common.exceptions
+    import horovod.torch as hvd
+    import horovod.torch.elastic
+    from horovod.torch.mpi_ops import allreduce
+
+    import helpers.hvd.torch
+
+    assert horovod is helpers.hvd and hvd is helpers.hvd.torch and horovod.run is runner.run
+    assert hvd.__spec__.name == "helpers.hvd.torch" and allreduce is hvd.allreduce
+    assert horovod.common.exceptions.HorovodInternalError is hvd.HorovodInternalError
+    refusals = []
+    for name in ("horovod.spark.torch", "horovod.ray", "horovod.torch.nonsense"):
+        try:
+            __import__(name)
+        except ModuleNotFoundError as error:
+            refusals.append(str(error))
+    return replaced, refusals
+
+
+def test_horovod_is_ours_whatever_is_installed(tmp_path):
+    ((replaced, refusals),) = launch(import_everything, 1, str(tmp_path), threads=1, env=CPU)
+    assert replaced == f"horovod in {tmp_path}/horovod"
+    assert "no Spark here" in refusals[0] and "python -m helpers.hvd -np" in refusals[1]
+    assert refusals[2] == "horovod.torch.nonsense has no counterpart in helpers.hvd"
+
+
+def test_horovod_run_is_a_launch():
+    assert runner.run(os.getenv, ("RANK",), np=2, hosts="localhost:2", use_gloo=True, env=CPU) == ["0", "1"]
+    with pytest.raises(ValueError, match="names far"):
+        runner.run(len, ([],), np=1, hosts="localhost:1,far:2")
+    with pytest.raises(ValueError, match="min_np"):
+        runner.run(len, ([],), np=1, min_np=1)

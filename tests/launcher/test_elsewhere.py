@@ -1,0 +1,103 @@
+"""The same function and command under torchrun and mpirun."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from kernel import ROOT
+
+SCRIPT = textwrap.dedent(
+    """
+    import json, os, sys, torch, torch.distributed as dist, helpers
+    def work():
+        with helpers.distributed("cpu") as world:
+            t = torch.tensor([float(world.rank + 1)])
+            dist.all_reduce(t)
+            return [world.rank, world.size, world.local_rank, t.item()]
+    assert work() == (answer := work()), "the second group must not meet the first"
+    assert not dist.is_initialized()
+    open(os.path.join(sys.argv[1], str(answer[0])), "w").write(json.dumps(answer))
+    """
+)
+STARTERS = {
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],
+    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"],
+    "nobody": [],
+}
+
+
+def run(starter, arguments, tmp_path):
+    tmp_path.mkdir(exist_ok=True)
+    if starter == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    env.update(HELPERS_RESULTS=str(tmp_path), TMPDIR=str(tmp_path))
+    command = STARTERS[starter] + ([sys.executable] if starter != "torchrun" else []) + arguments
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=ROOT)
+
+
+@pytest.mark.parametrize("starter", STARTERS)
+def test_the_same_function_under_every_starter(starter, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = run(starter, [str(script), str(tmp_path)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    size = 1 if starter == "nobody" else 2
+    answers = [json.loads((tmp_path / str(rank)).read_text()) for rank in range(size)]
+    assert not list(tmp_path.glob("helpers-*")), "the ranks' meeting file was left behind"
+    assert answers == [[rank, size, rank, 1.0 if size == 1 else 3.0] for rank in range(size)]
+
+
+TRAIN = ["-m", "helpers", "train", "--batch_size", "32", "--amp_level", "O0", "--steps=12", "--device", "cpu"]
+
+
+def trained(starter, tmp_path, extra=()):
+    done = run(starter, [*TRAIN, *extra], tmp_path / starter)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / starter / "runs").glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "completed" and record["config"]["strategy"] == "ddp"
+    assert record["measured"]["world_size"] == 2 and record["measured"]["evaluation"]["count"] == 360
+    assert record["run_id"] in done.stdout
+    return record["measured"]["samples"]["loss"]
+
+
+def test_train_gives_the_same_losses_however_it_is_started(tmp_path):
+    ours = trained("nobody", tmp_path, ["--nproc_per_node", "2"])
+    assert trained("torchrun", tmp_path) == pytest.approx(ours, rel=1e-6)
+    assert trained("mpirun", tmp_path) == pytest.approx(ours, rel=1e-6)
+
+
+def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
+    options = ["--checkpoint-dir", str(tmp_path / "saved"), "--checkpoint-every", "6"]
+    assert run("nobody", [*TRAIN, *options], tmp_path).returncode == 0
+    done = run("nobody", [*TRAIN, *options, "--resume"], tmp_path)
+    assert done.returncode == 0 and "nothing left to train" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("option, reason", [
+    (["--amp_level", "O9"], "choose from"), (["--nproc_per_node", "0"], "nproc_per_node is 0"),
+    (["--model", "resnet9"], "Did you mean"), (["--epochs", "1"], "both epochs"),
+    (["--strategy", "baseline", "--nproc-per-node", "2"], "one device"),
+])  # fmt: skip
+def test_bad_options_are_refused_with_the_reason(option, reason, tmp_path):
+    done = run("nobody", [*TRAIN, *option], tmp_path)
+    assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_wrong_number_of_processes_is_refused(tmp_path):
+    done = run("torchrun", [*TRAIN, "--nproc-per-node", "4"], tmp_path)
+    assert done.returncode != 0 and "2 processes were launched" in done.stderr
+
+
+def test_half_a_launcher_is_noticed(monkeypatch):
+    from helpers.launcher.process_group import place
+
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ValueError, match="RANK set but not LOCAL_RANK, WORLD_SIZE"):
+        place()

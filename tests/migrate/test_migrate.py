@@ -1,0 +1,611 @@
+"""The migration tool: what it renames and what it leaves, how exactly it keeps a text, and what it tells."""
+
+import ast
+import functools
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from kernel import limit
+
+pytest.importorskip("libcst")
+
+from helpers.migrate import STEPS, MigrationError, migrate
+from helpers.migrate.advice import WORD
+from helpers.migrate.blame import Blame
+
+HERE = Path(__file__).parent
+OWN = [path for path in sorted((HERE.parent / "scripts").glob("*.py")) if not path.name.startswith("hvd_")]
+FIXTURES = OWN + sorted((HERE.parent / "helpers/migrate/examples").glob("*.py"))
+NPU = "import torch_npu  # registers the device\n"
+TORCH = "import torch\n" + NPU
+
+
+@functools.cache
+def migrated(path, style):
+    """A script migrated, once for all tests."""
+    return migrate(path, style=style, name="main.py")
+
+
+def unreported(migration):
+    """Lines of the result that speak of CUDA, and of which no note says so."""
+    told = {line for note in migration.notes if note.kind == "left" for line in note.lines}
+    lines = migration.result.split("\n")
+    return [f"{n}: {line}" for n, line in enumerate(lines, 1) if WORD.search(line) and n not in told]
+
+
+def result(source, style="article"):
+    """The result of a migration that holds what every migration has to hold."""
+    migration = migrate(source, style=style, name="main.py")
+    ast.parse(migration.result)
+    assert unreported(migration) == []
+    again = migrate(migration.result, style=style, name="main.py")
+    assert (again.result, again.changes) == (migration.result, ())
+    return migration.result
+
+
+# What becomes of CUDA's names: `import torch` before and NPU after it are added.
+
+USES = {
+    "is_available": ("torch.cuda.is_available()", "torch.npu.is_available()"),
+    "odd spacing": ("torch . cuda \\\n  .empty_cache ( )", "torch . npu \\\n  .empty_cache ( )"),
+    "value": ("f = torch.cuda.synchronize", "f = torch.npu.synchronize"),
+    "module": ("backend = torch.cuda", "backend = torch.npu"),
+    "context": ("with torch.cuda.device(1): pass", "with torch.npu.device(1): pass"),
+    "of a result": ("torch.cuda.Stream().query()", "torch.npu.Stream().query()"),
+    "submodule": ("torch.cuda.memory.empty_cache()", "torch.npu.empty_cache()"),
+    "out of memory": (
+        "try: f(device)\nexcept torch.cuda.OutOfMemoryError: pass",
+        "try: f(device)\nexcept torch.OutOfMemoryError: pass",
+    ),
+    "graph": ("torch.cuda.CUDAGraph()", "torch.npu.NPUGraph()"),
+    "tensor type": ("torch.cuda.FloatTensor(3)", "torch.npu.FloatTensor(3)"),
+    "amp": ("with torch.cuda.amp.autocast(): pass", "with torch.npu.amp.autocast(): pass"),
+    "decorator": ("@torch.cuda.amp.custom_fwd\ndef f(): pass", "@torch.npu.amp.custom_fwd\ndef f(): pass"),
+    "scaler": ("s = torch.cuda.amp.GradScaler(init_scale=8.)", "s = torch.npu.amp.GradScaler(init_scale=8.)"),
+    "tf32": ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.npu.matmul.allow_hf32 = True"),
+    "channels_last": ("x.to(memory_format=torch.channels_last)", "x.to(memory_format=torch.contiguous_format)"),
+    "cuda()": ("x.cuda()", "x.npu()"),
+    "cuda(…)": ("x.cuda(0, non_blocking=True)", "x.npu(0, non_blocking=True)"),
+    "chain": ("y = f(x)[0].cuda().float()", "y = f(x)[0].npu().float()"),
+    "unbound": ("list(map(torch.Tensor.cuda, xs))", "list(map(torch.Tensor.npu, xs))"),
+    "is_cuda": ("assert x.is_cuda", "assert x.is_npu"),
+    "to": ("x.to('cuda')", "x.to('npu')"),
+    "number": ('x.to("cuda:1")', 'x.to("npu:1")'),
+    "device": ("torch.device('cuda', 0)", "torch.device('npu', 0)"),
+    "raw string": ("x.to(r'''cuda''')", "x.to(r'''npu''')"),
+    "f-string": ("x.to(f'cuda:{i}')", "x.to(f'npu:{i}')"),
+    "f-string with format": ("x.to(f'cuda:{i:d}')", "x.to(f'npu:{i:d}')"),
+    "format": ("x.to('cuda:{}'.format(i))", "x.to('npu:{}'.format(i))"),
+    "percent": ("x.to('cuda:%d' % i)", "x.to('npu:%d' % i)"),
+    "plus": ("x.to('cuda:' + str(i))", "x.to('npu:' + str(i))"),
+    "choice": (
+        "d = 'cuda' if torch.cuda.is_available() else 'cpu'",
+        "d = 'npu' if torch.npu.is_available() else 'cpu'",
+    ),
+    "argument": ("p.add_argument('--device', default='cuda')", "p.add_argument('--device', default='npu')"),
+    "choices": ("p.add_argument('--d', choices=['cpu', 'cuda'])", "p.add_argument('--d', choices=['cpu', 'npu'])"),
+    "comparison": ("x.device.type == 'cuda'", "x.device.type == 'npu'"),
+    "containment": ("'cuda' in str(x.device)", "'npu' in str(x.device)"),
+    "map_location": (
+        "torch.load(f, map_location={'cuda:0': 'cuda:1'})",
+        "torch.load(f, map_location={'npu:0': 'npu:1'})",
+    ),
+    "autocast": ("with torch.autocast(device_type='cuda'): pass", "with torch.autocast(device_type='npu'): pass"),
+    "torch.amp": ("torch.amp.GradScaler('cuda')", "torch.amp.GradScaler('npu')"),
+    "type in a string": ("t = x.type('torch.cuda.HalfTensor')", "t = x.type('torch.npu.HalfTensor')"),
+    "default": ("def f(device='cuda'): pass", "def f(device='npu'): pass"),
+    "by device": ("b = {'cpu': 'gloo', 'cuda': 'nccl'}", "b = {'cpu': 'gloo', 'npu': 'hccl'}"),
+    "two backends": ("g('cpu:gloo,cuda:nccl')", "g('cpu:gloo,npu:hccl')"),
+    "nccl": ("torch.distributed.init_process_group('nccl')", "torch.distributed.init_process_group('hccl')"),
+    "nccl available": ("torch.distributed.is_nccl_available()", "torch.distributed.is_hccl_available()"),
+    "hasattr": ("hasattr(torch, 'cuda')", "hasattr(torch, 'npu')"),
+    "loader": (
+        "torch.utils.data.DataLoader(d, pin_memory=True)\nd(device)",
+        "torch.utils.data.DataLoader(d, pin_memory=False)\nd(device)",
+    ),
+    "loader options": ("o = {'pin_memory': use}\nd(device)", "o = {'pin_memory': False}\nd(device)"),
+    "deterministic": (
+        "torch.backends.cudnn.deterministic = True  # why\nd(device)",
+        "torch.use_deterministic_algorithms(True, warn_only=True)  # why\nd(device)",
+    ),
+    "benchmark": ("torch.backends.cudnn.benchmark = True\nd(device)", "d(device)"),
+    "benchmark in a block": (
+        "def f():\n\ttorch.backends.cudnn.benchmark = True\nd(device)", "def f():\n\tpass\nd(device)"
+    ),
+    "benchmark under a condition": (
+        "if fast:\n    torch.backends.cudnn.benchmark = True\n    # with a note\nd(device)",
+        "    # with a note\nd(device)",
+    ),
+    "benchmark between empty lines": ("d(device)\n\ntorch.backends.cudnn.benchmark = True\n\ny", "d(device)\n\ny"),
+    "benchmark on a line": ("a = 1; torch.backends.cudnn.benchmark = True; d(device)", "a = 1; d(device)"),
+    "DataParallel": ("m = torch.nn.DataParallel(m)\nm.cuda()", "m.npu()"),
+    "DataParallel inside": ("m = torch.nn.DataParallel(N().cuda(), [0]).cuda()", "m = N().npu().npu()"),
+    "DataParallel of a choice": ("m = torch.nn.DataParallel(a if b else c).cuda()", "m = (a if b else c).npu()"),
+    "DataParallel for several": (
+        "if torch.cuda.device_count() > 1:\n    m = torch.nn.DataParallel(m)\nm.cuda()", "m.npu()"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", USES)
+def test_what_becomes_of_a_use(case):
+    before, after = USES[case]
+    assert result(f"import torch\n{before}\n") == f"{TORCH}{after}\n"
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("os.environ['CUDA_VISIBLE_DEVICES'] = '0'", "os.environ['ASCEND_RT_VISIBLE_DEVICES'] = '0'"),
+        ("os.getenv('CUDA_LAUNCH_BLOCKING')", "os.getenv('ASCEND_LAUNCH_BLOCKING')"),
+        ("run(env={'NCCL_SOCKET_IFNAME': 'eth0'})", "run(env={'HCCL_SOCKET_IFNAME': 'eth0'})"),
+    ],
+)
+def test_what_becomes_of_a_variable_of_the_environment(before, after):
+    assert result(f"import torch\n{before}\nx.cuda()\n") == f"{TORCH}{after}\nx.npu()\n"
+
+
+# What is imported, under whatever name.
+
+IMPORTS = {
+    "alias": ("import torch as t\nt.cuda.is_available()", "import torch as t\n{npu}t.npu.is_available()"),
+    "module": ("from torch import cuda\ncuda.synchronize()", "from torch_npu import npu\n{npu}npu.synchronize()"),
+    "keyword of its name": (
+        "from torch import cuda\ndef cudas(cuda): f(cuda=cuda)\nf(cuda=cuda)",
+        "from torch_npu import npu\n{npu}def cudas(cuda): f(cuda=cuda)\nf(cuda=npu)",
+    ),
+    "module among others": (
+        "from torch import nn, cuda, optim\ncuda.synchronize()",
+        "from torch import nn, optim\nfrom torch_npu import npu\n{npu}npu.synchronize()",
+    ),
+    "module as": ("import torch.cuda as tc\ntc.synchronize()", "import torch_npu.npu as tc\n{npu}tc.synchronize()"),
+    "module twice": ("import torch\nimport torch.cuda\ntorch.cuda.init()", "import torch\n{npu}torch.npu.init()"),
+    "only the inner module": ("import torch.cuda\ntorch.cuda.init()", "import torch\n{npu}torch.npu.init()"),
+    "amp": ("import torch.cuda.amp as amp\namp.autocast()", "import torch_npu.npu.amp as amp\n{npu}amp.autocast()"),
+    "from amp": (
+        "from torch.cuda.amp import autocast as ac, GradScaler\nac(); GradScaler()",
+        "from torch_npu.npu.amp import autocast as ac, GradScaler\n{npu}ac(); GradScaler()",
+    ),
+    "over lines": (
+        "from torch.cuda.amp import (\n    autocast,  # one\n    GradScaler,\n)",
+        "from torch_npu.npu.amp import (\n    autocast,  # one\n    GradScaler,\n)\n{npu}",
+    ),
+    "function": (
+        "from torch.cuda import synchronize as s\ns()",
+        "from torch_npu.npu import synchronize as s\n{npu}s()",
+    ),
+    "error": (
+        "from torch.cuda import OutOfMemoryError as E, empty_cache\nempty_cache(E)",
+        "from torch import OutOfMemoryError as E\nfrom torch_npu.npu import empty_cache\n{npu}empty_cache(E)",
+    ),
+    "half of it": (
+        "from torch.cuda import nvtx, synchronize\nsynchronize(nvtx)",
+        "from torch.cuda import nvtx\nfrom torch_npu.npu import synchronize\n{npu}synchronize(nvtx)",
+    ),
+    "more than there is": (
+        "import torch\nfrom torch import cuda\ncuda.nvtx.mark('a'); cuda.synchronize()",
+        "import torch\n{npu}from torch import cuda\ncuda.nvtx.mark('a'); torch.npu.synchronize()",
+    ),
+    "more than there is, no torch": (
+        "from torch import cuda\ncuda.nvtx.mark('a'); cuda.synchronize()",
+        "from torch import cuda\n{npu}cuda.nvtx.mark('a'); torch_npu.npu.synchronize()",
+    ),
+    "npu is taken": (
+        "from torch import cuda\nnpu = 1\ncuda.synchronize(npu)",
+        "from torch_npu import npu as cuda\n{npu}npu = 1\ncuda.synchronize(npu)",
+    ),
+    "assigned again": (
+        "from torch import cuda\ncuda = wrap(cuda)\ncuda.synchronize()",
+        "from torch_npu import npu as cuda\n{npu}cuda = wrap(cuda)\ncuda.synchronize()",
+    ),
+    "in try": (
+        "try:\n    from torch.cuda.amp import autocast\nexcept ImportError:\n    autocast = None\nautocast()",
+        "try:\n    from torch_npu.npu.amp import autocast\n    {npu}"
+        "except ImportError:\n    autocast = None\nautocast()",
+    ),
+    "in functions": (
+        "def f():\n    import torch\n    return torch.cuda\n"
+        "def g():\n  from torch import nn\n  return nn.Linear(1, 1).cuda()",
+        "def f():\n    import torch\n    {npu}    return torch.npu\n"
+        "def g():\n  from torch import nn\n  {npu}  return nn.Linear(1, 1).npu()",
+    ),
+    "cudnn": (
+        "import torch\nfrom torch.backends import cudnn\ncudnn.benchmark = True\nx.cuda()",
+        "import torch\n{npu}x.npu()",
+    ),
+    "cudnn as": (
+        "import torch, torch.backends.cudnn as c\nc.benchmark = c.enabled = True\nc.fastest = True\nx.cuda()",
+        "import torch, torch.backends.cudnn as c\n{npu}c.benchmark = c.enabled = True\nx.npu()",
+    ),
+    "future": (
+        '"""Text."""\nfrom __future__ import annotations\nfrom torch import nn\nm.cuda()',
+        '"""Text."""\nfrom __future__ import annotations\nfrom torch import nn\n{npu}m.npu()',
+    ),
+    "on one line": ("import os; import torch; x.cuda()", "import os; import torch; x.npu()\n{npu}"),
+    "under a condition": ("if a: import torch\nx.cuda()", "if a: import torch; import torch_npu\nx.npu()"),
+    "for types": (
+        "if TYPE_CHECKING:\n    import torch\nimport torch\nx.cuda()",
+        "if TYPE_CHECKING:\n    import torch\nimport torch\n{npu}x.npu()",
+    ),
+    "last line": ("x.cuda()\nimport torch", "x.npu()\nimport torch\n{npu}"),
+    "no torch": ("def f(x):\n    return x.cuda()", "def f(x):\n    return x.npu()"),
+    "there": ("import torch\nimport torch_npu\nx.cuda()", "import torch\nimport torch_npu\nx.npu()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IMPORTS)
+def test_what_becomes_of_an_import(case):
+    before, after = IMPORTS[case]
+    assert result(before + "\n") == after.replace("{npu}", NPU).rstrip("\n") + "\n"
+
+
+MODERN = {
+    "autocast": ("with torch.cuda.amp.autocast(): pass", 'with torch.amp.autocast("npu"): pass'),
+    "positional": (
+        "torch.cuda.amp.autocast(on, torch.half)",
+        'torch.amp.autocast("npu", enabled=on, dtype=torch.half)',
+    ),
+    "keywords": ("torch.cuda.amp.autocast(\n    enabled=on)", 'torch.amp.autocast(\n    "npu", enabled=on)'),
+    "scaler": ("torch.cuda.amp.GradScaler(8., enabled=on)", 'torch.amp.GradScaler("npu", 8., enabled=on)'),
+    "not called": ("f = torch.cuda.amp.autocast", "f = torch.npu.amp.autocast"),
+    "unclear": ("torch.cuda.amp.autocast(*a)", "torch.npu.amp.autocast(*a)"),
+    "decorator": ("@torch.cuda.amp.autocast()\ndef f(): pass", '@torch.amp.autocast("npu")\ndef f(): pass'),
+}
+
+
+@pytest.mark.parametrize("case", MODERN)
+def test_the_modern_style_calls_torch_amp(case):
+    before, after = MODERN[case]
+    assert result(f"import torch\n{before}\n", "modern") == f"{TORCH}{after}\n"
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("from torch.cuda.amp import autocast as ac\nac()", 'from torch.amp import autocast as ac\n{npu}ac("npu")'),
+        ("from torch.cuda import amp\namp.GradScaler()", 'from torch import amp\n{npu}amp.GradScaler("npu")'),
+        ("from torch.cuda.amp import autocast\nautocast", "from torch_npu.npu.amp import autocast\n{npu}autocast"),
+    ],
+)
+def test_the_modern_style_imports_from_torch_amp(before, after):
+    assert result(before + "\n", "modern") == after.replace("{npu}", NPU) + "\n"
+
+
+# What is not torch's stays.
+
+OTHERS = {
+    "local variable": "def f(cuda):\n    return cuda.is_available()",
+    "own function": "def cuda(): return 1\ncuda()",
+    "own module": "from mine import cuda\ncuda.is_available()\ncuda()",
+    "shadowed": "from torch import nn\ndef f(torch):\n    return torch.cuda.is_available()",
+    "assigned": "torch = load()\ntorch.cuda.is_available()",
+    "other torch": "import numpy as torch\ntorch.cuda.is_available()",
+    "module's function": "import numba\nnumba.cuda(1)\nnumba.cuda()",
+    "imported, with arguments": "from mine import place\nplace.cuda(x)",
+    "own method": "class A:\n  def cuda(self): pass\n  def f(self): return self.cuda()\na = A()\na.cuda(); A().cuda()",
+    "own method of a part": "class A:\n  def cuda(self): pass\nclass B:\n def f(self):\n  self.a = A(); self.a.cuda()",
+    "own method by annotation": "class A:\n    def cuda(self): pass\ndef f(a: A): a.cuda()",
+    "attribute": "args.cuda = not args.no_cuda\nif args.cuda: f()",
+    "own attribute is_cuda": "class A:\n    def __init__(self): self.is_cuda = 1\n    def f(self): return self.is_cuda",
+    "keyword": "f(cuda=True)",
+    "option": "import argparse\np.add_argument('--cuda', dest='cuda')",
+    "entry": "config['cuda'] = True\nconfig = {'cuda': True, 'nccl': False}\nconfig.get('cuda')",
+    "attribute by name": "getattr(args, 'cuda')",
+    "bytes": "b'cuda'",
+    "docstring": "'cuda'",
+    "prose": "print('cuda is here', 'uses cuda:0', 'NCCL')",
+    "module in prose": "print('cuda:0 is mine')",
+    "for both": "d = {'cuda': 1, 'npu': 2, 'cpu': 0}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_is_not_torchs_stays(case):
+    source = f"{OTHERS[case]}\n"
+    assert result(source) == source
+
+
+def test_own_and_torchs_side_by_side():
+    source = (
+        "import torch\n"
+        "class A(torch.nn.Module):\n"
+        "    def cuda(self, device=None):\n"
+        "        self.x = self.x.cuda(device)\n"
+        "        return super().cuda(device)\n"
+        "a, net = A(), Net()\n"
+        "a = A()\n"
+        "a.cuda()\n"
+        "net.cuda()\n"
+    )
+    new = result(source).replace(NPU, "")
+    assert "self.x.npu(device)" in new and "super().npu(device)" in new
+    assert "a.cuda()" in new and "net.npu()" in new
+
+
+# What cannot be changed is told.
+
+LEFT = {
+    "nvtx": ("torch.cuda.nvtx.range_push('a')", "torch.cuda.nvtx", "mstx"),
+    "nccl": ("torch.cuda.nccl.version()", "torch.cuda.nccl", "HCCL"),
+    "no such name": ("torch.cuda.list_gpu_processes()", "torch.cuda.list_gpu_processes", "2.14.0"),
+    "cudnn": ("torch.backends.cudnn.version()", "torch.backends.cudnn.version", "take it out"),
+    "cudnn with a call": ("torch.backends.cudnn.benchmark = f()", "torch.backends.cudnn.benchmark", "take it out"),
+    "version": ("print(torch.version.cuda)", "torch.version.cuda", "None"),
+    "compile": ("torch.compile(m)", "torch.compile", "torchair"),
+    "script": ("torch.jit.script(m)", "torch.jit.script", "call the module itself"),
+    "DataParallel": ("m = torch.nn.DataParallel(m)\nm.module.f()", "torch.nn.DataParallel", "DistributedDataParallel"),
+    "float64": ("x.to(torch.float64)", "torch.float64", "float32"),
+    "double": ("x.double()", "float64", "HCCL"),
+    "pinned": ("x.pin_memory()", "pin_memory", "Pinned"),
+    "fused": ("torch.optim.AdamW(p, fused=True)", "fused=True", "leave it out"),
+    "variable": ("e['NCCL_DEBUG'] = 'INFO'", "NCCL_DEBUG", "HCCL_"),
+    "nvidia-smi": ("os.system('nvidia-smi -L')", "nvidia-smi", "npu-smi"),
+    "profiler": ("torch.profiler.ProfilerActivity.CUDA", "torch.profiler.ProfilerActivity.CUDA", "torch_npu.profiler"),
+    "loader": ("torch.utils.data.DataLoader(d, shuffle=True)", "drop_last", "compile again"),
+    "own names": ("use_cuda = 1", "use_cuda", "rename"),
+    "names of a package": (
+        "import horovod.torch as h\nh.nccl_built()", "horovod.torch.nccl_built",
+        "torch.distributed",
+    ),
+    "cupy": ("import cupy as cp", "cupy", "NumPy"),
+    "pynvml": ("import pynvml", "pynvml", "npu-smi"),
+    "triton": ("import triton.language as tl", "triton", "PyTorch"),
+    "extension": ("from torch.utils import cpp_extension", "cpp_extension", "Ascend C"),
+    "fused adam": ("from apex.optimizers import FusedAdam", "apex.optimizers", "torch.optim"),
+    "horovod": ("import horovod.torch as hvd", "horovod", "DistributedDataParallel"),
+    "comment": ("a = 1  # CUDA only", "comments and texts", "reword"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_left_is_told_with_its_line_and_advice(case):
+    code, text, advice = LEFT[case]
+    migration = migrate(f"import torch\n\n{code}\n", name="main.py")
+    found = [note for note in migration.notes if text in note.text and advice in note.advice]
+    assert len(found) == 1 and found[0].kind == "left"
+    line = 3 + migration.result.startswith(TORCH)
+    assert found[0].line in (line, line + 1) and found[0].source_line in (3, 4)
+    assert f"main.py:{found[0].line}" in migration.report() and found[0].advice.split()[0] in migration.report()
+
+
+def test_comments_and_texts_share_one_note():
+    migration = migrate('"""Needs CUDA."""\n# cuda\nimport torch\nprint("""a\nNCCL b""")  # gpu\n')
+    notes = [note for note in migration.notes if note.kind == "left"]
+    assert len(notes) == 1 and notes[0].lines == (1, 2, 5)
+
+
+def test_notes_move_along_with_the_lines():
+    code = "import torch\n\nm = torch.nn.DataParallel(N()).cuda()\nfrom torch.cuda import (\n    nvtx,\n    comm)\n"
+    migration = migrate(code)
+    found = {note.text.split(":")[0]: (note.line, note.source_line, note.lines) for note in migration.notes}
+    assert found["nn.DataParallel is gone"] == (4, 3, (4,))
+    assert found["import of torch.cuda.nvtx"] == (5, 4, (5, 6))
+    assert found["import of torch.cuda.comm"] == (5, 4, (5, 7))
+
+
+def test_what_only_the_user_can_choose():
+    source = "import torch\ntorch.distributed.init_process_group('nccl')\ntorch.optim.SGD(p, 0.1)\n"
+    notes = {note.text: note for note in migrate(source, name="train.py").notes if note.kind == "choose"}
+    assert set(notes) == {"which cards", "address and port", "launch", "batch and learning rate"}
+    assert "ASCEND_RT_VISIBLE_DEVICES" in notes["which cards"].advice
+    assert "MASTER_PORT" in notes["address and port"].advice
+    assert "torchrun --nproc_per_node" in notes["launch"].advice and "train.py" in notes["launch"].advice
+    assert notes["address and port"].line == 3 and notes["address and port"].source_line == 2
+    alone = {note.text for note in migrate("import torch\nx.cuda()\n").notes}
+    assert alone == {"which cards", "launch"}
+    assert migrate("import os\n").notes == ()
+
+
+# The text is kept.
+
+
+def kept(migration):
+    """The lines of the result that no step wrote are the source without those that a step took out."""
+    ends = lambda text: re.findall(r"[^\n]*\n|[^\n]+", text)  # noqa: E731
+    written = {change.line for change in migration.changes if not change.removed}
+    removed = {change.line for change in migration.changes if change.removed}
+    old = [line for n, line in enumerate(ends(migration.source), 1) if n not in removed]
+    new = [line for n, line in enumerate(ends(migration.result), 1) if n not in written]
+    return old == new
+
+
+ODD = "import torch\r\nif  a :\r\n\tx = y . cuda ( 0 )  # cuda\r\n\x0c\r\n# é ✓\r\nz = [ 1,\r\n\t 2 , ]\t \r\nx.cuda()"
+
+
+def test_line_ends_tabs_spaces_and_the_missing_last_line_end_stay():
+    migration = migrate(ODD)
+    expected = ODD.replace("y . cuda", "y . npu").replace("x.cuda()", "x.npu()")
+    assert migration.result == expected.replace("torch\r\n", f"torch\r\n{NPU[:-1]}\r\n", 1)
+    assert kept(migration)
+    lines = migration.diff().splitlines()
+    assert lines[-2:] == ["+x.npu()", "\\ No newline at end of file"]
+
+
+@pytest.mark.parametrize("end", ["\n\n   \n", "\n\x0c\n\x0c", " \\\n\n", "# a", "\r\n\t\r\n"], ids=repr)
+def test_the_end_of_a_file_stays(end):
+    assert result(f"import torch\nx.cuda(){end}") == f"{TORCH}x.npu(){end}"
+
+
+def test_a_statement_after_the_last_line_without_an_end():
+    assert result("x.cuda()\nimport torch") == f"x.npu()\nimport torch\n{NPU[:-1]}"
+
+
+@pytest.mark.parametrize("encoding, mark", [("utf-8", b"\xef\xbb\xbf"), ("utf-8", b""), ("latin-1", b"")])
+def test_byte_order_mark_and_encoding_stay(tmp_path, encoding, mark):
+    path = tmp_path / "main.py"
+    cookie = f"# -*- coding: {encoding} -*-\n"
+    path.write_bytes(mark + f"{cookie}import torch\n# é\nx.cuda()\n".encode(encoding))
+    migration = migrate(path)
+    expected = mark + f"{cookie}{TORCH}# é\nx.npu()\n".encode(encoding)
+    assert migration.result.encode(migration.encoding) == expected
+    assert migrate(expected).changes == () and kept(migration)
+
+
+@pytest.mark.parametrize("source", ["", "\n", "#", "import torch", "x = 1\n\n", "\ufeff", "\ufeff# a\n"])
+def test_what_needs_no_change_gets_none(source):
+    migration = migrate(source)
+    assert (migration.result, migration.changes, migration.diff(), migration.steps) == (source, (), "", [])
+    assert not migration.changed and "nothing to change" in migration.report()
+
+
+# The diff.
+
+
+def apply_patch(tmp_path, migration, command):
+    (tmp_path / migration.name).write_bytes(migration.source.encode())
+    run = subprocess.run(command, input=migration.diff().encode(), cwd=tmp_path, capture_output=True, timeout=30)
+    assert run.returncode == 0 and b"fuzz" not in run.stdout, run.stdout + run.stderr
+    assert (tmp_path / migration.name).read_bytes() == migration.result.encode()
+
+
+@pytest.mark.parametrize("command", [["patch", "-p0"], ["git", "apply", "-p0"]], ids=["patch", "git"])
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_the_diff_applies(path, command, tmp_path):
+    for style in ("article", "modern"):
+        apply_patch(tmp_path, migrated(path, style), command)
+
+
+@pytest.mark.parametrize("command", [["patch", "-p0", "--binary"], ["git", "apply", "-p0"]], ids=["patch", "git"])
+@pytest.mark.parametrize("source", [ODD, "import torch\n\nx.cuda()\n\n\nx.to('cuda')\n\n\ny = 1\nm.cuda()\n"])
+def test_the_diff_of_an_odd_text_applies(source, command, tmp_path):
+    for name in ("main.py", "my main.py"):
+        apply_patch(tmp_path, migrate(source, name=name), command)
+
+
+def hunks(text):
+    """(header, lines) of each hunk."""
+    parts = re.split(r"^(@@ .*)\n", text, flags=re.M)[1:]
+    return list(zip(parts[::2], (part.splitlines() for part in parts[1::2]), strict=True))
+
+
+STEPPED = "import torch\n\n\n\nm = Net().cuda()\n\nfor x in loader:\n    x = x.cuda()\ntorch.cuda.set_device(1)\n"
+
+
+def test_every_hunk_names_its_step():
+    headers = [header.partition("@@ ")[2].partition("@@ ")[2] for header, _ in hunks(migrate(STEPPED).diff())]
+    assert headers == [str(STEPS[0]), str(STEPS[8]), f"{STEPS[7]}, {STEPS[14]}"]
+
+
+def test_the_diff_of_one_step():
+    migration = migrate(STEPPED)
+    assert migration.steps == [1, 8, 9, 15]
+    for step in migration.steps:
+        found = hunks(migration.diff(step=step, context=1))
+        assert [header.endswith(str(STEPS[step - 1])) for header, _ in found] == [True]
+        changed = [line for line in found[0][1] if line[0] in "+-"]
+        assert changed == {
+            1: ["+" + NPU.strip()],
+            8: ["-torch.cuda.set_device(1)", "+torch.npu.set_device(1)"],
+            9: ["-m = Net().cuda()", "+m = Net().npu()"],
+            15: ["-    x = x.cuda()", "+    x = x.npu()"],
+        }[step]
+    assert migration.diff(step=2) == ""
+    with pytest.raises(ValueError, match="1 to 16"):
+        migration.diff(step=17)
+
+
+def test_a_result_without_one_step():
+    migration = migrate(STEPPED)
+    assert migration.without(15) == migration.result.replace("x.npu", "x.cuda")
+    assert migration.without(1) == migration.result.replace(NPU, "")
+    assert migration.without(2) == migration.result
+
+
+def test_changes_name_lines_of_result_and_source():
+    migration = migrate("import torch\nx.cuda()\ntorch.backends.cudnn.benchmark = True\n")
+    found = [(change.step, change.removed, change.line, change.text) for change in migration.changes]
+    assert found == [
+        (1, False, 2, NPU.strip()),
+        (8, True, 3, "torch.backends.cudnn.benchmark = True"),
+        (15, False, 3, "x.npu()"),
+        (15, True, 2, "x.cuda()"),
+    ]
+
+
+def test_a_line_that_is_changed_and_changed_back_counts_as_kept():
+    blame = Blame("a\nb\nc\n")
+    blame.update("a\nB\nC\n", 1)
+    blame.update("a\nb\nC\nd\n", 2)
+    assert [(line.text, line.origin, line.step) for line in blame.lines] == [
+        ("a\n", 0, None), ("b\n", 1, None), ("C\n", None, 1), ("d\n", None, 2)
+    ]  # fmt: skip
+    assert blame.removed_by == {2: 1} and blame.origins() == [0, 1, 2, None]
+
+
+def test_the_report_counts_steps_and_lines():
+    report = migrate(STEPPED, name="main.py").report()
+    assert report.startswith("main.py: 4 lines written and 3 taken out in 4 steps (article style)\n")
+    assert "  step 15 · batches: +1 −1 (line 9)\n" in report
+    assert "Only you can choose" in report and "Seen and not changed" not in report
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    "source, line",
+    [
+        ("import torch\nprint 'cuda'\n", 2),
+        ("x = 1\n\ndef f(:\n", 3),
+        ("x.cuda(async=True)\n", 1),
+        ("exec 'a' in b\n", 1),
+        ("a = 1\n  b = 2\n", 2),
+        ("a = 1\nb\rc\n", 2),
+        ("x = 1\n\x00\n", None),
+        ("x = " + "(" * 500 + ")" * 500 + "\n", None),
+    ],
+)
+def test_what_does_not_parse_is_refused_with_file_and_line(source, line):
+    with pytest.raises(MigrationError) as caught:
+        migrate(source, name="old.py")
+    assert isinstance(caught.value, ValueError) and str(caught.value).startswith("old.py:")
+    assert line is None or caught.value.line == line
+
+
+def test_what_is_not_text_is_refused(tmp_path):
+    path = tmp_path / "main.py"
+    path.write_bytes(b"import torch\n# caf\xe9\n")
+    with pytest.raises(MigrationError, match=r"main\.py:2: .*utf-8"):
+        migrate(path)
+    path.write_bytes(b"# coding: klingon\n")
+    with pytest.raises(MigrationError, match=r"main\.py:1: .*klingon"):
+        migrate(path)
+    with pytest.raises(FileNotFoundError, match="missing.py"):
+        migrate("missing.py")
+
+
+def test_unknown_devices_and_styles_are_refused():
+    with pytest.raises(ValueError, match="'tpu'.*npu"):
+        migrate("x\n", to="tpu")
+    with pytest.raises(ValueError, match="'old'.*article, modern"):
+        migrate("x\n", style="old")
+
+
+# Whole scripts.
+
+
+@pytest.mark.parametrize("style", ["article", "modern"])
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_a_script_is_migrated_once_and_completely(path, style):
+    migration = migrated(path, style)
+    compile(migration.result, str(path), "exec")
+    assert migration.changed and unreported(migration) == [] and kept(migration)
+    again = migrate(migration.result, style=style, name="main.py")
+    assert (again.result, again.changes) == (migration.result, ())
+    for step in migration.steps:
+        assert migration.without(step) != migration.result
+
+
+def test_a_script_of_500_lines_takes_at_most_3_seconds_of_work():
+    import time
+
+    path = HERE.parent / "helpers/migrate/examples/imagenet.py"
+    source = path.read_text()
+    more = source[source.index("def train(") : source.index('if __name__')]
+    source = source.replace("if __name__", re.sub(r"^def (\w+)", r"def more_\1", more, flags=re.M) * 2 + "if __name__")
+    assert len(source.splitlines()) > 430
+    began = time.process_time()
+    migrate(source)
+    assert time.process_time() - began < limit(3)

@@ -1,0 +1,382 @@
+"""Figures of learning: what they say is what the records hold, for any number of labels, seeds and evaluations."""
+
+import io
+from xml.etree import ElementTree
+
+import pytest
+from figures import assert_readable, labels
+from PIL import Image
+from records import baseline, failed, planted
+
+from helpers import plots
+from helpers.plots import style
+from helpers.records import seeds
+
+SHARED = "4 processes share 2 cores, so their steps take longer than on devices of their own"
+NAMES = (
+    "DDP ×4 · linear scaling · warm-up · 20 epochs", "short", "$x^2$ <b> & a\tcontrol\x07character",
+    "SyncBatchNorm, 8 images a device, no warm-up", "an_unbroken_name_that_goes_on_and_on_and_on_and_on_and_on_and",
+    "W" * 45,
+)  # fmt: skip
+RISE = (0.5, 0.8, 0.9, 0.96)
+
+
+def trained(accuracies, *, devices=1, speed=1.0, epoch_s=2.0, note="", **settings):
+    """A record whose test accuracy went through `accuracies`, an epoch each of 10 updates."""
+    record = planted("ddp" if devices > 1 else "baseline", devices, speed, accuracy=accuracies[-1], **settings)
+    record["measured"]["note"] = note
+    record["measured"]["curve"] = [
+        {"epoch": n, "step": 10 * n, "train_s": epoch_s * n, "accuracy": accuracy, "loss": 1.0, "count": 360}
+        for n, accuracy in enumerate(accuracies, start=1)
+    ]
+    return record
+
+
+def study():
+    """Four labels: one that is compared with, one faster, one that reaches 95% in 2 of 3 seeds, one in none."""
+    return {
+        "baseline": [trained(RISE, epoch_s=t) for t in (2.0, 2.5, 3.0)],  # 8, 10 and 12 s
+        "two devices": [trained(RISE, devices=2, speed=1.9, epoch_s=t) for t in (1.2, 1.25, 1.3)],
+        "four, scaled": [
+            trained((0.4, 0.7, 0.9, end), devices=4, speed=2.5, epoch_s=1.0, note=SHARED) for end in (0.97, 0.90, 0.95)
+        ],
+        "four, naive": [
+            trained((0.3, 0.5, 0.6, end), devices=4, speed=2.5, epoch_s=1.0, note=SHARED) for end in (0.7, 0.8, 0.9)
+        ],
+    }
+
+
+def many(count, evaluations=4):
+    """`count` labels with all that makes a figure difficult, one of them without a run that worked."""
+    groups = {"baseline": [trained(RISE[:evaluations])]}
+    for k in range(1, count):
+        few, ends = k % 6 + 1, [(0.94 + 0.005 * k) % 1 - 0.01 * seed for seed in range(6)]
+        note = SHARED if k % 4 == 0 else "another note" if k % 3 == 0 else ""
+        groups[f"{NAMES[k % len(NAMES)]} {k}"] = [
+            trained((*RISE[: evaluations - 1], end), devices=2, speed=0.3 * k, epoch_s=3 / k, note=note)
+            for end in ends[:few]
+        ]
+    if count > 2:
+        groups[list(groups)[2]] = [failed(), failed()]
+    return groups
+
+
+def series(groups):
+    return {
+        label: [{"batch": 2**e, "ratio": 0.4 + 0.1 * k + 0.2 * e, "q1": 0.3 + 0.2 * e, "q3": 0.5 + 0.1 * k + 0.2 * e}
+                for e in range(9)]
+        for k, label in enumerate(groups)
+    }  # fmt: skip
+
+
+def drawn(groups, target=0.95):
+    """All figures of `groups`."""
+    yield from (plots.accuracy_curves(groups, over, target) for over in ("epoch", "step", "seconds"))
+    yield plots.time_to_accuracy(groups, target)
+    yield plots.speed_over_batch(series(groups), "Speed of the precisions: resnet18 at 32×32")
+
+
+@pytest.mark.parametrize("evaluations", [1, 4])
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
+def test_no_label_covers_another(count, evaluations):
+    for figure, _ in drawn(many(count, evaluations)):
+        assert_readable(figure)
+
+
+def test_long_words_stay_inside_the_figure():
+    groups = {"W" * 60 + str(k): [trained(RISE, note="W " * 200)] for k in range(4)}
+    for figure, _ in [*drawn(groups), plots.speed_over_batch(series(groups), "W" * 90, "W" * 70)]:
+        assert_readable(figure)
+        ends = [text.split("W")[-1][0] for text, _ in labels(figure) if text[-1] in "0123*" and "…" in text]
+        assert sorted(ends) == ["0", "1", "2", "3"]  # where they differ is not cut off
+
+
+def test_names_of_lines_that_end_together_have_room():
+    for end in (0.11, 0.5, 0.99):
+        groups = {f"run {k}, of settings with a long name": [trained((0.1, 0.99, end))] for k in range(12)}
+        assert_readable(plots.accuracy_curves(groups)[0])
+
+
+def test_labels_that_are_too_close_are_noticed():
+    figure, _ = plots.accuracy_curves(many(12))
+    [axes] = figure.axes
+    axes.texts[-1].set_position((axes.texts[-1].get_position()[0], axes.texts[1].get_position()[1] + 0.03))
+    with pytest.raises(AssertionError, match="covers"):
+        assert_readable(figure)
+
+
+# -- curves -------------------------------------------------------------------------------
+
+
+def lines(axes):
+    """The lines of data in their order; pieces beside the names and the target's line left out."""
+    return [line for line in axes.lines if line.get_transform() == axes.transData]
+
+
+def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
+    groups = {"a": [trained((0.5, 0.9)), trained((0.6, 0.96)), trained((0.7, 0.99))]}
+    figure, alt = plots.accuracy_curves(groups)
+    [axes] = figure.axes
+    [line] = lines(axes)
+    assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == pytest.approx([60, 95])
+    [band] = axes.collections
+    assert sorted(set(band.get_paths()[0].vertices[:, 1])) == pytest.approx([50, 70, 90, 99])
+    assert "a: from 60.0% after 1 epoch to 95.0% after 2 epochs (band 90.0% to 99.0%)." in alt
+    assert "mean of 3 seeds" in alt and "from the lowest to the highest seed" in alt
+    assert "95.0%  a" in [text for text, _ in labels(figure)]
+
+
+def test_the_band_of_many_seeds_is_their_middle_half():
+    groups = {"a": [trained((end - 0.1, end)) for end in (0.80, 0.90, 0.91, 0.92, 1.0)]}
+    figure, alt = plots.accuracy_curves(groups)
+    vertices = figure.axes[0].collections[0].get_paths()[0].vertices
+    assert sorted(set(vertices[:, 1].round(6))) == pytest.approx([80, 82, 90, 92])
+    assert "Light band: their middle half." in alt and "(band 90.0% to 92.0%)" in alt
+    assert "fewer than 5 seeds" in plots.accuracy_curves(groups | {"b": [trained(RISE)]})[1]
+
+
+def test_curves_run_over_epochs_updates_or_seconds():
+    groups = {"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}
+    for over, x, said in (
+        ("epoch", [1, 2, 3, 4], "3 epochs"), ("step", [10, 20, 30, 40], "30 updates"),
+        ("seconds", [2.5, 5, 7.5, 10], "7.50 s"),
+    ):  # fmt: skip
+        figure, alt = plots.accuracy_curves(groups, over, target=0.9)
+        assert list(lines(figure.axes[0])[0].get_xdata()) == x
+        assert f"its mean reaches 90.0% after {said}." in alt
+    assert "target 90.0%" in [text for text, _ in labels(figure)]
+    assert "its mean never reaches 97.0%" in plots.accuracy_curves(groups, target=0.97)[1]
+    with pytest.raises(ValueError, match="'epoch', 'step', 'seconds'"):
+        plots.accuracy_curves(groups, over="time")
+
+
+def test_seeds_count_where_all_of_them_were_evaluated():
+    longer, shorter = trained(RISE), trained(RISE[:2])
+    figure, _ = plots.accuracy_curves({"a": [longer, shorter]})
+    assert list(lines(figure.axes[0])[0].get_xdata()) == [1, 2]
+    shorter["measured"]["curve"] = [{**shorter["measured"]["curve"][0], "step": 7}]
+    with pytest.raises(ValueError, match="same settings"):
+        plots.accuracy_curves({"a": [longer, shorter]})
+
+
+def test_lines_differ_by_more_than_colour():
+    figure, _ = plots.accuracy_curves(many(12))
+    looks = {(line.get_marker(), str(line._dash_pattern), line.get_linewidth()) for line in lines(figure.axes[0])}
+    assert len(looks) == 11  # one label has no run that worked
+    pieces = [line for line in figure.axes[0].lines if line.get_transform() == figure.axes[0].transAxes]
+    assert [piece.get_marker() for piece in pieces] != [] and len(pieces) == 11
+
+
+def test_a_name_stands_beside_the_piece_of_its_own_line():
+    ends = {"low": 0.3, "lower": 0.2, "high": 0.8}
+    figure, _ = plots.accuracy_curves({name: [trained((0.1, end))] for name, end in ends.items()})
+    [axes] = figure.axes
+    marks = [line.get_marker() for line in lines(axes)]
+    beside = {}
+    for piece in (line for line in axes.lines if line.get_transform() == axes.transAxes):
+        [name] = [t.get_text() for t in axes.texts if t.get_text() and t.get_position()[1] == piece.get_ydata()[0]]
+        beside[name] = piece.get_marker()
+    assert beside == dict(zip(("30.0%  low", "20.0%  lower", "80.0%  high"), marks, strict=True))
+    assert len(set(marks)) == 3
+
+
+# -- time to accuracy ---------------------------------------------------------------------
+
+
+def test_time_to_accuracy_draws_what_was_measured():
+    figure, alt = plots.time_to_accuracy(study(), 0.95)
+    seconds, speed, accuracy = figure.axes
+    dots = [list(line.get_xdata()) for line in seconds.lines if line.get_marker() == "o"]
+    assert dots == [[8, 10, 12], [4.8, 5, 5.2], [4, 4], []]
+    bars = [line.get_xdata()[0] for line in seconds.lines if line.get_marker() != "o"]
+    assert bars == [10, 5, 4]
+    widths = [(bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in speed.patches]
+    in_time = {round(y + 0.19): width for y, width in widths if y < round(y)}
+    in_images = {round(y - 0.19): width for y, width in widths if y > round(y)}
+    assert in_time == pytest.approx({0: 1, 1: 2, 2: 2.5})
+    assert in_images == pytest.approx({0: 1, 1: 1.9, 2: 2.5, 3: 2.5})
+    means = [line.get_xdata()[0] for line in accuracy.lines if line.get_marker() == "s"]
+    assert means == pytest.approx([96, 96, 94, 80])
+    written = [text for text, _ in labels(figure)]
+    for said in (
+        "10.0 s", "2.00×", "1.90×", "1 of 3 seeds\nnever reached it", "none of 3 seeds\nreached it", "94.0%",
+        "90.0–97.0", "Time to 95.0% test accuracy: resnet8 on digits", "3 seeds a row · Some CPU (cpu), 2 CPU cores",
+        "four, scaled*", "four, naive*",
+    ):  # fmt: skip
+        assert said in written
+    assert any(f"* {SHARED}." in text and "over baseline (1×)" in text for text in written)
+    for said in (
+        "baseline: 10.0 s at the median of 3 seeds (those that reached it took 8.00 to 12.0 s), final accuracy 96.0%",
+        "two devices: 5.00 s at the median of 3 seeds (those that reached it took 4.80 to 5.20 s), 2.00× in time, "
+        "1.90× in images a second, final accuracy 96.0% (96.0% to 96.0%).",
+        "four, scaled: 4.00 s at the median of 3 seeds, 1 of 3 seeds never reached it, 2.50× in time",
+        "four, naive: none of 3 seeds reached it, 2.50× in images a second, final accuracy 80.0% (70.0% to 90.0%).",
+        "The largest speed-up to 95.0% is 2.50× (four, scaled).",
+        f"* {SHARED}.",
+    ):
+        assert said in alt
+
+
+def test_seeds_that_never_reach_it_are_slower_than_all_others():
+    """A median of the lucky seeds alone would praise a run that mostly fails."""
+    groups = {"baseline": [trained(RISE)], "lucky": [trained(RISE, epoch_s=0.1), trained((0.5,)), trained((0.6,))]}
+    figure, alt = plots.time_to_accuracy(groups, 0.95)
+    assert "lucky: 2 of 3 seeds never reached it, 1.00× in images a second" in alt
+    frame = plots.summary(groups, 0.95)
+    assert frame["seconds to target"].isna().tolist() == [False, True]
+    assert frame["seeds at target"].tolist() == [1, 1]
+
+
+def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
+    groups = {"baseline": [trained((0.5, 0.6))], "better": [trained(RISE, speed=2)]}
+    figure, alt = plots.time_to_accuracy(groups, 0.95)
+    said = "There is no speed-up in time to compare with baseline: half or more of its seeds never reached 95.0%."
+    assert said in alt and any(said in text for text, _ in labels(figure))
+    assert "better: 8.00 s, 2.00× in images a second" in alt and "in time," not in alt
+    assert len(figure.axes[1].patches) == 2
+    other, alt = plots.time_to_accuracy(groups, 0.95, baseline="better")
+    assert "0.50× in images a second" in alt and "Speed-ups are over better (1×)" in str(labels(other))
+    assert_readable(figure), assert_readable(other)
+
+
+def test_a_target_that_nobody_reaches_is_said_with_the_best_there_was():
+    figure, alt = plots.time_to_accuracy(study(), 0.99)
+    assert "No seed reached 99.0%; the highest accuracy of all evaluations is 97.0%." in alt
+    assert_readable(figure)
+
+
+def test_what_is_left_out_is_said():
+    groups = study()
+    groups["two devices"][0] = failed()
+    groups["four, naive"][:2] = [failed(), baseline()]
+    groups["nothing"] = [failed()]
+    said = (
+        "Left out: two devices (1 run failed), four, naive (1 run failed, 1 run without a curve), "
+        "nothing (1 run failed)."
+    )
+    for figure, alt in (plots.time_to_accuracy(groups, 0.95), plots.accuracy_curves(groups)):
+        assert said in alt and any(said in text.replace("\n", " ") for text, _ in labels(figure))
+    assert "two devices: 5.10 s at the median of 2 seeds" in plots.time_to_accuracy(groups, 0.95)[1]
+    assert "two devices" in alt and "nothing:" not in alt  # no line of its own
+
+
+def test_a_note_is_marked_over_seconds_and_not_over_epochs():
+    over_seconds, over_epochs = (plots.accuracy_curves(study(), over) for over in ("seconds", "epoch"))
+    assert SHARED in over_seconds[1] and SHARED not in over_epochs[1]
+    assert any(text.endswith("four, naive*") for text, _ in labels(over_seconds[0]))
+
+
+@pytest.mark.parametrize(
+    "groups, arguments, said",
+    [
+        ({"a": [failed(), baseline()]}, {}, "none of the 2 record.*evaluate_every=1"),
+        ({}, {}, "none of the 0 record"),
+        ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
+        ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
+        ({"a": [trained(RISE)]}, {"baseline": "b"}, "the labels are a"),
+    ],
+)
+def test_errors_say_what_to_do(groups, arguments, said):
+    for function in (plots.time_to_accuracy, plots.summary):
+        with pytest.raises(ValueError, match=said):
+            function(groups, **{"target": 0.9, **arguments})
+    if "baseline" not in arguments:
+        with pytest.raises(ValueError, match=said):
+            plots.accuracy_curves(groups, **arguments)
+
+
+# -- the table ----------------------------------------------------------------------------
+
+
+def test_summary_holds_the_numbers_of_the_figure():
+    groups = study()
+    groups["four, scaled"].append(failed())
+    frame = plots.summary(groups, 0.95)
+    assert list(frame["label"]) == list(groups)
+    row = dict(frame.iloc[2])
+    assert (row["seeds"], row["left out"], row["steps"], row["seeds at target"]) == (3, "1 run failed", 40, 2)
+    found = [row[f"accuracy {key}"] for key in ("mean", "min", "max")]
+    assert found == pytest.approx([0.94, 0.90, 0.97])
+    assert (row["seconds to target"], row["speed-up to target"]) == (4, 2.5)
+    rates = [record["measured"]["images_per_s"]["median"] for record in groups["four, scaled"][:3]]
+    assert row["images/s"] == rates[1] and row["speed-up in images/s"] == pytest.approx(2.5)
+    assert list(frame["seconds to target"])[:3] == [10, 5, 4]
+    alone = plots.summary({"a": trained(RISE), "b": [failed()]}, 0.95)  # a record that is no list of records
+    assert alone["seeds"].tolist() == [1, 0] and alone["accuracy mean"].isna().tolist() == [False, True]
+
+
+def test_the_final_accuracy_is_that_of_the_end():
+    record = trained(RISE)
+    record["measured"]["evaluation"]["accuracy"] = 0.93  # after steps that the curve does not show
+    assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.93]
+    record["measured"]["evaluation"] = None
+    assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.96]
+
+
+def test_notes_have_marks_of_their_own():
+    rows = [{"label": "x", "notes": [f"note {k}."]} for k in range(5)]
+    marks = seeds.marks(rows)
+    assert list(marks.values()) == ["*", "†", "‡", "§", "**"]
+    assert seeds.marked({"label": "x", "notes": ["note 1."]}, marks) == "x†"
+
+
+# -- speed over batch ---------------------------------------------------------------------
+
+POINTS = [
+    {"batch": 64, "ratio": 1.4, "q1": 1.35, "q3": 1.5}, {"batch": 1, "ratio": 0.6, "q1": 0.5, "q3": 0.65},
+    {"batch": 8, "ratio": 1.02, "q1": 0.99, "q3": 1.05},
+]  # fmt: skip
+
+
+def test_speed_over_batch_draws_what_was_measured():
+    figure, alt = plots.speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds", "images a step")
+    [axes] = figure.axes
+    assert axes.xaxis.get_transform().base == 2 and list(axes.get_xticks()) == [1, 8, 64]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8", "64"]
+    bf16 = axes.containers[0]
+    assert list(bf16.lines[0].get_xdata()) == [1, 8, 64] and list(bf16.lines[0].get_ydata()) == [0.6, 1.02, 1.4]
+    whiskers = [segment[:, 1].tolist() for segment in bf16.lines[2][0].get_segments()]
+    assert whiskers == [pytest.approx(pair) for pair in ([0.5, 0.65], [0.99, 1.05], [1.35, 1.5])]
+    one = axes.lines[0]
+    assert list(one.get_ydata()) == [1, 1] and one.get_linewidth() > 2
+    written = [text for text, _ in labels(figure)]
+    assert {"Some speeds", "images a step", "1.40×  bf16", "0.60×  fp16"} <= set(written)
+    assert alt == (
+        "Some speeds: speed over fp32 at the same images a step. "
+        "bf16: 0.60× at 1, 1.02× at 8, 1.40× at 64; the largest is 1.40× at 64 (middle half 1.35× to 1.50×), and it "
+        "is clearly faster than fp32 from 64 on. "
+        "fp16: 0.60× at 1; at the largest batch it is not clearly faster than fp32."
+    )
+
+
+def test_faster_from_the_first_batch_on_and_not_before_the_last_dip():
+    points = [{"batch": b, "ratio": r, "q1": r - 0.1, "q3": r + 0.1} for b, r in ((1, 1.3), (2, 1.05), (4, 1.5))]
+    assert "faster than fp32 from 4 on" in plots.speed_over_batch({"a": points}, "t")[1]
+    assert "faster than fp32 from 1 on" in plots.speed_over_batch({"a": points[::2]}, "t")[1]
+
+
+def test_ticks_of_near_batches_do_not_touch():
+    points = [{"batch": b, "ratio": 1.0, "q1": 1.0, "q3": 1.0} for b in (1, 60, 62, 64, 512, 1000)]
+    figure, _ = plots.speed_over_batch({"a": points}, "t")
+    assert_readable(figure)
+    assert "60" in [text for text, _ in labels(figure)]
+    assert "62" not in [text for text, _ in labels(figure)]
+
+
+def test_no_speeds_are_an_error():
+    with pytest.raises(ValueError, match="none of the 1 label.*batch, ratio, q1 and q3"):
+        plots.speed_over_batch({"a": []}, "t")
+
+
+# -- files --------------------------------------------------------------------------------
+
+
+def test_files_are_small_valid_and_the_same_again():
+    again = drawn(study())
+    for figure, alt in drawn(study()):
+        png, svg = style.png(figure), style.svg(figure, alt)
+        other, other_alt = next(again)
+        assert (style.png(other), style.svg(other, other_alt)) == (png, svg)
+        picture = Image.open(io.BytesIO(png))
+        assert len(png) < 60_000 and picture.convert("RGBA").getpixel((0, 0)) == (255,) * 4
+        assert ElementTree.fromstring(svg).get("aria-label") == alt and alt.endswith(".")

@@ -1,0 +1,175 @@
+"""The files of a report of all runs: a page that needs nothing else and whose links lead somewhere, a CSV, a JSON."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from records import MACHINE, baseline, planted
+from test_report import EVIL, Page
+
+from helpers import cli
+from helpers.plots import panels
+from helpers.records import read
+from helpers.report import everything, figures, published
+
+
+def curve(*accuracies):
+    return [
+        {"epoch": k, "step": 10 * k, "train_s": float(k), "accuracy": a, "count": 9, "loss": 1.0, "correct": 1}
+        for k, a in enumerate(accuracies, 1)
+    ]  # fmt: skip
+
+
+def records():
+    """Two machines; one run compiled, one is called what no run should be, one diverged."""
+    compiled = planted("baseline", 1, 1.3, compiler="inductor")
+    compiled["measured"]["compiler"] = {"plan": "inductor", "compile_s": 20.0}
+    evil = planted(devices=4, label=EVIL)
+    evil["run_id"], evil["measured"]["final_loss"] = EVIL, float("nan")
+    mine = [baseline(), planted(speed=1.8), compiled, evil]
+    for record in mine[:2]:
+        record["measured"]["curve"] = curve(0.4, 0.95)
+    theirs = [baseline(), planted(speed=0.6)]
+    for record in theirs:
+        record["environment"]["machine"] = {**MACHINE.as_dict(), "name": "Other CPU"}
+        record["run_id"] += " other"
+    return [{**read.upgraded(record), "file": "=1+1.json"} for record in mine + theirs]
+
+
+def made(*given):
+    return everything.Report(read.Found(list(given) or records(), [(EVIL, "no record")]), 0.9)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    paths = made().write(tmp_path_factory.mktemp("new") / "folder")
+    assert {path.name for path in paths.values()} == {"all_runs.html", "all_runs.csv", "all_runs.json"}
+    return {kind: path.read_text(encoding="utf-8") for kind, path in paths.items()}
+
+
+def test_the_page_asks_for_nothing_outside(files):
+    bare = re.sub(r"base64,[^\"]*", "", files["html"])
+    assert "http" not in bare and "//" not in bare and "url(" not in bare and "@import" not in bare
+    parsed = Page(files["html"])
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in parsed.tags}
+    images = [attributes for tag, attributes in parsed.tags if tag == "img"]
+    assert all(image["src"].startswith("data:image/png;base64,") and len(image["alt"]) > 40 for image in images)
+    assert "prefers-color-scheme: dark" in bare and ("html", {"lang": "en"}) in parsed.tags
+    assert len(files["html"]) < 500_000
+
+
+def test_every_sentence_links_to_a_record_of_the_page(files):
+    parsed = Page(files["html"])
+    places = [attributes["id"] for tag, attributes in parsed.tags if "id" in attributes]
+    links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
+    assert len(places) == len(set(places)) == 6 and len(links) > 20
+    assert all(link[0] == "#" and link[1:] in places for link in links)
+    items = re.findall(r"<li>(.*?)</li>", files["html"], re.DOTALL)
+    assert all("<a href=" in item for item in items if "Theirs" not in item)
+    for text, _ in [sentence for *_, said in made().said for sentence in said]:
+        assert report_all_text(text) in parsed.text
+
+
+def report_all_text(text):
+    return " ".join(text.split())
+
+
+def test_texts_from_records_are_escaped(files):
+    parsed = Page(files["html"])
+    assert "script" not in {tag for tag, _ in parsed.tags} and "alert('&')" in parsed.text
+    assert not any("\x1b" in text for text in files.values()) and "\x1b" not in made().text()
+
+
+def test_the_page_shows_what_is_promised(files):
+    text = Page(files["html"]).text
+    wanted = ("Some CPU, 2 cores", "Other CPU, 2 cores", "Machines side by side", "Beside a published ladder", "Theirs")
+    for words in (*wanted, "pays off after", "=1+1.json", "Skipped, since it is no record", "90.0% test accuracy"):
+        assert words in text, words
+
+
+def test_the_table_for_spreadsheets(files):
+    rows = list(csv.DictReader(io.StringIO(files["csv"])))
+    assert len(rows) == 6 and {row["machine"] for row in rows} == {"Some CPU, 2 cores", "Other CPU, 2 cores"}
+    two = next(row for row in rows if row["run_id"] == "id-DDP ×2")
+    assert float(two["speed_up_of_label"]) == pytest.approx(1.8) and float(two["seconds_to_target"]) == 2.0
+    assert two["file"] == "'=1+1.json"  # a spreadsheet would compute it
+
+
+def test_everything_for_programs(files):
+    content = json.loads(files["json"])
+    assert [machine["name"] for machine in content["machines"]] == ["Some CPU, 2 cores", "Other CPU, 2 cores"]
+    ids = {record["run_id"] for record in content["records"]}
+    sentences = [said for ladder in content["ladders"] for said in ladder["sentences"]] + content["between_machines"]
+    assert sentences and all(set(said["runs"]) <= ids and said["runs"] for said in sentences)
+    assert "NaN" not in files["json"] and content["target"] == 0.9
+    assert content["skipped"][0]["why"] == "no record"
+
+
+def test_bad_formats_and_nothing_to_write_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="asked for was pdf"):
+        made().write(tmp_path, ["html", "pdf"])
+    with pytest.raises(ValueError, match="no record of a run"):
+        everything.everything(tmp_path).write(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- figures ------------------------------------------------------------------------------
+
+
+def test_panels_draw_and_tell_every_number():
+    rows = [{"name": "a", "kind": "ours", "x": (2.0, 1.5, 2.5)}, {"name": "b", "kind": "theirs", "x": None}]
+    figure, alt = panels.panels("T", "how", rows, [("x", "speed", str, 1), ("y", "absent", str, None)], ["note"])
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [2.0] and "absent" not in alt
+    assert alt == "T, how. a: speed 2.0. b (theirs): nothing measured. note"
+    with pytest.raises(ValueError, match="nothing to draw"):
+        panels.panels("T", "how", rows, [("y", "absent", str, None)])
+
+
+def test_machines_are_drawn_side_by_side():
+    ((_, alt),) = figures.machines(made().sites)
+    assert "DDP ×2, Some CPU, 2 cores: speed-up 1.80×" in alt and "(another machine): speed-up 0.60×" in alt
+    assert figures.machines(made(*records()[:3]).sites) == []
+
+
+def test_the_published_ladder_is_marked_as_theirs():
+    numbers = {row["name"]: row for row in published.rows(published.tables()["cifar ladder"])}
+    assert numbers["DDP ×4"]["speed_up"] == pytest.approx(13.2 / 6.1) and numbers["DDP ×4"]["accuracy"] == 0.14
+    assert numbers["DataParallel ×4"]["efficiency"] == pytest.approx(13.2 / 19.1 / 4)
+    by_rate = published.rows(published.tables()["imagenet p100"])
+    assert by_rate[-1]["efficiency"] == pytest.approx(1734 / 219 / 8)
+    alt = published.figure(made().sites)[1]
+    assert "DDP ×4, 6.1 s an epoch (theirs): speed-up 2.16×" in alt and "DDP ×2, Some CPU, 2 cores: speed-up" in alt
+    told = [said.text for said in published.sentences(made().sites)]
+    assert any("accuracy 27.0% on 1 GPU, 14.0% on DDP ×4" in text for text in told)
+    assert any("DataParallel ×4 was slower than 1 GPU (0.69×)" in text for text in told)
+
+
+# -- command line -------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path, capsys):
+    folder = tmp_path / "two machines"
+    folder.mkdir()
+    for count, record in enumerate(records()):
+        (folder / f"{count}.json").write_text(json.dumps(record), encoding="utf-8")
+    arguments = ["report", str(folder), "--out", str(tmp_path / "out"), "--formats", "json,csv", "--target", "0.5"]
+    assert cli.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "6 runs of 2 machines" in out and "DDP ×2 was slower" in out and "all_runs.json" in out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["all_runs.csv", "all_runs.json"]
+    assert json.loads((tmp_path / "out" / "all_runs.json").read_text(encoding="utf-8"))["target"] == 0.5
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["nowhere"], "there is no nowhere"), (["--target", "3"], "share of one"), ([], "no record of a run in"),
+    (["--formats", "pdf"], "html, csv, json"),
+])  # fmt: skip
+def test_the_command_refuses(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
+    assert cli.main(["report", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()

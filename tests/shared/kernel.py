@@ -1,0 +1,136 @@
+"""A real Jupyter kernel for tests: what a reader sees when a cell runs."""
+
+import os
+import re
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jupyter_client
+
+ROOT = Path(__file__).resolve().parents[2]
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Outcome:
+    """What one cell showed, and how long it took."""
+
+    stdout: str = ""
+    stderr: str = ""
+    result: str = ""
+    error: str = ""  # name of the exception
+    message: str = ""  # its text
+    traceback: str = ""
+    seconds: float = 0.0
+    arrivals: list = field(default_factory=list)  # (seconds since start, text) of each stream output
+
+
+class Kernel:
+    def __init__(self, manager, client):
+        self.manager, self.client = manager, client
+
+    @property
+    def pid(self):
+        return self.manager.provisioner.pid
+
+    def start_cell(self, code):
+        self.message_id = self.client.execute(code)
+        self.started = time.monotonic()
+
+    def finish_cell(self, timeout=60):
+        outcome = Outcome()
+        end = time.monotonic() + timeout
+        while True:
+            message = self.client.get_iopub_msg(timeout=max(0.1, end - time.monotonic()))
+            if message["parent_header"].get("msg_id") != self.message_id:
+                continue
+            content, kind = message["content"], message["msg_type"]
+            if kind == "stream":
+                outcome.arrivals.append((time.monotonic() - self.started, content["text"]))
+                setattr(outcome, content["name"], getattr(outcome, content["name"]) + content["text"])
+            elif kind == "execute_result":
+                outcome.result = content["data"]["text/plain"]
+            elif kind == "error":
+                outcome.error, outcome.message = content["ename"], content["evalue"]
+                outcome.traceback = ANSI.sub("", "\n".join(content["traceback"]))
+            elif kind == "status" and content["execution_state"] == "idle":
+                outcome.seconds = time.monotonic() - self.started
+                return outcome
+
+    def run(self, code, timeout=60):
+        self.start_cell(code)
+        return self.finish_cell(timeout)
+
+    def value(self, code, timeout=60):
+        """The printed value of the cell; fails with the cell's traceback when there is an error."""
+        outcome = self.run(code, timeout)
+        assert not outcome.error, outcome.traceback
+        return outcome.result or outcome.stdout.strip()
+
+    def interrupt(self):
+        self.manager.interrupt_kernel()
+
+
+@contextmanager
+def kernel(**environment):
+    manager = jupyter_client.KernelManager(kernel_name="python3")
+    env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    env.update(PYTHONPATH=str(ROOT), **environment)
+    manager.start_kernel(env=env, cwd=str(ROOT / "tests"))
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    try:
+        yield Kernel(manager, client)
+    finally:
+        client.stop_channels()
+        if manager.is_alive():
+            manager.shutdown_kernel(now=True)
+
+
+def descendants(pid):
+    """Process ids below `pid`, the fork server's ranks and their children included."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = int(text.rpartition(")")[2].split()[1])
+    found, todo = set(), [pid]
+    while todo:
+        parent = todo.pop()
+        for child in [p for p, of in parents.items() if of == parent and p not in found]:
+            found.add(child)
+            todo.append(child)
+    return found
+
+
+def running(pid):
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds):
+    """Seconds until `condition()` held, or None if it never did."""
+    start = time.monotonic()
+    while time.monotonic() - start < seconds:
+        if condition():
+            return time.monotonic() - start
+        time.sleep(0.01)
+    return None
+
+
+def limit(seconds):
+    """`seconds` on an idle machine, more on one whose cores other tests use as well."""
+    return seconds * (1 + 2 * os.getloadavg()[0] / os.cpu_count())
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)

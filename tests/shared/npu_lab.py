@@ -1,0 +1,284 @@
+"""A place to run variants of a migrated script on emulated cards in about a second each.
+
+A server process imports PyTorch, the emulated device and apex once and forks itself for every run, and
+torchvision's resnet18 becomes a tiny net. Otherwise nothing is changed: the variant is the program that
+runs, with the command line it was given, and starts its processes itself. Every process then tells what
+it did. That a run of its own does the same is tested in test_migration_steps.py.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CARDS = 4
+TIMEOUT = 60.0  # s of one run
+SURROUNDINGS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "HELPERS_NPU_REPORT")
+
+
+@dataclass
+class Run:
+    """What a variant did.
+
+    Attributes:
+        error: the exceptions that ended it, a line "RuntimeError: …" for each process; "" if it ended well.
+        output: all that it printed.
+        processes: for every process that trained, by rank: what helpers.npu.counts tells, and
+            world_size, backend, address ("host:port" where it met the others), loaders (settings of
+            each DataLoader), batches (sizes of the training batches), rates (learning rate of each step),
+            parameters (["npu:1"]: where those of the optimizer are), weights (sum of their absolute
+            values in the end), amp_calls (settings given to amp.initialize).
+        folder: where it ran, with what it saved.
+        arguments: its command line.
+    """
+
+    error: str
+    output: str
+    processes: list
+    folder: Path
+    arguments: list
+
+
+class Lab:
+    """`with Lab(folder) as lab: lab.run(source, arguments)`; runs leave their files in `folder`/1, 2, …"""
+
+    def __init__(self, folder):
+        from helpers.npu import environment
+
+        self.folder, self.count = Path(folder), 0
+        made = environment(CARDS)
+        made.update(OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([made["PYTHONPATH"], str(ROOT)]))
+        for name in SURROUNDINGS:
+            made.pop(name, None)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.server = subprocess.Popen([sys.executable, __file__], env=made, cwd=folder, **pipes)
+
+    def run(self, source, arguments, *, schedule=False, **environment) -> Run:
+        """Run the program `source`; with `schedule` its train, validate and save_checkpoint do nothing."""
+        self.count += 1
+        folder = self.folder / str(self.count)
+        folder.mkdir(parents=True)
+        (folder / "main.py").write_text(source)
+        job = {"folder": str(folder), "arguments": list(map(str, arguments)), "schedule": schedule}
+        job["environment"] = {name: str(value) for name, value in environment.items()}
+        print(json.dumps(job), file=self.server.stdin, flush=True)
+        reply = self.server.stdout.readline().strip()
+        assert reply in ("done", "stopped"), f"the lab's server ended with status {self.server.wait(10)}"
+        error = "\n".join(path.read_text() for path in sorted(folder.glob("error-*.txt")))
+        if reply == "stopped":
+            error += f"\nTimeoutError: the run took more than {TIMEOUT:.0f} s"
+        processes = [json.loads(path.read_text()) for path in sorted(folder.glob("process-*.json"))]
+        return Run(error.strip(), (folder / "output.txt").read_text(), processes, folder, job["arguments"])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.stdin.close()
+        self.server.wait(20)
+
+
+def images(folder, training, validation):
+    """A folder like ImageNet's. Each picture has one colour, which no crop or flip changes: runs can be compared."""
+    from PIL import Image
+
+    for split, count in (("train", training), ("val", validation)):
+        for number in range(count):
+            colour = [(37 * number) % 97] * 3
+            colour[number % 3] = 160 + (53 * number) % 90
+            path = folder / split / f"class{number % 3}" / f"{number:02}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 40), tuple(colour)).save(path)
+    return folder
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+# The server, and the processes that it forks
+
+
+def serve():
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever is printed here is no answer
+
+    import torch
+    import torch._dynamo  # the first optimizer would import it, in every run
+    import torch_npu  # noqa: F401
+    import torchvision.transforms  # noqa: F401
+    from apex import amp  # noqa: F401
+
+    torch.manual_seed(0)  # for all runs: they are forked from here
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setsid()
+                work(**json.loads(line))
+            finally:
+                os._exit(0)
+        print("done" if wait(child) else "stopped", file=answers, flush=True)
+
+
+def wait(child):
+    """Wait for a run and leave none of its processes; whether it ended by itself."""
+    end = time.monotonic() + TIMEOUT
+    while not (ended := os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)) and time.monotonic() < end:
+        time.sleep(0.01)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    os.waitpid(child, 0)
+    return ended is not None
+
+
+def work(folder, arguments, schedule, environment):
+    """One run, in a process forked for it."""
+    import torch
+    import torch.multiprocessing as mp
+
+    os.chdir(folder)
+    os.environ.update(environment)
+    output = os.open("output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)
+    sys.argv = ["main.py", *arguments]
+    spy = Spy()
+    spy.install()
+    mp.spawn = lambda fn, args=(), nprocs=1, **_: mp.start_processes(Worker(fn, spy), args, nprocs, start_method="fork")
+
+    def program(_):
+        names = {"__name__": "lab" if schedule else "__main__"}
+        exec(compile(Path("main.py").read_text(), "main.py", "exec"), names)
+        if schedule:
+            names["train"] = lambda *_, **__: spy.note_rate(spy.optimizer)
+            names["validate"] = lambda *_, **__: torch.zeros(())
+            names["save_checkpoint"] = lambda *_, **__: None
+            names["main"]()
+
+    Worker(program, spy)(None)
+
+
+class Worker:
+    """Calls the function of a process and leaves what it did, or the error that ended it, in a file."""
+
+    def __init__(self, function, spy):
+        self.function, self.spy = function, spy
+
+    def __call__(self, number, *args):
+        from torch.multiprocessing import ProcessRaisedException
+
+        try:
+            self.function(number, *args)
+        except BaseException as error:
+            traceback.print_exc()
+            if not isinstance(error, ProcessRaisedException):  # that one has told it itself
+                Path(f"error-{os.getpid()}.txt").write_text(f"{type(error).__name__}: {error}")
+            raise
+        if self.spy.optimizer is not None:
+            facts = self.spy.facts()
+            Path(f"process-{facts['rank'] or 0}.json").write_text(json.dumps(facts))
+
+
+class Spy:
+    """Looks on from inside while a process trains."""
+
+    def __init__(self):
+        self.optimizer = None
+        self.loaders, self.batches, self.rates, self.amp_calls = [], [], [], []
+
+    def install(self):
+        import torch
+        import torchvision.models
+        from apex import amp
+        from torch.optim import optimizer as optimizers
+
+        spy, Loader = self, torch.utils.data.DataLoader
+        initialize, construct = amp.initialize, torch.optim.Optimizer.__init__
+
+        class DataLoader(Loader):
+            def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, num_workers=0, **settings):
+                spy.loaders.append({"batch_size": batch_size, "workers": num_workers, **settings})
+                super().__init__(dataset, batch_size, shuffle, sampler, num_workers=0, **settings)
+
+        def spied_construct(optimizer, *args, **settings):
+            construct(optimizer, *args, **settings)
+            spy.optimizer = optimizer
+
+        def spied_initialize(*args, **settings):
+            spy.amp_calls.append(settings)
+            return initialize(*args, **settings)
+
+        torch.utils.data.DataLoader, amp.initialize = DataLoader, spied_initialize
+        torch.optim.Optimizer.__init__ = spied_construct
+        optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: self.note_rate(optimizer))
+        torchvision.models.__dict__["resnet18"] = lambda **_: tiny_net(self.batches)
+
+    def note_rate(self, optimizer):
+        self.rates.append(optimizer.param_groups[0]["lr"])
+
+    def facts(self):
+        import torch.distributed as dist
+
+        from helpers.npu import counts
+
+        facts = counts.of_process()
+        together = dist.is_initialized()
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        facts.update(
+            world_size=dist.get_world_size() if together else 1,
+            backend=dist.get_backend() if together else None,
+            address=address() if together else None,
+            parameters=sorted({str(p.device) for p in parameters}),
+            weights=sum(p.detach().cpu().double().abs().sum().item() for p in parameters),
+            loaders=self.loaders, batches=self.batches, rates=self.rates, amp_calls=self.amp_calls,
+        )  # fmt: skip
+        return facts
+
+
+def address():
+    """Where the processes of this one's group have met."""
+    from torch.distributed import PrefixStore, distributed_c10d
+
+    store = distributed_c10d._get_default_store()
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return f"{store.host}:{store.port}"
+
+
+def tiny_net(batches):
+    """A net with BatchNorm for pictures of any size, with classes enough for Acc@5; notes its training batches.
+
+    Its features are large: float16 gradients overflow at the first loss scales that amp tries.
+    """
+    from torch import nn
+
+    class Net(nn.Sequential):
+        def forward(self, images):
+            if self.training:
+                batches.append(len(images))
+            return super().forward(images)
+
+    class Louder(nn.Module):
+        def forward(self, features):
+            return 16 * features
+
+    first, second = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.Conv2d(8, 16, 3, 2, 1, bias=False)
+    layers = [first, nn.BatchNorm2d(8), nn.ReLU(), second, nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
+    return Net(*layers, Louder(), nn.Flatten(), nn.Linear(16, 10))
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,176 @@
+"""RunConfig's `compiler`: the same training, measured after the plan was chosen."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import helpers
+from helpers import RunConfig
+from helpers.compiler import Plan
+from helpers.records import store
+
+TINY = dict(data="mock", augment=False, evaluate=False, lr=0.01, threads=1, device="cpu", local_batch=32)
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("HELPERS_PROGRESS", "plain")
+
+
+def tiny():
+    """A model that compiles in a second or two."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.SiLU(), nn.Linear(16, 1000))
+
+
+def losses(record):
+    return record["measured"]["samples"]["loss"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_compiled_runs_train_as_eager_does(ranks):
+    eager = RunConfig(model=tiny, steps=40, strategy="ddp" if ranks > 1 else "baseline", nproc_per_node=ranks, **TINY)
+    expected = helpers.run(eager, timeout=100)
+    for compiler in ("auto", "inductor"):
+        record = helpers.run(eager.but(compiler=compiler), timeout=100)
+        assert losses(record) == pytest.approx(losses(expected), rel=1e-4)
+        found = record["measured"]["compiler"]
+        assert found["asked"] == compiler and found["graphs"] >= 1 and found["compile_s"] > 0
+        assert found["breaks"] == found["recompilations"] == []
+        assert record["measured"]["images_per_s"]["n"] >= 5
+        if compiler == "auto":
+            assert found["plan"] in ("eager", "inductor") and found["plan"] in record["measured"]["note"]
+            assert [row["plan"] for row in found["rows"]] == ["eager", "inductor"]
+            assert record["measured"]["step_time_s"]["n"] <= 40 - 8 - 3, "steps that took turns are not timed"
+    assert expected["measured"]["compiler"] is None
+
+
+def test_a_run_too_short_for_the_tuner_says_so():
+    record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=100)
+    assert record["measured"]["compiler"]["plan"] is None
+    assert "before the tuner had chosen" in record["measured"]["note"]
+    assert record["measured"]["step_time_s"] is None
+
+
+def test_an_evaluation_is_not_worth_a_compilation():
+    config = RunConfig(model=tiny, steps=6, compiler="inductor", **{**TINY, "evaluate": True})
+    record = helpers.run(config, timeout=100)
+    assert record["measured"]["compiler"]["graphs"] == 1
+    assert record["measured"]["evaluation"]["count"] > 0
+
+
+def test_a_wrong_compiler_does_not_stop_a_run(monkeypatch):
+    """In a rank, so that the planted fault is where the compiler is."""
+
+    def train_with_a_broken_inductor(config):
+        from helpers.training.loop import train
+
+        def broken(plan, forward, *_):
+            raise RuntimeError("out of order")
+
+        Plan._compiled = broken
+        return train(config)
+
+    config = RunConfig(model=tiny, steps=12, compiler="auto", **TINY)
+    measured = helpers.launch(train_with_a_broken_inductor, 1, config, timeout=100, threads=1)[0]
+    rows = measured["compiler"]["rows"]
+    assert measured["compiler"]["plan"] == "eager" and rows[1]["status"] == "failed"
+    assert "out of order" in rows[1]["why"]
+
+
+def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
+    settings = dict(model=tiny, compiler="auto", checkpoint_dir=str(tmp_path / "saved"), checkpoint_every=5, **TINY)
+    helpers.run(RunConfig(steps=10, **settings), timeout=100)
+    record = helpers.run(RunConfig(steps=15, resume=True, **settings), timeout=100)
+    straight = helpers.run(RunConfig(model=tiny, steps=15, **TINY), timeout=100)
+    assert record["measured"]["first_step"] == 10
+    assert losses(record) == pytest.approx(losses(straight)[10:], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"compiler": "tvm"}, "allowed: 'none', 'auto', 'inductor', 'xla'"),
+        ({"compiler": "auto", "strategy": "data_parallel", "nproc_per_node": 2}, "data_parallel"),
+        ({"compiler": "xla", "channels_last": True}, "memory layout"),
+        ({"compiler": "xla", "precision": "O3"}, "not offered with XLA"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_at_once(settings, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        RunConfig(**settings)
+
+
+def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_XLA_PYTHON", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="make xla"):
+        helpers.run(RunConfig(steps=2, compiler="xla"))
+    assert store.read_all() == []
+
+
+@pytest.mark.parametrize(
+    "compiler, label",
+    [
+        ("auto", "DDP ×2 · compiler auto · O1-bf16"), ("inductor", "DDP ×2 · inductor · O1-bf16"),
+        ("xla", "DDP ×2 · XLA · O1-bf16"),
+    ],
+)
+def test_labels_name_the_compiler(compiler, label):
+    assert RunConfig(compiler=compiler, strategy="ddp", nproc_per_node=2, precision="bf16").label == label
+
+
+def command(*arguments):
+    line = [sys.executable, "-m", "helpers", "train", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=200)
+
+
+def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
+    done = command(
+        "--model=silu_mlp", "--nproc_per_node=2", "--batch_size=16", "--steps=40", "--compiler-opt", "--log-every=5",
+        "--lr=0.01", "--device=cpu", "--threads=1", "--data=digits",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    line = r"epoch \d+  step \d+/40  batch time \d+\.\d{3} s  [\d,]+ samples/s  peak memory [\d,]+ MiB  loss \d+\.\d{4}"
+    logged = re.findall(line, done.stdout)
+    assert len(logged) >= 2 and "step 40/40" in logged[-1]
+    assert re.search(r"optimize: chose \S+ of 2 plans", done.stdout)
+    record = store.read_all()[0]
+    assert record["config"]["compiler"] == "auto" and record["status"] == "completed"
+
+
+def test_the_launch_script_under_torchrun_refuses_xla(monkeypatch):
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    done = command("--compiler-opt=xla", "--steps=2")
+    assert done.returncode == 2 and "let the command start" in done.stderr
+
+
+def test_a_log_line_every_zero_steps_is_refused():
+    done = command("--log-every=0", "--steps=2")
+    assert done.returncode == 2 and "--log-every is 0" in done.stderr
+
+
+def test_compiled_gradients_are_those_of_the_global_batch():
+    """DDP over a compiled model averages gradients as DDP over the model itself does."""
+
+    def gradients(compiled):
+        with helpers.distributed("cpu") as world:
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 2))
+            if compiled:
+                model.compile(backend="aot_eager")
+            wrapped = nn.parallel.DistributedDataParallel(model)
+            inputs = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+            wrapped(inputs[world.rank :: world.size]).square().mean().backward()
+            return [p.grad for p in model.parameters()]
+
+    alone = helpers.launch(gradients, 1, False, timeout=100, threads=1)[0]
+    for rank in helpers.launch(gradients, 2, True, timeout=100, threads=1):
+        for ours, theirs in zip(rank, alone, strict=True):
+            torch.testing.assert_close(ours, theirs)

@@ -1,0 +1,299 @@
+"""The backbone: every way of spreading a training over devices computes the same training."""
+
+import contextlib
+import copy
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from toys import batch, float64_net, smooth_net, toy_data
+
+import helpers
+from helpers import RunConfig, launch
+from helpers.training import strategies, sync_batch_norm
+from helpers.training.data_parallel import CPUDataParallel
+from helpers.training.loop import train
+
+STEPS = 20
+
+
+def float32_net():
+    return smooth_net(dtype=torch.float32)
+
+
+def float32_net_with_norm():
+    return smooth_net(nn.BatchNorm2d, torch.float32)
+
+
+def losses(model, **settings):
+    config = RunConfig(model=model, data=toy_data, global_batch=32, steps=STEPS, lr=0.05, threads=1, **settings)
+    measured = launch(train, config.processes, config, timeout=120)[0]
+    assert len(measured["samples"]["loss"]) == STEPS
+    return torch.tensor(measured["samples"]["loss"], dtype=torch.float64), measured
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("model, tolerance", [(float64_net, 1e-10), (float32_net, 1e-6)])
+def test_ddp_follows_the_losses_of_one_process(ranks, model, tolerance):
+    one, _ = losses(model)
+    many, _ = losses(model, strategy="ddp", nproc_per_node=ranks)
+    assert one[0] > one[-1], "the toy problem is not being learnt"
+    assert (one - many).abs().max() <= tolerance
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ddp_with_synchronised_norm_follows_the_losses_of_one_process(ranks):
+    one, _ = losses(float32_net_with_norm)
+    many, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=ranks, sync_batch_norm=True)
+    local, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=ranks)
+    assert (one - many).abs().max() <= 1e-5
+    assert (one - local).abs().max() > 1e-3, "local statistics should have shown"
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_data_parallel_follows_the_losses_of_one_device(devices):
+    one, _ = losses(float64_net)
+    many, measured = losses(float64_net, strategy="data_parallel", nproc_per_node=devices)
+    assert (one - many).abs().max() <= 1e-10
+    if not torch.cuda.is_available():
+        assert "CPU replicas" in measured["note"]
+
+
+def test_the_worker_path_trains_like_the_fast_path():
+    fast, _ = losses(float64_net)
+    workers, _ = losses(float64_net, input_path="workers", num_workers=1)
+    assert (fast - workers).abs().max() <= 1e-12
+
+
+def test_accuracy_counts_every_test_sample_once_on_uneven_shards():
+    for ranks in (2, 4):  # 37 samples: no even split
+        _, measured = losses(float64_net, strategy="ddp", nproc_per_node=ranks)
+        _, alone = losses(float64_net)
+        assert measured["evaluation"]["count"] == 37
+        assert measured["evaluation"]["correct"] == alone["evaluation"]["correct"]
+
+
+# -- gradients ----------------------------------------------------------------------------
+
+
+def gradients_on_ranks(make, hand_written=False):
+    """Each rank's gradients for its piece of `batch`, averaged by DDP or by hand."""
+    with helpers.distributed("cpu") as world:
+        torch.manual_seed(0)
+        net = make()
+        dtype = next(net.parameters()).dtype
+        images, labels = (part.chunk(world.size)[world.rank] for part in batch(dtype))
+        wrapped = net if hand_written else strategies.wrap(net, "ddp", world.device, world.size)[0]
+        F.cross_entropy(wrapped(images), labels).backward()
+        if hand_written:
+            for p in net.parameters():
+                torch.distributed.all_reduce(p.grad)
+                p.grad /= world.size
+        return [p.grad.clone() for p in net.parameters()]
+
+
+def gradients_of_one(make):
+    torch.manual_seed(0)
+    net = make()
+    images, labels = batch(next(net.parameters()).dtype)
+    F.cross_entropy(net(images), labels).backward()
+    return [p.grad for p in net.parameters()]
+
+
+def worst(one, other):
+    return max((a - b).abs().max().item() for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("model, tolerance", [(float64_net, 1e-10), (float32_net, 1e-6)])
+def test_ddp_gradients_equal_those_of_the_global_batch(ranks, model, tolerance):
+    one = gradients_of_one(model)
+    for of_rank in launch(gradients_on_ranks, ranks, model, timeout=60):
+        assert worst(one, of_rank) <= tolerance
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_reduce_by_hand_equals_ddp(ranks):
+    by_hand = launch(gradients_on_ranks, ranks, float64_net, True, timeout=60)
+    by_ddp = launch(gradients_on_ranks, ranks, float64_net, False, timeout=60)
+    assert max(worst(a, b) for a, b in zip(by_hand, by_ddp, strict=True)) <= 1e-12
+
+
+def test_a_forgotten_all_reduce_is_noticed():
+    """The comparison above can fail: without averaging, the ranks' gradients differ."""
+
+    def without():
+        torch.manual_seed(0)
+        net = float64_net()
+        images, labels = (part.chunk(2)[0] for part in batch(torch.float64))
+        F.cross_entropy(net(images), labels).backward()
+        return [p.grad for p in net.parameters()]
+
+    assert worst(gradients_of_one(float64_net), without()) > 1e-3
+
+
+def statistics_on_ranks(sizes):
+    """Running statistics and input gradients of a synchronised layer; rank r has sizes[r] samples."""
+    with helpers.distributed("cpu") as world:
+        warnings.simplefilter("error")
+        norm = sync_batch_norm.CPUSyncBatchNorm.of(nn.BatchNorm2d(3).double())
+        whole = batch(torch.float64)[0][: sum(sizes)]
+        mine = whole.split(sizes)[world.rank].clone().requires_grad_()
+        outputs = norm(mine)
+        (outputs.tanh() * outputs).sum().backward()
+        return outputs.detach(), mine.grad, norm.running_mean, norm.running_var
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (11, 5), (4, 4, 6)])
+def test_synchronised_norm_sees_the_whole_batch(sizes):
+    norm = nn.BatchNorm2d(3).double()
+    whole = batch(torch.float64)[0][: sum(sizes)].clone().requires_grad_()
+    outputs = norm(whole)
+    (outputs.tanh() * outputs).sum().backward()
+    got = launch(statistics_on_ranks, len(sizes), sizes, timeout=60)
+    assert torch.allclose(torch.cat([g[0] for g in got]), outputs, atol=1e-12)
+    assert torch.allclose(torch.cat([g[1] for g in got]), whole.grad, atol=1e-12)
+    for _, _, mean, variance in got:
+        assert torch.allclose(mean, norm.running_mean, atol=1e-12)
+        assert torch.allclose(variance, norm.running_var, atol=1e-12)
+
+
+# -- DataParallel on CPU ------------------------------------------------------------------
+
+
+def test_cpu_data_parallel_gradients_equal_the_baseline():
+    one = gradients_of_one(float64_net)
+    for devices in (2, 3, 4):
+        torch.manual_seed(0)
+        net = float64_net()
+        images, labels = batch(torch.float64)
+        F.cross_entropy(CPUDataParallel(net, devices)(images), labels).backward()
+        assert worst(one, [p.grad for p in net.parameters()]) <= 1e-12
+
+
+def test_cpu_data_parallel_keeps_the_first_replicas_statistics():
+    torch.manual_seed(0)
+    net = smooth_net(nn.BatchNorm2d)
+    alone = copy.deepcopy(net)
+    images, _ = batch(torch.float64)
+    CPUDataParallel(net, 2)(images)
+    alone(images.chunk(2)[0])
+    for name, buffer in net.named_buffers():
+        assert torch.equal(buffer, dict(alone.named_buffers())[name]), name
+
+
+def test_cpu_data_parallel_frozen_unused_and_shared_parameters():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.again = self.first  # shared
+            self.unused = nn.Linear(4, 4)
+            self.frozen = nn.Linear(4, 4).requires_grad_(False)
+
+        def forward(self, x):
+            return self.again(self.frozen(self.first(x)))
+
+    torch.manual_seed(0)
+    net = Odd().double()
+    twin = copy.deepcopy(net)
+    x = torch.randn(6, 4, dtype=torch.float64)
+    CPUDataParallel(net, 3)(x).square().mean().backward()
+    twin(x).square().mean().backward()
+    assert net.unused.weight.grad is None and net.frozen.weight.grad is None
+    assert torch.allclose(net.first.weight.grad, twin.first.weight.grad, atol=1e-12)
+
+
+def test_cpu_data_parallel_raises_the_replicas_error():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        CPUDataParallel(Broken(), 2)(torch.randn(4, 2))
+
+
+# -- accumulation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy, devices", [("baseline", 1), ("ddp", 2), ("data_parallel", 2)])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_accumulated_micro_batches_equal_the_whole_batch(strategy, devices, parts):
+    one, _ = losses(float64_net)
+    several, _ = losses(float64_net, strategy=strategy, nproc_per_node=devices, accumulation=parts)
+    assert (one - several).abs().max() <= 1e-10
+
+
+def test_one_device_with_micro_batches_equals_ranks_batch_norm_included():
+    """Four micro-batches on one device see what four ranks see: BatchNorm's local batch is the same."""
+    ranks, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=4)
+    parts, _ = losses(float32_net_with_norm, accumulation=4)
+    whole, _ = losses(float32_net_with_norm)
+    assert (ranks - parts).abs().max() <= 1e-5
+    assert (ranks - whole).abs().max() > 1e-3, "local statistics should have shown"
+
+
+def accumulated_gradients(parts, hold_back):
+    """This rank's gradients after `parts` micro-batches, and how many buckets DDP sent meanwhile."""
+    with helpers.distributed("cpu") as world:
+        torch.manual_seed(0)
+        net = float64_net()
+        ddp = strategies.wrap(net, "ddp", world.device, world.size)[0]
+        sent = []
+
+        def hook(state, bucket):
+            sent.append(bucket.index())
+            flat = bucket.buffer() / world.size
+            return torch.distributed.all_reduce(flat, async_op=True).get_future().then(lambda done: done.value()[0])
+
+        ddp.register_comm_hook(None, hook)
+        images, labels = (part.chunk(world.size)[world.rank] for part in batch(torch.float64))
+        for k, (x, y) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True), 1):
+            with ddp.no_sync() if hold_back and k < parts else contextlib.nullcontext():
+                (F.cross_entropy(ddp(x), y) / parts).backward()
+        return [p.grad.clone() for p in net.parameters()], len(sent)
+
+
+def test_ddp_with_no_sync_equals_without_and_sends_once():
+    one = gradients_of_one(float64_net)
+    sent = {}
+    for hold_back in (True, False):
+        for gradients, buckets in launch(accumulated_gradients, 2, 4, hold_back, timeout=60):
+            assert worst(one, gradients) <= 1e-10
+            sent[hold_back] = buckets
+    assert sent[False] == 4 * sent[True] > 0
+
+
+def test_the_loop_sends_gradients_once_an_update():
+    assert launch(_sync_flags, 2, timeout=60)[0] == [False, False, False, True] * 3
+
+
+def _sync_flags():
+    """Whether DDP was about to reduce, micro-batch by micro-batch, in the kit's own loop."""
+    from helpers.training import loop as module
+
+    flags = []
+    real = module.Run._forward
+
+    def forward(run, model, images):
+        if model is run.wrapped and model.training:
+            flags.append(model.require_backward_grad_sync)
+        return real(run, model, images)
+
+    module.Run._forward = forward
+    config = RunConfig(
+        model=float64_net, data=toy_data, global_batch=32, steps=3, threads=1, strategy="ddp", nproc_per_node=2,
+        accumulation=4, evaluate=False,
+    )  # fmt: skip
+    module.train(config)
+    return flags
+
+
+def test_clipping_and_accumulation_on_ranks_equal_one_device():
+    one, _ = losses(float64_net, clip_norm=0.05)
+    free, _ = losses(float64_net)
+    ranks, _ = losses(float64_net, strategy="ddp", nproc_per_node=2, accumulation=2, clip_norm=0.05)
+    assert (one - ranks).abs().max() <= 1e-10
+    assert (one - free).abs().max() > 1e-4, "the limit should have been felt"

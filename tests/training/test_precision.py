@@ -1,0 +1,377 @@
+"""Mixed precision: each level computes what its name says, and the scaler does its work on all ranks alike."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from toys import ToySet, batch, smooth_net
+
+import helpers
+from helpers import RankError, RunConfig, device, launch
+from helpers.comparison import ladder
+from helpers.training import checkpoint, models, precision, strategies
+from helpers.training.loop import train
+from helpers.training.precision import LEVELS, Level, MixedPrecision
+
+HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
+
+
+def float32_data():
+    return ToySet(dtype=torch.float32), ToySet(37, torch.float32)
+
+
+def plain_net():
+    return smooth_net(dtype=torch.float32)
+
+
+def net_with_norm():
+    return smooth_net(nn.BatchNorm2d, torch.float32)
+
+
+def made(level, make=net_with_norm, **options):
+    torch.manual_seed(0)
+    net = make()
+    return net, MixedPrecision(level, net, "cpu", **options)
+
+
+def losses(**settings):
+    settings = {"model": plain_net, "data": float32_data, "global_batch": 32, "steps": 12, "threads": 1, **settings}
+    config = RunConfig(**settings)
+    return launch(train, config.processes, config, timeout=120)[0]
+
+
+# -- what a level is ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_formats_of_weights_norms_and_masters(name):
+    level = LEVELS[name]
+    net, mixed = made(name)
+    half = HALF.get(level.dtype, torch.float32)
+    own = half if level.half_weights else torch.float32
+    assert {net[0].weight.dtype, net[7].bias.dtype} == {own}
+    norm = torch.float32 if level.fp32_norms or not level.half_weights else half
+    assert {net[1].weight.dtype, net[1].running_var.dtype} == {norm}
+    assert net[1].num_batches_tracked.dtype == torch.int64
+    updated = torch.float32 if level.masters else own
+    assert {p.dtype for p in mixed.parameters} == {updated}
+    assert mixed.scaler.is_enabled() == (name in ("O1", "O2"))
+    outputs = mixed.forward(net, torch.randn(4, 3, 8, 8))
+    assert outputs.dtype == torch.float32, "a loss wants fp32"
+
+
+@pytest.mark.parametrize("name, conv", [("fp32", torch.float32), ("O1", torch.float16), ("O1-bf16", torch.bfloat16),
+                                        ("O2-bf16", torch.bfloat16), ("O3-bf16", torch.bfloat16)])  # fmt: skip
+def test_convolutions_really_compute_in_the_format(name, conv):
+    net, mixed = made(name)
+    seen = []
+    net[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    mixed.forward(net, torch.randn(4, 3, 8, 8))
+    assert seen == [conv]
+
+
+def test_masters_keep_what_the_half_weights_round_away():
+    torch.manual_seed(0)
+    exact = net_with_norm()
+    net, mixed = made("O2-bf16")
+    pairs = zip(exact.parameters(), net.parameters(), mixed.parameters, strict=True)
+    for before, weight, master in pairs:
+        assert torch.equal(before, master)
+        assert torch.equal(weight, before.to(weight.dtype))
+
+
+def test_masters_move_where_half_weights_cannot():
+    """1 − 1e-4 is 1 in bfloat16: without masters the weight never moves."""
+
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return (x * self.weight).sum()
+
+    moved = {}
+    for name in ("O2-bf16", "O3-bf16"):
+        net, mixed = made(name, One)
+        optimizer = torch.optim.SGD(mixed.parameters, lr=1e-4)
+        for _ in range(100):
+            mixed.zero_grad()
+            mixed.backward(mixed.forward(net, torch.ones(1)))
+            mixed.step(optimizer)
+        moved[name] = net.weight.item()
+    assert moved["O3-bf16"] == 1
+    assert moved["O2-bf16"] == pytest.approx(0.99, abs=0.004)
+
+
+def test_o2_with_activations_forced_to_fp32_follows_an_fp32_run():
+    forced = Level("O2 in fp32", "float32", half_weights=True, fp32_norms=True, masters=True, scaled=True)
+    results = []
+    for level in (forced, "fp32"):
+        net, mixed = made(level)
+        optimizer = torch.optim.SGD(mixed.parameters, lr=0.05, momentum=0.9)
+        for _ in range(20):
+            images, labels = batch(torch.float32)
+            mixed.zero_grad()
+            mixed.backward(F.cross_entropy(mixed.forward(net, images), labels))
+            assert mixed.step(optimizer)
+        results.append(mixed.parameters)
+    assert results[0][0] is not results[1][0] and results[0][0].dtype == torch.float32
+    for master, plain in zip(*results, strict=True):
+        assert torch.allclose(master, plain, rtol=0, atol=1e-6)
+
+
+def test_o1_with_a_scale_of_one_equals_plain_autocast():
+    net, mixed = made("O1", plain_net, init_scale=1.0)
+    twin = copy.deepcopy(net)
+    ours = torch.optim.SGD(mixed.parameters, lr=0.05, momentum=0.9)
+    plain = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(5):
+        images, labels = batch(torch.float32)
+        mixed.zero_grad()
+        mixed.backward(F.cross_entropy(mixed.forward(net, images), labels))
+        assert mixed.step(ours)
+        plain.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            outputs = twin(images)
+        F.cross_entropy(outputs.float(), labels).backward()
+        plain.step()
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters(), strict=True))
+
+
+def test_clipping_sees_gradients_without_the_scale():
+    norms = []
+    for scale in (1.0, 2.0**12):
+        net, mixed = made("O1", plain_net, init_scale=scale)
+        images, labels = batch(torch.float32)
+        mixed.backward(100 * F.cross_entropy(mixed.forward(net, images), labels))
+        assert mixed.step(torch.optim.SGD(mixed.parameters, lr=0.1), clip_norm=0.5)
+        norms.append(torch.stack([p.grad.norm() for p in mixed.parameters]).norm().item())
+    assert norms == pytest.approx([0.5, 0.5], rel=1e-3)
+
+
+def test_shared_weights_have_one_master():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+            self.second = self.first
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    net, mixed = made("O2-bf16", Tied)
+    assert len(mixed.parameters) == 1
+    state = mixed.state_dict(net)
+    assert state["model"]["first.weight"].dtype == state["model"]["second.weight"].dtype == torch.float32
+
+
+# -- the scaler on ranks ------------------------------------------------------------------
+
+
+def overflowing(level, at, steps, wrapped="ddp"):
+    """A training on this rank in which rank 1's loss is infinite at step `at`; what happened at each step."""
+    with helpers.distributed("cpu") as world:
+        net, mixed = made(level, plain_net, growth_interval=3)
+        model = strategies.wrap(net, wrapped, world.device, world.size)[0]
+        optimizer = torch.optim.SGD(mixed.parameters, lr=0.05)
+        images, labels = (part.chunk(world.size)[world.rank] for part in batch(torch.float32))
+        seen = []
+        for step in range(steps):
+            before = [p.detach().clone() for p in mixed.parameters]
+            mixed.zero_grad()
+            loss = F.cross_entropy(mixed.forward(model, images), labels)
+            mixed.backward(loss * (1e39 if step == at and world.rank == 1 else 1))
+            done = mixed.step(optimizer)
+            moved = any(not torch.equal(a, b) for a, b in zip(before, mixed.parameters, strict=True))
+            seen.append((done, moved, mixed.scaler.get_scale()))
+        return seen, mixed.skipped, [p.detach() for p in net.parameters()]
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_an_overflow_on_one_rank_skips_exactly_one_step_on_every_rank(level):
+    (first, skipped_0, weights_0), (second, skipped_1, weights_1) = launch(overflowing, 2, level, 4, 8, timeout=60)
+    assert first == second and skipped_0 == skipped_1 == 1
+    assert [done for done, _, _ in first] == [moved for _, moved, _ in first] == [k != 4 for k in range(8)]
+    assert [scale / 2**16 for _, _, scale in first] == [1, 1, 2, 2, 1, 1, 1, 2]
+    assert all(torch.equal(a, b) and a.isfinite().all() for a, b in zip(weights_0, weights_1, strict=True))
+
+
+def test_without_a_scaler_the_same_overflow_destroys_the_weights():
+    (seen, skipped, weights), _ = launch(overflowing, 2, "O1-bf16", 4, 6, timeout=60)
+    assert skipped == 0 and not all(w.isfinite().all() for w in weights)
+
+
+def test_a_run_records_scales_and_skipped_steps():
+    calls = []
+
+    def loss(outputs, labels):
+        calls.append(len(calls))
+        return F.cross_entropy(outputs, labels) * (1e38 if len(calls) == 6 else 1)
+
+    measured = losses(precision="O1", loss=loss, strategy="ddp", nproc_per_node=2, evaluate=False)
+    scales = measured["samples"]["loss_scale"]
+    assert measured["skipped_steps"] == 1 and measured["loss_scale"] == scales[-1] == 2**15
+    assert scales == [2.0**16] * 5 + [2.0**15] * 7
+    assert losses(precision="O1-bf16")["samples"]["loss_scale"] == []
+
+
+# -- in a run -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["O1", "O2", "O1-bf16", "O2-bf16", "O3-bf16"])
+def test_every_level_learns_like_fp32(name):
+    exact, half = (losses(precision=p, strategy="ddp", nproc_per_node=2)["samples"]["loss"] for p in ("fp32", name))
+    assert half[-1] < half[0]
+    assert half != exact, "nothing was computed in half"
+    assert half == pytest.approx(exact, abs=0.03)
+
+
+@pytest.mark.parametrize("name", ["O1-bf16", "O2-bf16", "O3-bf16"])
+def test_data_parallel_threads_compute_in_the_format_too(name):
+    one = losses(precision=name)["samples"]["loss"]
+    many = losses(precision=name, strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
+    fp32 = losses()["samples"]["loss"]
+    assert many == pytest.approx(one, abs=2e-3)
+
+    def rounded(run):
+        return max(abs(a - b) for a, b in zip(run, fp32, strict=True))
+
+    assert rounded(many) > rounded(one) / 4, "the threads computed in fp32"
+    plain = losses(strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
+    assert rounded(plain) < rounded(one) / 20
+
+
+def test_synchronised_norm_takes_half_batches():
+    whole = losses(model=net_with_norm, precision="O1-bf16", global_batch=8)
+    local, synced = (
+        losses(
+            model=net_with_norm, precision="O1-bf16", strategy="ddp", nproc_per_node=2, global_batch=8,
+            sync_batch_norm=s,
+        )
+        for s in (False, True)
+    )  # fmt: skip
+
+
+    def far(run):
+        pairs = zip(run["samples"]["loss"], whole["samples"]["loss"], strict=True)
+        return max(abs(a - b) for a, b in pairs)
+
+    assert far(synced) < far(local) / 3
+
+
+@pytest.mark.parametrize("name", ["O1", "O2", "O2-bf16"])
+def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
+    calls = []
+
+    def overflows_once(outputs, labels):
+        calls.append(len(calls))
+        return F.cross_entropy(outputs, labels) * (1e38 if len(calls) == 3 and name != "O2-bf16" else 1)
+
+    settings = dict(precision=name, strategy="ddp", nproc_per_node=2, model=net_with_norm, checkpoint_every=5)
+    settings["evaluate_every"] = 1
+    whole = losses(checkpoint_dir=str(tmp_path / "whole"), loss=overflows_once, **settings)
+    first = losses(checkpoint_dir=str(tmp_path / "cut"), loss=overflows_once, **{**settings, "steps": 5})
+    calls += [0] * 99  # the overflow belongs to the first part
+    rest = losses(checkpoint_dir=str(tmp_path / "cut"), loss=overflows_once, resume=True, **settings)
+    for what in ("loss", "loss_scale"):
+        assert first["samples"][what] + rest["samples"][what] == whole["samples"][what], what
+    if name != "O2-bf16":
+        assert whole["skipped_steps"] == rest["skipped_steps"] == 1 and rest["loss_scale"] == 2.0**15
+    states = [checkpoint.latest(tmp_path / folder)["model"] for folder in ("whole", "cut")]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert states[0]["0.weight"].dtype == torch.float32, "masters are what is worth keeping"
+    assert [p["step"] for p in rest["curve"]] == [6, 12] == [p["step"] for p in whole["curve"]]
+
+
+def test_channels_last_changes_the_layout_and_not_the_numbers():
+    def net():
+        return Looks(net_with_norm())
+
+    plain, last = losses(model=net), losses(model=net, channels_last=True)
+    assert last["samples"]["loss"] == pytest.approx(plain["samples"]["loss"], abs=1e-5)
+    with pytest.raises(RankError, match="planted: channels last"):
+        losses(model=lambda: Looks(net_with_norm(), refuse=True), channels_last=True)
+
+
+class Looks(nn.Module):
+    """Looks at the layout of its input."""
+
+    def __init__(self, inner, refuse=False):
+        super().__init__()
+        self.inner, self.refuse = inner, refuse
+
+    def forward(self, x):
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        assert not (last and self.refuse), "planted: channels last"
+        return self.inner(x)
+
+
+# -- what the device can do ---------------------------------------------------------------
+
+
+def test_formats_are_found_by_trying():
+    found = device.dtypes("cpu")
+    assert found["float32"] == 1 and set(found) <= set(device.FORMATS)
+    threads = torch.get_num_threads()
+    device._dtypes.cache_clear()
+    device.dtypes("cpu")
+    assert torch.get_num_threads() == threads
+
+
+def test_fp32_is_not_measured_against_itself(monkeypatch):
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
+    assert precision.advice("fp32", "cpu") == precision.refusal("O0", "cpu") == ""
+    RunConfig().check_machine()
+
+
+def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5})
+    with pytest.raises(ValueError, match="computes in float16.* they can: fp32, O1-bf16, O2-bf16, O3-bf16"):
+        ladder.run(RunConfig(precision="O2", model=plain_net, data=float32_data, steps=3))
+    assert helpers.records.store.read_all() == []
+    RunConfig(precision="bf16").check_machine()
+
+
+def test_a_format_that_cannot_be_computed_is_absent(monkeypatch):
+    real = torch.nn.functional.conv2d
+
+    def conv2d(images, *args, **kwargs):
+        if images.dtype == torch.float16:
+            raise RuntimeError("planted: not implemented for 'Half'")
+        return real(images, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", conv2d)
+    device._dtypes.cache_clear()
+    try:
+        assert set(device.dtypes("cpu")) == {"float32", "bfloat16"}
+        assert "float16" in precision.refusal("O1", "cpu") and precision.refusal("bf16", "cpu") == ""
+    finally:
+        device._dtypes.cache_clear()
+
+
+def test_a_level_that_will_be_slower_is_said_once_before_the_runs(monkeypatch, capsys):
+    monkeypatch.setenv("HELPERS_PROGRESS", "plain")
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5, "float16": 0.1})
+    slow = RunConfig(precision="O1", model=plain_net, data=float32_data, steps=8, global_batch=32)
+    made = ladder.compare([slow.but(precision="fp32"), slow], rounds=2)
+    said = capsys.readouterr().out
+    assert said.count("O1 will be slower than fp32") == 1 and "bfloat16 is faster here" in said
+    assert said.index("O1 will be slower") < said.index("baseline · O1: done")
+    assert [bool(r["advice"]) for r in made.records] == [False, True]
+    assert precision.advice("bf16", "cpu") == precision.advice("O0", "cpu") == ""
+
+
+def test_the_kits_models_train_at_every_level_with_the_norms_of_their_kind():
+    for name in ("O1-bf16", "O2-bf16"):
+        net, mixed = made(name, lambda: models.build("resnet8", 10))
+        mixed.backward(F.cross_entropy(mixed.forward(net, torch.randn(4, 3, 16, 16)), torch.arange(4)))
+        assert mixed.step(torch.optim.SGD(mixed.parameters, lr=0.1))
+        assert all(p.isfinite().all() for p in mixed.parameters)

@@ -1,0 +1,295 @@
+"""Runs that stop, resume, fail: what they leave behind, and that nothing is lost."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+from toys import float64_net, toy_data
+
+import helpers
+from helpers import RankError, RunConfig, launch
+from helpers.records import store
+from helpers.training import checkpoint
+from helpers.training.loop import train
+
+
+@pytest.fixture(autouse=True)
+def own_results(tmp_path, monkeypatch):
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
+
+
+def net_with_dropout():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 3)).double()
+
+
+def config(folder, **changes):
+    settings = dict(
+        model=net_with_dropout, data=toy_data, strategy="ddp", nproc_per_node=2, global_batch=32, steps=20,
+        threads=1, checkpoint_dir=str(folder), checkpoint_every=5, warmup_steps=2,
+    )  # fmt: skip
+    return RunConfig(**{**settings, **changes})
+
+
+def losses(config):
+    return launch(train, config.processes, config, timeout=60)[0]["samples"]["loss"]
+
+
+def test_resume_follows_the_run_that_was_never_stopped(tmp_path):
+    """Stopped in the middle of an epoch (6 steps each), with momentum and with dropout on every rank."""
+    whole = losses(config(tmp_path / "whole"))
+    first = losses(config(tmp_path / "cut", steps=10))
+    rest = losses(config(tmp_path / "cut", resume=True))
+    assert first + rest == whole
+    weights = [checkpoint.latest(tmp_path / name)["model"] for name in ("whole", "cut")]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_resume_on_another_number_of_ranks(tmp_path):
+    plain = dict(model=float64_net)
+    whole = losses(config(tmp_path / "whole", **plain))
+    losses(config(tmp_path / "cut", steps=10, **plain))
+    rest = losses(config(tmp_path / "cut", resume=True, strategy="baseline", nproc_per_node=1, **plain))
+    assert rest == pytest.approx(whole[10:], abs=1e-10)
+
+
+def test_resume_after_sigkill_of_everything(tmp_path):
+    """The process that launched is killed while training goes on; the run goes on from the last checkpoint."""
+    folder = tmp_path / "killed"
+    code = (
+        "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "import pathlib, test_train\n"
+        "test_train.losses(test_train.config(pathlib.Path(sys.argv[1]), loss=test_train.slow_loss))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder), *sys.path])
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("step-*.pt")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    reached = checkpoint.latest(folder)["step"]
+    assert 5 <= reached < 20
+    assert losses(config(folder, resume=True)) == losses(config(tmp_path / "whole"))[reached:]
+
+
+def slow_loss(outputs, labels):
+    time.sleep(0.1)
+    return nn.functional.cross_entropy(outputs, labels)
+
+
+def test_truncated_checkpoint_is_refused_and_the_one_before_used(tmp_path):
+    whole = losses(config(tmp_path))
+    newest, before = checkpoint.found(tmp_path)
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    with pytest.raises(checkpoint.CheckpointError, match=f"{newest.name} is damaged"):
+        checkpoint.load(newest)
+    with pytest.warns(UserWarning, match="Trying the one before it"):
+        assert checkpoint.latest(tmp_path)["step"] == 15
+    assert losses(config(tmp_path, resume=True)) == whole[15:]
+
+
+@pytest.mark.parametrize("harm", ["empty", "one bit", "text"])
+def test_damage_of_any_kind_is_noticed(tmp_path, harm):
+    path = checkpoint.save(tmp_path, 3, {"weights": torch.randn(100)})
+    data = bytearray(path.read_bytes())
+    if harm == "one bit":
+        data[len(data) // 2] ^= 1
+    path.write_bytes({"empty": b"", "one bit": bytes(data), "text": b"not a checkpoint"}[harm])
+    with pytest.raises(checkpoint.CheckpointError, match="damaged"):
+        checkpoint.load(path)
+    with pytest.raises(checkpoint.CheckpointError, match="all 1 checkpoints"), pytest.warns(UserWarning):
+        checkpoint.latest(tmp_path)
+
+
+def test_checkpoints_never_run_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (print, ("code ran",))
+
+    path = checkpoint.save(tmp_path, 1, {"evil": Evil()})
+    with pytest.raises(Exception, match="(?i)weights.only"):
+        checkpoint.load(path)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    losses(config(tmp_path, steps=5))
+    with pytest.raises(RankError, match=r"of another run: peak_lr 0.05 \(this run: 0.1\)"):
+        losses(config(tmp_path, resume=True, lr=0.1))
+
+
+# -- records ------------------------------------------------------------------------------
+
+
+def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
+    record = helpers.run(config(tmp_path, checkpoint_every=None, checkpoint_dir=None))
+    measured = record["measured"]
+    assert set(measured["parts_s"]) == {"start", "data", "warm-up", "steps", "evaluation"}
+    rest = record["total_s"] - sum(measured["parts_s"].values())
+    assert 0 <= rest < 1, "more than starting and stopping processes is missing from the parts"
+    assert len(measured["samples"]["step_time_s"]) == 18 and measured["step_time_s"]["n"] == 18
+    assert sum(measured["samples"]["step_time_s"]) <= measured["parts_s"]["steps"]
+    assert len(measured["peak_memory_bytes"]) == 2 and min(measured["peak_memory_bytes"]) > 10**7
+    clocks = measured["communication"]
+    assert clocks["steps"] == 10 and 0 < clocks["exposed_s"] + clocks["hidden_s"] < measured["parts_s"]["steps"]
+    assert store.read_all() == [json.loads(json.dumps(record))]
+    assert store.frame([record]).loc[0, "accuracy"] == measured["evaluation"]["accuracy"]
+
+
+def test_a_failed_run_leaves_a_record_too():
+    def broken():
+        class Broken(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(1))
+
+            def forward(self, x):
+                raise ZeroDivisionError("planted")
+
+        return Broken()
+
+    with pytest.raises(RankError, match="planted"):
+        helpers.run(RunConfig(model=broken, data=toy_data, steps=5))
+    (record,) = store.read_all()
+    assert record["status"] == "failed" and "planted" in record["error"] and record["total_s"] > 0
+
+
+def test_a_batch_larger_than_the_set_is_refused_before_anything_starts():
+    for data in ("digits", toy_data()):
+        with pytest.raises(ValueError, match="a global batch of 2000 does not fit a training set of"):
+            helpers.run(RunConfig(data=data, global_batch=2000))
+        with pytest.raises(ValueError, match="does not fit"):
+            helpers.compare([RunConfig(data=data), RunConfig(data=data, global_batch=2000, label="large")])
+    assert store.read_all() == []
+    with pytest.raises(RankError, match="a global batch of 512 needs as many samples"):  # only the ranks can know
+        helpers.run(RunConfig(model=float64_net, data=toy_data, global_batch=512))
+
+
+def test_one_device_has_no_communication(tmp_path):
+    alone = config(tmp_path, strategy="baseline", nproc_per_node=1, steps=4)
+    assert launch(train, 1, alone, timeout=60)[0]["communication"] is None
+
+
+def test_no_test_set_and_no_accuracy_for_regression():
+    def regression():
+        data = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randn(64, 2))
+        return data, data
+
+    settings = dict(model=lambda: nn.Linear(4, 2), loss=nn.functional.mse_loss, steps=8, global_batch=16)
+    measured = helpers.run(RunConfig(data=regression, **settings))["measured"]
+    assert measured["evaluation"]["accuracy"] is None and measured["evaluation"]["count"] == 64
+    measured = helpers.run(RunConfig(data=lambda: (regression()[0], None), **settings))["measured"]
+    assert measured["evaluation"] is None
+
+
+def test_unreadable_records_are_named_and_left_out(tmp_path):
+    helpers.run(RunConfig(model=float64_net, data=toy_data, steps=6))
+    (tmp_path / "results/runs/half.json").write_text('{"schema": 1, "status"')
+    with pytest.warns(UserWarning, match="half.json is not a readable record"):
+        assert len(store.read_all()) == 1
+
+
+# -- comparisons --------------------------------------------------------------------------
+
+
+def test_bring_your_own_model_and_data():
+    made = helpers.compare(
+        model=float64_net, dataset=toy_data, steps=8, global_batch=32, devices=2, prediction={"DDP ×2": 1.7}
+    )
+    assert [r["label"] for r in made.records] == ["baseline", "DataParallel ×2", "DDP ×2"]
+    rows = made.rows()
+    assert rows[0]["speed_up"] == 1 and rows[2]["predicted"] == 1.7 and rows[1]["predicted"] is None
+    assert len({r["group"] for r in store.read_all()}) == 1
+    assert made.records[0]["config"]["model"] == "float64_net"
+
+
+def test_rounds_go_there_and_back_and_count_together():
+    base = RunConfig(model=float64_net, data=toy_data, steps=9, global_batch=32)
+    made = helpers.compare([base, base.but(label="other"), base.but(label="third")], rounds=2)
+    assert [r["label"] for r in made.runs] == ["baseline", "other", "third", "third", "other", "baseline"]
+    assert [r["label"] for r in made.records] == ["baseline", "other", "third"]
+    whole, halves = made.records[1]["measured"], [r["measured"] for r in made.runs if r["label"] == "other"]
+    times = [half["samples"]["step_time_s"] for half in halves]
+    assert whole["samples"]["step_time_s"] == times[0] + times[1] and whole["step_time_s"]["n"] == 12
+    assert whole["images_per_s"]["median"] == pytest.approx(32 / whole["step_time_s"]["median"], rel=0.2)
+    assert whole["samples"]["loss"] == halves[0]["samples"]["loss"] == halves[1]["samples"]["loss"]
+    assert made.records[1]["total_s"] == pytest.approx((made.runs[1]["total_s"] + made.runs[4]["total_s"]) / 2)
+    with pytest.raises(ValueError, match="rounds is 0"):
+        helpers.compare([base], rounds=0)
+
+
+def test_a_later_rung_that_fails_is_shown_and_the_rest_go_on():
+    def fussy():
+        class Fussy(nn.Linear):
+            def forward(self, x):
+                assert len(x) == 32, "planted: I want 32"
+                return super().forward(x.flatten(1))
+
+        return Fussy(192, 3).double()
+
+    base = RunConfig(model=fussy, data=toy_data, steps=6, global_batch=32, evaluate=False)
+    bad = base.but(strategy="ddp", nproc_per_node=2)
+    made = helpers.compare([base, bad, base.but(label="again")], rounds=2)
+    assert [r["label"] for r in made.runs].count(bad.label) == 1, "it is not tried again"
+    assert [r["status"] for r in made.records] == ["completed", "failed", "completed"]
+    assert made.rows()[1]["speed_up"] is None and "planted" in made.rows()[1]["note"]
+    with pytest.raises(RankError, match="planted"):
+        helpers.compare([bad, base])
+
+
+def test_accuracy_on_the_way_does_not_change_the_training(tmp_path):
+    plain = losses(config(tmp_path / "a"))
+    measured = launch(train, 2, config(tmp_path / "b", steps=None, epochs=3, evaluate_every=1), timeout=60)[0]
+    assert measured["samples"]["loss"] == plain[:18]
+    curve = measured["curve"]
+    assert [(p["epoch"], p["step"], p["count"]) for p in curve] == [(1, 6, 37), (2, 12, 37), (3, 18, 37)]
+    assert [p["train_s"] for p in curve] == sorted(p["train_s"] for p in curve)
+    assert curve[-1]["train_s"] == pytest.approx(sum(e["s"] for e in measured["epochs"]))
+    assert measured["evaluation"]["accuracy"] == curve[-1]["accuracy"]
+    every_second = launch(train, 2, config(tmp_path / "c", steps=None, epochs=3, evaluate_every=2), timeout=60)[0]
+    assert [p["epoch"] for p in every_second["curve"]] == [2] and every_second["evaluation"]["count"] == 37
+
+
+def test_the_way_survives_a_stop(tmp_path):
+    """Stopped at the end of an epoch, where a checkpoint and an evaluation are due at the same step."""
+    settings = dict(evaluate_every=1, steps=None, epochs=3, checkpoint_every=6)
+    whole = launch(train, 2, config(tmp_path / "a", **settings), timeout=60)[0]["curve"]
+    first = launch(train, 2, config(tmp_path / "b", **{**settings, "epochs": 2}), timeout=60)[0]["curve"]
+    both = launch(train, 2, config(tmp_path / "b", resume=True, **settings), timeout=60)[0]["curve"]
+    assert both[:2] == first
+    assert [p["accuracy"] for p in both] == [p["accuracy"] for p in whole] and len(both) == 3
+    assert both[2]["train_s"] > both[1]["train_s"]
+
+
+def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
+    points = [{"train_s": s, "accuracy": a} for s, a in ((1.0, 0.3), (2.0, 0.8), (3.0, 0.7), (4.0, 0.9))]
+    record = {"label": "x", "measured": {"curve": points}}
+    assert [store.time_to_accuracy(record, t) for t in (0.1, 0.8, 0.85, 0.95)] == [1, 2, 4, None]
+    with pytest.raises(ValueError, match="evaluate_every=1"):
+        store.time_to_accuracy({"label": "x", "measured": {"curve": []}}, 0.5)
+
+
+def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
+    losses(config(tmp_path, steps=5, schedule="cosine"))
+    with pytest.raises(RankError, match=r"total steps 5 \(this run: 20\)"):
+        losses(config(tmp_path, resume=True, schedule="cosine"))
+
+
+def test_a_crowded_run_says_so():
+    cores = helpers.machine("cpu").cores
+    record = helpers.run(RunConfig(
+        model=float64_net, data=toy_data, steps=3, global_batch=16 * cores, strategy="ddp", device="cpu",
+        nproc_per_node=2 * cores, threads=1, evaluate=False,
+    ))  # fmt: skip
+    assert "take turns" in record["measured"]["note"]
+
+
+@pytest.mark.parametrize("prediction, reason", [({"DDP ×3": 2}, "but the runs are"), ({"DDP ×2": 0}, "give a factor"),
+                                                ({"DDP ×2": "fast"}, "give a factor")])  # fmt: skip
+def test_bad_predictions_are_refused_before_anything_runs(prediction, reason):
+    with pytest.raises(ValueError, match=reason):
+        helpers.compare(model=float64_net, dataset=toy_data, steps=8, devices=2, prediction=prediction)
+    assert store.read_all() == []
