@@ -2,7 +2,7 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
+.PHONY: help run test test-all soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -11,9 +11,12 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 	sh data/prepare.sh digits
 	$(python) -m helpers run $(ARGS)
 
-test: bootstrap  ## run all tests, the notebooks too
-	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) tests
+test: bootstrap  ## run the tests of every room and every notebook once (12 minutes on two idle cores)
+	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
 	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) --nbval notebooks
+
+test-all: test  ## run the long tests too: sweeps, repeats, soak, browser, two hosts (50 minutes)
+	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests
 
 soak: bootstrap  ## launch 300 times in two kernels, a third of it with planted failures (10 minutes at most)
 	$(python) -m tools.soak $(ARGS)
