@@ -2,10 +2,10 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test test-all soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
+.PHONY: help run test test-long test-all soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
 
 run: bootstrap  ## measure the ladder on this machine and write the report
 	sh data/prepare.sh digits
@@ -15,8 +15,10 @@ test: bootstrap  ## run the tests of every room and every notebook once (12 minu
 	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
 	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) --nbval notebooks
 
-test-all: test  ## run the long tests too: sweeps, repeats, soak, browser, two hosts (50 minutes)
+test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts
 	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests
+
+test-all: test test-long  ## run all of them (50 minutes on two idle cores)
 
 soak: bootstrap  ## launch 300 times in two kernels, a third of it with planted failures (10 minutes at most)
 	$(python) -m tools.soak $(ARGS)

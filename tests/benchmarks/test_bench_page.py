@@ -13,7 +13,7 @@ from helpers import measure
 from helpers.plots import style
 
 sys.path.insert(0, str(ROOT / "tools"))
-import render_readme
+import render_pages
 
 TARGETS = {
     "warm": ("<=", 0.1),
@@ -122,8 +122,8 @@ def test_a_reason_of_many_rows_is_told_once():
 def test_no_or_few_records_make_a_page_too():
     assert figure.limits({}) is None and "Nothing is recorded yet" in table.lines({})[0]
     assert figure.limits({"precision": record(TARGETS={})}) is None
-    assert "limits.svg" not in render_readme.bench_block({})
-    block = render_readme.bench_block({"launch": record()})
+    assert "limits.svg" not in render_pages.bench_block({})
+    block = render_pages.bench_block({"launch": record()})
     assert block.endswith("(recorded/bench/limits.svg)\n") and block.count("\n| launch |") == 5
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the measured tables of README.md from recorded runs; no number there is typed by hand.
+"""Write the measured tables of README.md and docs/*.md from recorded runs; no number there is typed by hand.
 
-    .venv/bin/python tools/render_readme.py --from results   take the newest complete ladder, then render
-    .venv/bin/python tools/render_readme.py                  render what is in recorded/ladder, recorded/studies and recorded/bench
+    .venv/bin/python tools/render_pages.py                  render what is in recorded/
+    .venv/bin/python tools/render_pages.py --from results   first take the newest complete ladder of these results
 """
 
 import argparse
@@ -16,15 +16,15 @@ from helpers.comparison import studies
 from helpers.comparison.ladder import Comparison
 from helpers.plots import style
 from helpers.records import store
+from helpers.report.ladders import machine_name
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # benchmarks are not installed with the package
 from benchmarks import figure, records, table  # noqa: E402
 
 LADDER = ROOT / "recorded" / "ladder"
-README = ROOT / "README.md"
-BLOCK = r"(<!-- measured: written by tools/render_readme.py from {}; do not edit -->\n).*?(<!-- end -->)"
-BENCH = "recorded/bench"
+BENCH = ROOT / "recorded" / "bench"
+BLOCK = r"(<!-- measured: written by tools/render_pages.py from {}; do not edit -->\n).*?(<!-- end -->)"
 STUDY, TARGET = "batch_and_accuracy", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
@@ -44,16 +44,13 @@ def take(root):
 
 
 def ladder_block(comparison):
-    """The text between the markers: machine, table, plot with alt text."""
-    machine = comparison.baseline["environment"]["machine"]
-    config = comparison.baseline["config"]
-    table = plots.table(comparison)[COLUMNS]
-    _, alt = plots.speed_up(comparison)
-    versions = comparison.baseline["environment"]["versions"]
+    """README's text between the markers: machine, table, plot with alt text."""
+    environment, config = comparison.baseline["environment"], comparison.baseline["config"]
+    table, (_, alt) = plots.table(comparison)[COLUMNS], plots.speed_up(comparison)
     about = (
-        f"Recorded {comparison.baseline['started'][:10]} on {machine['name']}, {machine['cores']} cores, "
-        f"{machine['kind']} devices with {config['threads']} thread(s) each, torch {versions['torch']}: "
-        f"{config['model']} on {config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs."
+        f"Recorded {comparison.baseline['started'][:10]} on {machine_name(comparison.baseline)}, "
+        f"torch {environment['versions']['torch']}: {config['model']} on {config['data']}, global batch "
+        f"{config['global_batch']}, {config['epochs']} epochs, {config['threads']} CPU thread(s) a device."
     )
     return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](recorded/ladder/speedup.svg)", ""])
 
@@ -75,7 +72,7 @@ def study_block(study):
         f"seconds to {TARGET:.0%}", f"speed-up in time to {TARGET:.0%}",
     ]  # fmt: skip
     _, alt = plots.time_to_accuracy(groups, TARGET)
-    plot = f"![{alt}](recorded/studies/{STUDY}.svg)"
+    plot = f"![{alt}](../recorded/studies/{STUDY}.svg)"
     feet = [f"\\* {style.clean(note)}.\n" for note in dict.fromkeys(notes.values()) if note]
     about = study.source[0].upper() + study.source[1:] + "."
     return "\n".join([about, "", *_lines(columns, rows), "", *feet, plot, ""])
@@ -84,7 +81,7 @@ def study_block(study):
 def bench_block(kept):
     """Targets beside what was measured, and their figure."""
     drawn = figure.limits(kept)
-    picture = [f"![{style.clean(drawn[1])}]({BENCH}/limits.svg)"] if drawn else []
+    picture = [f"![{style.clean(drawn[1])}](../recorded/bench/limits.svg)"] if drawn else []
     return "\n".join([*table.lines(kept), *picture, ""])
 
 
@@ -114,21 +111,26 @@ def _lines(columns, rows):
 
 
 def render():
-    """README.md as it has to be, and its figures as {path: SVG text}."""
+    """The pages as they have to be, as {path: text}, and their figures as {path: SVG text}."""
     comparison, study = Comparison(store.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
-    kept = records.read(ROOT / BENCH)
-    blocks = {"recorded/ladder": ladder_block(comparison), "recorded/studies": study_block(study), BENCH: bench_block(kept)}
-    text = README.read_text(encoding="utf-8")
-    for source, block in blocks.items():
+    kept = records.read(BENCH)
+    blocks = {
+        "README.md": ("recorded/ladder", ladder_block(comparison)),
+        "docs/accuracy.md": ("recorded/studies", study_block(study)),
+        "docs/benchmarks.md": ("recorded/bench", bench_block(kept)),
+    }
+    pages = {}
+    for name, (source, block) in blocks.items():
         place = re.compile(BLOCK.format(source), re.DOTALL)
-        text = place.sub(lambda found, block=block: found[1] + block + found[2], text)
+        text = (ROOT / name).read_text(encoding="utf-8")
+        pages[ROOT / name] = place.sub(lambda found, block=block: found[1] + block + found[2], text)
     figures = {
         LADDER / "speedup.svg": plots.speed_up(comparison),
         studies.kept_path(STUDY).with_suffix(".svg"): plots.time_to_accuracy(_large_batches(study), TARGET),
     }
     if drawn := figure.limits(kept):
-        figures[ROOT / BENCH / "limits.svg"] = drawn
-    return text, {path: style.svg(*drawn) for path, drawn in figures.items()}
+        figures[BENCH / "limits.svg"] = drawn
+    return pages, {path: style.svg(*drawn) for path, drawn in figures.items()}
 
 
 if __name__ == "__main__":
@@ -137,7 +139,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.root:
         take(options.root)
-    readme, figures = render()
-    paths.replace_file(README, readme)
-    for path, svg in figures.items():
-        paths.replace_file(path, svg)
+    pages, figures = render()
+    for path, text in {**pages, **figures}.items():
+        paths.replace_file(path, text)
