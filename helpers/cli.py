@@ -8,6 +8,8 @@ import argparse
 import os
 import sys
 
+from .settings import add_options
+
 
 def main(arguments=None) -> int:
     """Run one command; returns the exit status."""
@@ -30,12 +32,11 @@ def main(arguments=None) -> int:
 
 
 def _parser():
-    from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
+    from .config import SETTINGS
     from .hosts import commands as hosts
     from .migrate import cli as migrate
     from .npu import cli as npu
     from .report import cli
-    from .training import schedules
 
     about = "Train on one or more devices and measure it."
     parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
@@ -44,42 +45,11 @@ def _parser():
     def command(name, function, text):
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(command=function)
-        sub.add_argument("--model", help="a model's name (default: resnet8; on accelerators, run takes resnet50)")
-        sub.add_argument("--data", help="a data set's name (default: digits)")
-        sub.add_argument("--epochs", type=int)
-        sub.add_argument("--steps", type=int, help="instead of epochs")
-        sub.add_argument("--lr", type=float)
-        sub.add_argument("--seed", type=int)
-        sub.add_argument("--amp-level", "--precision", dest="precision", choices=sorted(PRECISIONS))
-        without = "without a value: auto, which keeps the fastest right plan"
-        compilers = dict(choices=tuple(COMPILERS), nargs="?", const="auto", help=without)
-        sub.add_argument("--compiler-opt", "--compiler", dest="compiler", **compilers)
-        sub.add_argument("--channels-last", action="store_true", default=None, help="a pixel's channels side by side")
-        sub.add_argument("--lr-scaling", choices=schedules.SCALING, help="how the rate follows the global batch")
-        sub.add_argument("--base-batch", type=int, help="the global batch that --lr is meant for (default: 64)")
-        sub.add_argument("--lr-warmup-epochs", type=float, help="epochs in which the rate rises to its peak")
-        sub.add_argument("--schedule", choices=schedules.SCHEDULES, help="what the rate does then")
-        sub.add_argument("--clip-norm", type=float, help="the most that the norm of the gradients may be")
-        sub.add_argument("--evaluate-every", type=int, help="epochs between measurements of accuracy")
-        sub.add_argument("--device", help="cuda, npu, mps or cpu (default: the best there is)")
-        sub.add_argument("--threads", type=int, help="CPU threads a device")
-        sub.add_argument("--input-path", choices=INPUT_PATHS)
-        sub.add_argument("--num-workers", "--workers", dest="num_workers", type=int)
-        sub.add_argument("--global-batch", type=int, help="samples a step over all devices")
+        add_options(sub, name, SETTINGS)
         return sub
 
     about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched."
-    train = command("train", _train, about)
-    train.add_argument("--nproc-per-node", type=int, help="devices (default: 1, or the ranks that were launched)")
-    train.add_argument("--strategy", choices=STRATEGIES, help="default: ddp for more than one device, else baseline")
-    of_rank = "samples a step on each device"
-    train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help=of_rank)
-    train.add_argument("--accumulation", type=int, help="micro-batches for each update of the weights")
-    train.add_argument("--warmup-steps", type=int)
-    train.add_argument("--log-every", type=int, default=10, help="steps between two lines of the log (default: 10)")
-    train.add_argument("--checkpoint-dir")
-    train.add_argument("--checkpoint-every", type=int, help="steps")
-    train.add_argument("--resume", action="store_true", default=None)
+    command("train", _train, about)
     about = "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report."
     ladder = command("run", _run, about)
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
@@ -89,7 +59,7 @@ def _parser():
     study = commands.add_parser("study", help=about, description=about)
     study.set_defaults(command=_study)
     study.add_argument("name", help="one of those that the notebooks show (helpers/comparison/study_configs.py)")
-    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, which comes with the kit")
+    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, as part of the kit")
     hosts.add_to(commands)
     migrate.add_to(commands)
     npu.add_to(commands)

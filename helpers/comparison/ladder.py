@@ -29,8 +29,7 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None, backg
             f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers hosts` prints "
             "what to start on each"
         )
-    machine = config.check_machine()
-    _prepare_data(config)
+    machine = _machine_for(config)
     work = partial(_recorded, config, machine, prediction, group, timeout)
     if background:
         return start(config.label, work)
@@ -181,13 +180,21 @@ def _check(configs, prediction, rounds):
     if twice:
         raise ValueError(f"two runs are called {', '.join(twice)}: give them labels of their own")
     for config in configs:
-        config.check_machine()
-        _prepare_data(config)
+        _machine_for(config)
     for label, factor in (prediction or {}).items():
         if label not in labels:
             raise ValueError(f"there is a prediction for {label!r}, but the runs are {', '.join(labels)}")
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < math.inf:
             raise ValueError(f"the prediction for {label} is {factor!r}; give a factor such as 1.8")
+
+
+def _machine_for(config):
+    """The machine that `config` can be run on, with its data there. Raises XlaMissing or ValueError."""
+    if config.compiler == "xla":
+        xla.python()
+    machine = config.check_machine()
+    _prepare_data(config)
+    return machine
 
 
 def _prepare_data(config):

@@ -13,7 +13,7 @@ import records
 from kernel import wait_until
 
 import helpers
-from helpers import RunConfig, RunStopped, cli, device
+from helpers import RunConfig, RunStopped, cli, config, device
 from helpers.comparison import ladder
 from helpers.comparison.form import form, page, widgets
 from helpers.comparison.form import words as form_words
@@ -25,7 +25,7 @@ from helpers.compiler.candidate import Candidate
 from helpers.compiler.race import Race
 from helpers.data import sets
 from helpers.launcher import display
-from helpers.training import compiled, models
+from helpers.training import compiled
 
 CHOICES = [
     Choice(), Choice(prediction=1.85), Choice(ranks=1, precision="O1-bf16"), Choice(ranks=1, compiler="inductor"),
@@ -99,7 +99,7 @@ def test_the_baseline_differs_in_nothing_else():
 
 
 def every_choice():
-    lists = (models.NAMES, sets.NAMES, (1, 2), form_words.STRATEGIES, form_words.PRECISIONS, form_words.COMPILERS)
+    lists = (config.MODELS, sets.NAMES, (1, 2), form_words.STRATEGIES, form_words.PRECISIONS, form_words.COMPILERS)
     lengths = cycle([(64, 4, "epochs"), (2, 60, "steps"), (640, 1, "epochs")])  # no list's length is a multiple of 3
     for chosen, (batch, length, unit) in zip(product(*lists), lengths, strict=False):
         yield Choice(*chosen, batch=batch, length=length, unit=unit)
@@ -241,7 +241,7 @@ def test_a_factor_as_people_write_it(typed, factor):
 
 
 def test_every_setting_has_a_meaning():
-    assert tuple(form_words.MODELS) == models.NAMES and set(form_words.COMPILERS) == {"none", "auto", "inductor", "xla"}
+    assert tuple(form_words.MODELS) == tuple(config.MODELS) and set(form_words.COMPILERS) == {"none", "auto", "inductor", "xla"}
     assert set(form_words.PRECISIONS) == set(helpers.training.precision.LEVELS)
 
 

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 
 from ... import device
-from ...config import RunConfig
+from ...config import RunConfig, precision_refusal
 from ...training import precision
 from . import words
 from .refusal import Refusal, check
@@ -62,7 +62,7 @@ class Choice:
         if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
             chosen = replace(chosen, model="resnet50", batch=SMALL_BATCH * here.count, length=100, unit="steps")
         if here.count == 1:  # what can be compared on one device
-            halves = [name for name in ("O1-bf16", "O1") if not precision.refusal(name, here.kind)]
+            halves = [name for name in ("O1-bf16", "O1") if not precision_refusal(name, here.kind)]
             return replace(chosen, precision=halves[0]) if halves else replace(chosen, compiler="auto")
         return chosen
 

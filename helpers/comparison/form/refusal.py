@@ -65,6 +65,8 @@ def check(choice) -> Refusal | None:
             return Refusal(("ranks",), f"ranks is {choice.ranks}; this machine has {here.count} {here.kind} devices")
         for config in configs:
             config.check_machine()
+            if config.compiler == "xla":
+                xla.python()
     except xla.XlaMissing as error:
         return Refusal(("compiler",), str(error))
     except (ValueError, TypeError) as error:
@@ -84,7 +86,7 @@ def _prediction(choice):
 
 def _names(choice):
     """The form knows the kit's own models and sets; RunConfig would also take the reader's own."""
-    for field, names in (("model", models.NAMES), ("data", sets.NAMES)):
+    for field, names in (("model", words.MODELS), ("data", sets.NAMES)):
         value = getattr(choice, field)
         if not isinstance(value, str) or value not in names:
             return Refusal((field,), f"{field} is {value!r}; the form offers {', '.join(names)}")

@@ -8,7 +8,6 @@ import ipywidgets
 from ... import device
 from ...data import sets
 from ...launcher.errors import RunStopped
-from ...training import models
 from .. import ladder
 from . import page, words
 from .choice import TITLE, Choice, from_words
@@ -128,7 +127,7 @@ class Shown:
 def _controls(first, here):
     """The fields of a Choice -> controls, in the order in which Tab goes through them."""
     lists = {
-        "model": words.options({name: words.MODELS[name] for name in models.NAMES}),
+        "model": words.options(words.MODELS),
         "data": words.data_options(sets.NAMES),
         "ranks": words.rank_options(here.kind, here.count),
         "strategy": words.strategy_options(),
