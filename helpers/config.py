@@ -94,7 +94,8 @@ class RunConfig:
     """
 
     model: str | Callable = setting(
-        "resnet8", "a model's name", choices=MODELS, own=_a_model, or_own="a function without arguments that makes yours", **BOTH,
+        "resnet8", "a model's name", choices=MODELS, own=_a_model,
+        or_own="a function without arguments that makes yours", **BOTH,
     )  # fmt: skip
     data: Any = setting(
         "digits", "a data set's name", choices=DATA, own=_a_pair,

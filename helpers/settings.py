@@ -119,7 +119,8 @@ class Setting:
     def add_option(self, parser, **more) -> None:
         """Add its option to a parser of the command line; the value is None unless it is given."""
         flags = [f"--{name}" for name in (*self.flags, self.name.replace("_", "-"))]
-        words = self.help if self.default in (None, "") else f"{self.help} (default: {self.default})"
+        said = self.default not in (None, "") and not more.get("required")
+        words = f"{self.help} (default: {self.default})" if said else self.help
         more = {"dest": self.name, "help": words.replace("%", "%%"), "default": None, **more}
         if self.type is bool:
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **more)
@@ -170,6 +171,12 @@ def add_options(parser, command, settings) -> None:
             one.add_option(parser)
     if command == "train":
         parser.add_argument("--log-every", type=int, default=10, help="steps between lines of the log (default: 10)")
+
+
+def hyphens(argument) -> str:
+    """An argument of the command line with its option's name as it was declared: `--batch_size` is `--batch-size`."""
+    name, sign, value = argument.partition("=")
+    return name.replace("_", "-") + sign + value if argument.startswith("--") else argument
 
 
 def chosen(options, settings) -> dict:

@@ -14,7 +14,7 @@ from kernel import wait_until
 
 import helpers
 from helpers import RunConfig, RunStopped, cli, config, device
-from helpers.comparison import ladder
+from helpers.comparison import ladder, run
 from helpers.comparison.form import form, page, widgets
 from helpers.comparison.form import words as form_words
 from helpers.comparison.form.choice import Choice, from_words
@@ -71,7 +71,7 @@ class Shown:
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_command_lines_make_the_same_runs(choice, monkeypatch):
     ran = []
-    monkeypatch.setattr(ladder, "run", lambda config, progress: ran.append(config))
+    monkeypatch.setattr(run, "run", lambda config, progress: ran.append(config))
     *training, report = map(shlex.split, choice.commands())
     for words in training:
         assert words[:4] == ["python", "-m", "helpers", "train"]
