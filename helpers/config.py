@@ -128,7 +128,7 @@ class RunConfig:
     )  # fmt: skip
     lr_scaling: str = setting(
         "none", "how the peak rate follows the global batch", **PEAK,
-        choices={rule: f"in proportion to the batch to the power {power:g}" for rule, power in SCALING.items()},
+        choices={"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"},
     )  # fmt: skip
     base_batch: int = setting(64, "the global batch that lr is meant for", least=1, **PEAK)
     lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", type=float,
