@@ -97,83 +97,68 @@ class RunConfig:
         "resnet8", "a model's name", choices=MODELS, own=_a_model,
         or_own="a function without arguments that makes yours", **BOTH,
     )  # fmt: skip
-    data: Any = setting(
+    data: str | Any = setting(
         "digits", "a data set's name", choices=DATA, own=_a_pair,
         or_own="a pair (train, test) of map-style datasets, or a function that returns one", **BOTH,
     )  # fmt: skip
     strategy: str = setting("baseline", "how the work is divided among devices", choices=STRATEGIES, **SPREADS)
-    nproc_per_node: int = setting(1, "devices used on each host", noun="devices", least=1, **SPREADS)
-    nnodes: int = setting(
-        1, "hosts that take part, with ddp; `python -m helpers hosts` says how to start them", noun="hosts", least=1,
-        **SPREADS,
-    )  # fmt: skip
+    nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
+    nnodes: int = setting(1, "hosts that take part, with ddp (see `python -m helpers hosts`)", noun="hosts", **SPREADS)
     global_batch: int | None = setting(
-        None, "samples in one update of the weights, over all devices", type=int, least=1, spreads=True, **BOTH
+        None, "samples in one update of the weights, over all devices", spreads=True, **BOTH
     )
     local_batch: int | None = setting(
-        None, "samples that a device sees in one step; BatchNorm's statistics are theirs", type=int, least=1,
-        flags=("batch-size",), changes_learning=True, **SPREADS,
+        None, "samples that a device sees in one step; BatchNorm's statistics are theirs", flags=("batch-size",),
+        changes_learning=True, **SPREADS,
     )  # fmt: skip
-    epochs: int | None = setting(None, "passes over the training set", type=int, least=1, changes_learning=True)
-    steps: int | None = setting(
-        None, "updates of the weights, instead of epochs", type=int, least=1, changes_learning=True
-    )
-    lr: float = setting(0.05, "learning rate of SGD, for a global batch of base_batch", noun="learning rate", above=0,
-                        **PEAK)  # fmt: skip
+    epochs: int | None = setting(None, "passes over the training set", changes_learning=True)
+    steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
+    lr: float = setting(0.05, "SGD's rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
     momentum: float = setting(0.9, "momentum of SGD", **LEARNS)
     weight_decay: float = setting(5e-4, "weight decay of SGD", **LEARNS)
     accumulation: int = setting(
-        1, "micro-batches of local_batch whose gradients make one update of the weights", noun="micro-batches", least=1,
+        1, "micro-batches of local_batch whose gradients make one update of the weights", noun="micro-batches",
         **SPREADS,
     )  # fmt: skip
     lr_scaling: str = setting(
         "none", "how the peak rate follows the global batch", **PEAK,
         choices={"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"},
     )  # fmt: skip
-    base_batch: int = setting(64, "the global batch that lr is meant for", least=1, **PEAK)
-    lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", type=float,
-                                      **LEARNS)  # fmt: skip
+    base_batch: int = setting(64, "the global batch that lr is meant for", **PEAK)
+    lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", **LEARNS)
     schedule: str = setting("constant", "what the rate does after the warm-up", choices=SCHEDULES, **LEARNS)
-    clip_norm: float | None = setting(
-        None, "the largest norm of all gradients together (none: no limit)", type=float, above=0, **BOTH
-    )
+    clip_norm: float | None = setting(None, "the largest norm of all gradients together (none: any)", above=0, **BOTH)
     precision: str = setting(
         "fp32", "the level of mixed precision", choices=PRECISIONS, flags=("amp-level",),
         aliases={"O0": "fp32", "fp16": "O1", "bf16": "O1-bf16"}, **BOTH,
     )  # fmt: skip
-    channels_last: bool = setting(
-        False, "whether images and convolutions keep the channels of a pixel side by side", **TIMES
-    )
+    channels_last: bool = setting(False, "whether images keep the channels of a pixel side by side", **TIMES)
     compiler: str = setting(
         "none", "what compiles the model; the option without a value means auto", choices=COMPILERS,
         flags=("compiler-opt",), bare="auto", **TIMES,
     )  # fmt: skip
     sync_batch_norm: bool = setting(
-        False, "whether BatchNorm uses the statistics of all ranks' batches together, with ddp", noun="SyncBatchNorm",
-        **BOTH,
-    )  # fmt: skip
+        False, "whether BatchNorm uses the batches of all ranks together, with ddp", noun="SyncBatchNorm", **BOTH
+    )
     loss: Callable | None = setting(
-        None, "function (outputs, labels) -> mean loss (None: cross entropy)", type=object, own=_a_loss, **BOTH
+        None, "function (outputs, labels) -> mean loss (None: cross entropy)", own=_a_loss, **BOTH
     )
-    seed: int = setting(0, "of the weights, the order of samples and augmentation", **LEARNS)
-    threads: int | None = setting(
-        None, "CPU threads a device (none: the machine's, see helpers.device)", type=int, least=1, **TIMES
-    )
+    seed: int = setting(0, "of the weights, the order of samples and augmentation", least=0, **LEARNS)
+    threads: int | None = setting(None, "CPU threads a device (none: the machine's, see helpers.device)", **TIMES)
     # The machine of a record says which device was used, so `device` itself makes no difference between two records.
     device: str | None = setting(
-        None, "a kind of device (none: the best there is)", type=str, choices=dict.fromkeys(device.KINDS, "")
+        None, "a kind of device (none: the best there is)", choices=dict.fromkeys(device.KINDS, "")
     )
     input_path: str = setting("fast", "how batches are made", choices=INPUT_PATHS, **TIMES)
-    num_workers: int = setting(2, "worker processes a device, with input_path workers", flags=("workers",), **TIMES)
-    augment: bool = setting(True, "whether training images are shifted and flipped at random", noun="augmentation",
-                            **BOTH)  # fmt: skip
-    warmup_steps: int = setting(3, "first steps, trained like all others but left out of the timing")
-    evaluate: bool = setting(True, "whether accuracy on the whole test set is measured at the end of the run")
-    evaluate_every: int | None = setting(
-        None, "epochs between measurements of accuracy on the way (none: only at the end)", type=int, least=1
+    num_workers: int = setting(
+        2, "worker processes a device, with input_path workers", least=0, flags=("workers",), **TIMES
     )
-    checkpoint_dir: str | None = setting(None, "folder to save checkpoints in (none: never)", type=str)
-    checkpoint_every: int | None = setting(None, "steps between two checkpoints", type=int, least=1)
+    augment: bool = setting(True, "whether training images are shifted and flipped", noun="augmentation", **BOTH)
+    warmup_steps: int = setting(3, "first steps, trained like all others but left out of the timing", least=0)
+    evaluate: bool = setting(True, "whether accuracy on the whole test set is measured at the end of the run")
+    evaluate_every: int | None = setting(None, "epochs between measurements of accuracy (none: only at the end)")
+    checkpoint_dir: str | None = setting(None, "folder to save checkpoints in (none: never)")
+    checkpoint_every: int | None = setting(None, "steps between two checkpoints")
     resume: bool = setting(False, "whether to go on from the newest sound checkpoint in checkpoint_dir")
     label: str = setting("", "the run's name in tables and plots (default: made from strategy and devices)")
 
@@ -226,50 +211,44 @@ class RunConfig:
         return " · ".join(parts)
 
     def _check_together(self):
-        strategy, compiler = self.strategy, self.compiler
-        if strategy == "baseline" and self.nproc_per_node != 1:
-            raise ValueError(
-                f"strategy 'baseline' uses one device, nproc_per_node is {self.nproc_per_node}; "
-                "for more devices choose 'ddp' (or 'data_parallel')"
-            )
-        if self.nnodes > 1 and strategy != "ddp":
-            raise ValueError(f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'")
-        if self.epochs is not None and self.steps is not None:
-            raise ValueError(f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two")
-        if self.sync_batch_norm and strategy != "ddp":
-            raise ValueError(f"sync_batch_norm needs strategy 'ddp', not {strategy!r}: only its ranks can talk")
-        if compiler != "none" and strategy == "data_parallel":
-            raise ValueError(
-                f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every "
-                "step; choose 'ddp'"
-            )
+        strategy, compiler, devices = self.strategy, self.compiler, self.nproc_per_node
+        saves = self.checkpoint_every or self.resume
+        refusals = [
+            (strategy == "baseline" and devices != 1,
+             f"strategy 'baseline' uses one device, nproc_per_node is {devices}; for more devices choose 'ddp' "
+             "(or 'data_parallel')"),
+            (self.nnodes > 1 and strategy != "ddp",
+             f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"),
+            (self.epochs is not None and self.steps is not None,
+             f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two"),
+            (self.sync_batch_norm and strategy != "ddp",
+             f"sync_batch_norm needs strategy 'ddp', not {strategy!r}: only its ranks can talk"),
+            (compiler != "none" and strategy == "data_parallel",
+             f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every step; "
+             "choose 'ddp'"),
+            (self.evaluate_every and not self.evaluate,
+             "evaluate_every is given, but evaluate is False; leave one of them out"),
+            (saves and not self.checkpoint_dir,
+             "checkpoint_every and resume need a checkpoint_dir to save to and load from"),
+        ] + [
+            (self.epochs is not None and (getattr(self, name) or 0) > self.epochs,
+             f"{name} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)")
+            for name in ("lr_warmup_epochs", "evaluate_every")
+        ]  # fmt: skip
         if compiler == "xla":
-            self._check_xla()
-        for name in ("lr_warmup_epochs", "evaluate_every"):
-            value = getattr(self, name)
-            if self.epochs is not None and value is not None and value > self.epochs:
-                raise ValueError(f"{name} is {value}, but the run ends after {self.epochs} epoch(s)")
-        if self.evaluate_every and not self.evaluate:
-            raise ValueError("evaluate_every is given, but evaluate is False; leave one of them out")
-        if (self.checkpoint_every or self.resume) and not self.checkpoint_dir:
-            raise ValueError("checkpoint_every and resume need a checkpoint_dir to save to and load from")
-
-    def _check_xla(self):
-        if self.device not in (None, "cpu"):
-            raise ValueError(
-                f"compiler 'xla' brings a device of its own; leave device out instead of asking for {self.device!r}"
-            )
-        if self.sync_batch_norm:
-            raise ValueError(
-                "sync_batch_norm needs the other ranks within a step, and XLA on a CPU cannot reach them; leave it out"
-            )
-        if self.channels_last:
-            raise ValueError("XLA chooses the memory layout by itself; leave channels_last out")
-        if self.precision not in XLA_PRECISIONS:
-            allowed = ", ".join(XLA_PRECISIONS)
-            raise ValueError(f"precision {self.precision!r} is not offered with XLA; it can be {allowed}")
-        if self.checkpoint_every or self.resume:
-            raise ValueError("the XLA loop saves no checkpoints; leave checkpoint_every and resume out")
+            refusals += [
+                (self.device not in (None, "cpu"),
+                 f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}"),
+                (self.sync_batch_norm,
+                 "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; leave it out"),
+                (self.channels_last, "XLA chooses the memory layout by itself; leave channels_last out"),
+                (self.precision not in XLA_PRECISIONS,
+                 f"precision {self.precision!r} is not offered with XLA; it can be {', '.join(XLA_PRECISIONS)}"),
+                (saves, "the XLA loop saves no checkpoints; leave checkpoint_every and resume out"),
+            ]  # fmt: skip
+        for wrong, why in refusals:
+            if wrong:
+                raise ValueError(why)
 
     # -- use ------------------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ import argparse
 import difflib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass, field, fields
+from functools import lru_cache, partial
+from typing import Any, get_args
 
 # Settings that are no option of a command, and why: the command itself decides them.
 NO_OPTION = {
@@ -35,14 +35,13 @@ class Setting:
     """The description of one field.
 
     Attributes:
-        name, default: of the field.
+        name, default: of the field; without a default it may be None.
         type: bool, int, float or str; object if only the reader's own function will do.
         help: what it is, for people.
         noun: what sentences and the form call it.
         choices: {allowed value: what it means in a few words}, for names.
         aliases: {another spelling of a choice: that choice}.
-        least, above: the smallest number allowed, or the one that all allowed numbers are larger than.
-        optional: whether it may be None.
+        least, above: the smallest number allowed (by default 1 of a count), or what all are larger than.
         own: checks an object of the reader's where no name is given; raises TypeError.
         or_own: what may stand there instead of a name, in words.
         flags: further names of its option.
@@ -54,16 +53,15 @@ class Setting:
             of RunConfig that has to agree in its place, if there is one.
     """
 
+    name: str
     type: type
     help: str
-    name: str = ""
-    default: Any = None
+    default: Any
     noun: str = ""
     choices: dict | None = None
     aliases: dict = field(default_factory=dict)
     least: float | None = None
     above: float | None = None
-    optional: bool = False
     own: Callable | None = None
     or_own: str = ""
     flags: tuple = ()
@@ -72,6 +70,16 @@ class Setting:
     changes_timing: bool = False
     spreads: bool = False
     in_checkpoint: bool | str = False
+
+    def __post_init__(self):
+        for name, value in (("noun", self.name.replace("_", " ")), ("least", 1 if self.type is int else 0)):
+            if getattr(self, name) in (None, ""):
+                object.__setattr__(self, name, value)
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be None."""
+        return self.default is None
 
     @property
     def plain(self) -> bool:
@@ -132,26 +140,20 @@ class Setting:
         parser.add_argument(*flags, type=self.type, **more)
 
 
-def setting(default, help, *, type=None, **more):
-    """A field of a dataclass with its Setting; see there for what else can be given.
-
-    Args:
-        type: where it is not that of `default`.
-    """
-    kind = type or default.__class__
-    least = 0 if kind in (int, float) and "above" not in more else None
-    more = {"optional": default is None, "default": default, "least": least, **more}
-    return field(default=default, metadata={"setting": Setting(kind, help, **more)})
+def setting(default, help, **more):
+    """A field of a dataclass with its Setting; see there for what can be given. The annotation says its type."""
+    return field(default=default, metadata={"setting": partial(Setting, help=help, default=default, **more)})
 
 
 @lru_cache
 def settings_of(config_class) -> dict:
     """{name: Setting} of a dataclass, in the order of its fields."""
-    found = {}
-    for each in fields(config_class):
-        one = each.metadata["setting"]
-        found[each.name] = replace(one, name=each.name, noun=one.noun or each.name.replace("_", " "))
-    return found
+    return {each.name: each.metadata["setting"](each.name, _type(each)) for each in fields(config_class)}
+
+
+def _type(one):
+    plain = [kind for kind in (*get_args(one.type), one.type) if kind in (bool, int, float, str)]
+    return (plain or [object])[0]
 
 
 def described(settings) -> str:
