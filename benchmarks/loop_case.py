@@ -10,9 +10,9 @@ import tempfile
 
 import torch.nn.functional as F
 
+import helpers
 from benchmarks import turns
 from helpers import RunConfig, launch
-from helpers.comparison import ladder
 from helpers.training.loop import train
 
 
@@ -36,7 +36,7 @@ def main(case):
         return
     with tempfile.TemporaryDirectory() as records:
         os.environ["HELPERS_RESULTS"] = records
-        ladder.run(RunConfig(**case["settings"], loss=turns.Gate(F.cross_entropy)))
+        helpers.run(RunConfig(**case["settings"], loss=turns.Gate(F.cross_entropy)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from .launcher.process_group import World, distributed
 from .launcher.progress import panel
 
 _LATER = {
-    "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.ladder", "ladder": "comparison.ladder",
+    "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.run", "ladder": "comparison.ladder",
     "optimize": "compiler", "compiler_stats": "compiler",
 }  # fmt: skip
 __all__ = [

@@ -8,14 +8,14 @@ import argparse
 import os
 import sys
 
+from .settings import add_options, chosen, hyphens
+
 
 def main(arguments=None) -> int:
     """Run one command; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser()
-    options = parser.parse_args(
-        _of_a_script(arguments) if arguments[:1] == ["npu"] else [_hyphens(a) for a in arguments]
-    )
+    options = parser.parse_args(_of_a_script(arguments) if arguments[:1] == ["npu"] else map(hyphens, arguments))
     try:
         return options.command(options) or 0
     except KeyboardInterrupt as stop:
@@ -30,12 +30,11 @@ def main(arguments=None) -> int:
 
 
 def _parser():
-    from .config import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
-    from .hosts import commands as hosts
-    from .migrate import cli as migrate
-    from .npu import cli as npu
-    from .report import cli
-    from .training import schedules
+    from .config import SETTINGS
+    from .hosts.commands import add_to as add_hosts
+    from .migrate.cli import add_to as add_migrate
+    from .npu.cli import add_to as add_npu
+    from .report.cli import add_to as add_report
 
     about = "Train on one or more devices and measure it."
     parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
@@ -44,86 +43,39 @@ def _parser():
     def command(name, function, text):
         sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         sub.set_defaults(command=function)
-        sub.add_argument("--model", help="a model's name (default: resnet8; on accelerators, run takes resnet50)")
-        sub.add_argument("--data", help="a data set's name (default: digits)")
-        sub.add_argument("--epochs", type=int)
-        sub.add_argument("--steps", type=int, help="instead of epochs")
-        sub.add_argument("--lr", type=float)
-        sub.add_argument("--seed", type=int)
-        sub.add_argument("--amp-level", "--precision", dest="precision", choices=sorted(PRECISIONS))
-        without = "without a value: auto, which keeps the fastest right plan"
-        compilers = dict(choices=tuple(COMPILERS), nargs="?", const="auto", help=without)
-        sub.add_argument("--compiler-opt", "--compiler", dest="compiler", **compilers)
-        sub.add_argument("--channels-last", action="store_true", default=None, help="a pixel's channels side by side")
-        sub.add_argument("--lr-scaling", choices=schedules.SCALING, help="how the rate follows the global batch")
-        sub.add_argument("--base-batch", type=int, help="the global batch that --lr is meant for (default: 64)")
-        sub.add_argument("--lr-warmup-epochs", type=float, help="epochs in which the rate rises to its peak")
-        sub.add_argument("--schedule", choices=schedules.SCHEDULES, help="what the rate does then")
-        sub.add_argument("--clip-norm", type=float, help="the most that the norm of the gradients may be")
-        sub.add_argument("--evaluate-every", type=int, help="epochs between measurements of accuracy")
-        sub.add_argument("--device", help="cuda, npu, mps or cpu (default: the best there is)")
-        sub.add_argument("--threads", type=int, help="CPU threads a device")
-        sub.add_argument("--input-path", choices=INPUT_PATHS)
-        sub.add_argument("--num-workers", "--workers", dest="num_workers", type=int)
-        sub.add_argument("--global-batch", type=int, help="samples a step over all devices")
         return sub
 
-    about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched."
-    train = command("train", _train, about)
-    train.add_argument("--nproc-per-node", type=int, help="devices (default: 1, or the ranks that were launched)")
-    train.add_argument("--strategy", choices=STRATEGIES, help="default: ddp for more than one device, else baseline")
-    of_rank = "samples a step on each device"
-    train.add_argument("--batch-size", "--local-batch", dest="local_batch", type=int, help=of_rank)
-    train.add_argument("--accumulation", type=int, help="micro-batches for each update of the weights")
-    train.add_argument("--warmup-steps", type=int)
-    train.add_argument("--log-every", type=int, default=10, help="steps between two lines of the log (default: 10)")
-    train.add_argument("--checkpoint-dir")
-    train.add_argument("--checkpoint-every", type=int, help="steps")
-    train.add_argument("--resume", action="store_true", default=None)
+    about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched, with ddp for several."
+    add_options(command("train", _train, about), "train", SETTINGS)
     about = "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report."
-    ladder = command("run", _run, about)
+    ladder = command("run", _run, f"{about} On accelerators the model is resnet50 unless you name one.")
+    add_options(ladder, "run", SETTINGS)
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
     ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
-    about = "Record a study again, on this machine; stopped, it goes on where it was."
-    study = commands.add_parser("study", help=about, description=about)
-    study.set_defaults(command=_study)
-    study.add_argument("name", help="one of those that the notebooks show (helpers/comparison/study_configs.py)")
-    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, which comes with the kit")
-    hosts.add_to(commands)
-    migrate.add_to(commands)
-    npu.add_to(commands)
-    cli.add_to(commands)
-    records = commands.add_parser("records", help="list the records on this machine")
-    records.set_defaults(command=_records)
+    study = command("study", _study, "Record a study again, on this machine; stopped, it goes on where it was.")
+    study.add_argument("name", help="one of those that the notebooks show (helpers/comparison/studies.py)")
+    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, as part of the kit")
+    for add_to in (add_hosts, add_migrate, add_npu, add_report):
+        add_to(commands)
+    command("records", _records, "List the records on this machine.")
     return parser
 
 
-def train_options(words) -> dict:
-    """What `train` followed by these words would set. Exits as argparse does if it would refuse them."""
-    options = _parser().parse_args(["train", *map(_hyphens, words)])
-    return _settings(options, "log_every")
-
-
-def _settings(options, *leave_out):
-    known = {k: v for k, v in vars(options).items() if v is not None and k not in ("command", *leave_out)}
-    return known
-
-
 def _train(options):
-    from .comparison.ladder import run
-    from .config import RunConfig
+    from .comparison.run import run, run_as_rank
+    from .config import SETTINGS, RunConfig
     from .launcher import process_group
-    from .launcher import progress as live
+    from .launcher.progress import Log
     from .records import store
 
     rank, size, local_rank = process_group.place()
     here = process_group.local_size(size)
     launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
-    settings = _settings(options, "log_every")
+    settings = chosen(options, SETTINGS)
     if options.log_every < 1:
         raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
-    log = live.Log(options.log_every)
+    log = Log(options.log_every)
     devices = settings.setdefault("nproc_per_node", here)
     if launched and devices != here:
         raise ValueError(f"--nproc-per-node is {devices}, but {here} processes were launched; leave it out")
@@ -137,47 +89,11 @@ def _train(options):
             "--compiler-opt=xla runs in an environment of its own, where these processes are not; let the command "
             f"start them: python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
         )
-    record = _in_this_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
+    record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
     if record is not None:
         print(_line(record))
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
         print(f"record: {host}{store.results_root() / 'runs' / record['run_id']}.json")
-
-
-def _in_this_rank(config, rank, local_rank, progress):
-    """Train as one rank of somebody else's launch; rank 0 keeps the record."""
-    import time
-
-    from .data import sets
-    from .launcher import elastic
-    from .records import store
-    from .training import precision
-    from .training.loop import train
-
-    if isinstance(config.data, str) and local_rank == 0:
-        sets.ensure(config.data)
-    machine = config.check_machine()
-    elastic.tie_to_agent()
-    record = store.new_record(config, machine, launch=elastic.launch())
-    record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
-    began = time.time()
-    try:
-        if rank == 0:
-            store.write(record)
-            record["advice"] = precision.advice(config.precision, machine.kind)
-            progress.advise(record["advice"])
-            progress.begin(config.label)
-        tell = lambda name, **values: progress.event({"event": name, **values})  # noqa: E731
-        record.update(measured=train(config, tell=tell), status="completed", error=None)
-    except BaseException as error:
-        record["error"] = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        record["total_s"] = time.time() - began
-        if rank == 0:
-            store.write(record)
-            progress.end(record["status"])
-    return record if rank == 0 else None
 
 
 def _line(record):
@@ -197,11 +113,12 @@ def _line(record):
 
 def _run(options):
     from . import device
-    from .comparison import ladder as comparison
+    from .comparison.ladder import compare
+    from .config import SETTINGS
     from .records import store
     from .report import single
 
-    settings = _settings(options)
+    settings = chosen(options, SETTINGS)
     here = device.machine(settings.get("device"))
     print(here.describe(), flush=True)
     if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
@@ -209,7 +126,7 @@ def _run(options):
     if "steps" not in settings:
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
-    made = comparison.compare(name="ladder", full=True, **settings)
+    made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
     folder = store.results_root() / "report"
     paths = single.write(made, folder)
     print()
@@ -245,8 +162,3 @@ def _of_a_script(arguments):
     while arguments[script : script + 1] and arguments[script].startswith("--"):
         script += 1 if "=" in arguments[script] or arguments[script] == "--help" else 2
     return [*arguments[:script], "--", *arguments[script:]]
-
-
-def _hyphens(argument):
-    name, sign, value = argument.partition("=")
-    return name.replace("_", "-") + sign + value if argument.startswith("--") else argument

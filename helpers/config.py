@@ -1,103 +1,254 @@
 """`RunConfig`: everything that distinguishes one training run from another."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from . import config_checks as checks
-from . import device, xla
-from .config_checks import COMPILERS, INPUT_PATHS, PRECISIONS, STRATEGIES
-from .training import schedules
+from . import device
+from .data.recipes import RECIPES
+from .settings import described, setting, settings_of
 
-__all__ = ["COMPILERS", "INPUT_PATHS", "PRECISIONS", "STRATEGIES", "RunConfig", "name_of"]
+# The names that settings are chosen from, and what each means. What they do stands in helpers.training and compiler.
+MODELS = {
+    "resnet8": "8 layers, 78 thousand weights",
+    "resnet20": "20 layers, 270 thousand weights",
+    "resnet18": "18 layers, 11 million weights, made for large images",
+    "resnet50": "50 layers, 24 million weights, made for large images",
+    "silunet": "separable convolutions, much pointwise work",
+    "silu_mlp": "no convolution at all, small matrices",
+    "transformer": "attention over patches of 4×4 pixels",
+}
+DATA = {name: RECIPES[name].summary.partition(";")[0] for name in RECIPES}
+STRATEGIES = {
+    "baseline": "one device",
+    "data_parallel": "DataParallel: one process drives all devices",
+    "ddp": "DDP: a process for each device, gradients averaged",
+}
+PRECISIONS = {
+    "fp32": "32 bits throughout",
+    "O1": "fp16 where it is safe, chosen for each operation",
+    "O2": "fp16 weights, with fp32 copies for the update",
+    "O3": "fp16 throughout, nothing to fall back on",
+    "O1-bf16": "bf16 where it is safe, chosen for each operation",
+    "O2-bf16": "bf16 weights, with fp32 copies for the update",
+    "O3-bf16": "bf16 throughout, nothing to fall back on",
+}
+COMPILERS = {
+    "none": "eager: one operation after the other",
+    "auto": "tries plans in the first steps, keeps the fastest correct one",
+    "inductor": "torch.compile, whatever it gains",
+    "xla": "XLA, in an environment of its own (make xla)",
+}
+SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the global batch that the rate grows with
+SCHEDULES = {
+    "constant": "the peak rate to the end",
+    "cosine": "falls along half a cosine",
+    "linear": "falls in a straight line",
+    "cooldown": "the peak rate, falling over the last 30 % of the updates",
+}
+INPUT_PATHS = {
+    "fast": "the whole set in the device's memory",
+    "workers": "the usual DataLoader with torchvision transforms in worker processes",
+}
+XLA_PRECISIONS = ("fp32", "O1", "O1-bf16")
+IN_LABELS = {
+    "baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP",
+    "auto": "compiler auto", "inductor": "inductor", "xla": "XLA",
+}  # fmt: skip
+
+
+def _a_model(value):
+    if not callable(value):
+        raise TypeError(f"model is a {type(value).__name__}; pass a function that makes it, so that each rank can")
+
+
+def _a_pair(value):
+    pair = isinstance(value, (tuple, list)) and len(value) == 2
+    if not callable(value) and not (pair and all(hasattr(p, "__len__") and hasattr(p, "__getitem__") for p in value)):
+        raise TypeError(
+            f"data is a {type(value).__name__}; pass a pair (train, test) of map-style datasets "
+            "(with len() and indexing), or a function that returns one"
+        )
+
+
+def _a_loss(value):
+    if not callable(value):
+        raise TypeError(f"loss is {value!r}; pass a function (outputs, labels) -> mean loss, or None")
+
+
+LEARNS = dict(changes_learning=True, in_checkpoint=True)  # decides which losses a run follows
+PEAK = dict(changes_learning=True, in_checkpoint="peak_lr")  # decides the peak rate, together with others
+TIMES = dict(changes_timing=True)
+BOTH = LEARNS | TIMES
+SPREADS = dict(changes_timing=True, spreads=True)  # learning changes only through the local batch
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """One training run; wrong values are refused when it is made, before any process starts.
 
-    Give either `global_batch` (samples in one update of the weights, over all devices) or
-    `local_batch` (samples a device sees in one step); the other follows from
+    Give either `global_batch` or `local_batch`; the other follows from
     global_batch = local_batch × nproc_per_node × nnodes × accumulation. With neither, the global batch is 64.
     Give either `epochs` or `steps`; with neither, one epoch.
-
-    Attributes:
-        model: a name from `helpers.training.models.NAMES`, or a function without arguments that makes a model.
-        data: a name from `helpers.data.sets.NAMES`, a pair (train, test) of map-style datasets, or a
-            function that returns such a pair.
-        strategy: one of STRATEGIES.
-        nproc_per_node: devices used on each host. `ddp` starts one process for each, `data_parallel`
-            drives them all from one process, `baseline` uses one.
-        nnodes: hosts that take part (ddp only); `python -m helpers hosts` says how to start such a run.
-        accumulation: micro-batches of `local_batch` whose gradients make one update of the weights.
-        lr, momentum, weight_decay: of SGD; `lr` is meant for a global batch of `base_batch`.
-        lr_scaling: how the peak rate follows the global batch, one of schedules.SCALING.
-        lr_warmup_epochs: epochs (or a part of one) in which the rate rises to its peak.
-        schedule: what the rate does then, one of schedules.SCHEDULES.
-        clip_norm: the most that the norm of all gradients together may be (None: no limit).
-        sync_batch_norm: whether BatchNorm uses the statistics of all ranks' batches together (ddp only).
-        loss: function (outputs, labels) -> mean loss (None: cross entropy).
-        precision: a level of helpers.training.precision, or one of its aliases (PRECISIONS).
-        channels_last: whether images and convolutions keep the channels of a pixel side by side; where that makes
-            products of matrices faster than the library's convolutions, they are used (helpers.training.convolutions).
-        compiler: one of COMPILERS: "auto" tries plans in the first steps and keeps the fastest right one
-            (helpers.compiler.optimize), "inductor" compiles come what may, "xla" trains in the XLA environment.
-        seed: of weights, order of samples and augmentation.
-        threads: CPU threads a device (None: the machine's, see `helpers.device`).
-        device: a device kind (None: the best there is).
-        input_path: "fast" keeps the whole set in the device's memory, "workers" is the usual
-            DataLoader with torchvision transforms in `num_workers` processes.
-        warmup_steps: first steps, trained like all others but left out of the timing.
-        evaluate: whether accuracy on the whole test set is measured at the end of the run.
-        evaluate_every: epochs between such measurements on the way (None: only at the end).
-        checkpoint_dir, checkpoint_every: where and every how many steps to save (None: never).
-        resume: whether to go on from the newest sound checkpoint in checkpoint_dir.
-        label: the run's name in tables and plots (default: made from strategy and devices).
     """
 
-    model: str | Callable = "resnet8"
-    data: Any = "digits"
-    strategy: str = "baseline"
-    nproc_per_node: int = 1
-    nnodes: int = 1
-    global_batch: int | None = None
-    local_batch: int | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    lr: float = 0.05
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    accumulation: int = 1
-    lr_scaling: str = "none"
-    base_batch: int = 64
-    lr_warmup_epochs: float = 0
-    schedule: str = "constant"
-    clip_norm: float | None = None
-    precision: str = "fp32"
-    channels_last: bool = False
-    compiler: str = "none"
-    sync_batch_norm: bool = False
-    loss: Callable | None = None
-    seed: int = 0
-    threads: int | None = None
-    device: str | None = None
-    input_path: str = "fast"
-    num_workers: int = 2
-    augment: bool = True
-    warmup_steps: int = 3
-    evaluate: bool = True
-    evaluate_every: int | None = None
-    checkpoint_dir: str | None = None
-    checkpoint_every: int | None = None
-    resume: bool = False
-    label: str = ""
+    model: str | Callable = setting(
+        "resnet8", "a model's name", choices=MODELS, own=_a_model,
+        or_own="a function without arguments that makes yours", **BOTH,
+    )  # fmt: skip
+    data: str | Any = setting(
+        "digits", "a data set's name", choices=DATA, own=_a_pair,
+        or_own="a pair (train, test) of map-style datasets, or a function that returns one", **BOTH,
+    )  # fmt: skip
+    strategy: str = setting("baseline", "how the work is divided among devices", choices=STRATEGIES, **SPREADS)
+    nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
+    nnodes: int = setting(1, "hosts that take part, with ddp (see `python -m helpers hosts`)", noun="hosts", **SPREADS)
+    global_batch: int | None = setting(
+        None, "samples in one update of the weights, over all devices", spreads=True, **BOTH
+    )
+    local_batch: int | None = setting(
+        None, "samples that a device sees in one step; BatchNorm's statistics are theirs", flags=("batch-size",),
+        changes_learning=True, **SPREADS,
+    )  # fmt: skip
+    epochs: int | None = setting(None, "passes over the training set", changes_learning=True)
+    steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
+    lr: float = setting(0.05, "SGD's rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
+    momentum: float = setting(0.9, "momentum of SGD", **LEARNS)
+    weight_decay: float = setting(5e-4, "weight decay of SGD", **LEARNS)
+    accumulation: int = setting(
+        1, "micro-batches of local_batch whose gradients make one update of the weights", noun="micro-batches",
+        **SPREADS,
+    )  # fmt: skip
+    lr_scaling: str = setting(
+        "none", "how the peak rate follows the global batch", **PEAK,
+        choices={"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"},
+    )  # fmt: skip
+    base_batch: int = setting(64, "the global batch that lr is meant for", **PEAK)
+    lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", **LEARNS)
+    schedule: str = setting("constant", "what the rate does after the warm-up", choices=SCHEDULES, **LEARNS)
+    clip_norm: float | None = setting(None, "the largest norm of all gradients together (none: any)", above=0, **BOTH)
+    precision: str = setting(
+        "fp32", "the level of mixed precision", choices=PRECISIONS, flags=("amp-level",),
+        aliases={"O0": "fp32", "fp16": "O1", "bf16": "O1-bf16"}, **BOTH,
+    )  # fmt: skip
+    channels_last: bool = setting(False, "whether images keep the channels of a pixel side by side", **TIMES)
+    compiler: str = setting(
+        "none", "what compiles the model; the option without a value means auto", choices=COMPILERS,
+        flags=("compiler-opt",), bare="auto", **TIMES,
+    )  # fmt: skip
+    sync_batch_norm: bool = setting(
+        False, "whether BatchNorm uses the batches of all ranks together, with ddp", noun="SyncBatchNorm", **BOTH
+    )
+    loss: Callable | None = setting(
+        None, "function (outputs, labels) -> mean loss (None: cross entropy)", own=_a_loss, **BOTH
+    )
+    seed: int = setting(0, "of the weights, the order of samples and augmentation", least=0, **LEARNS)
+    threads: int | None = setting(None, "CPU threads a device (none: the machine's, see helpers.device)", **TIMES)
+    # The machine of a record says which device was used, so `device` itself makes no difference between two records.
+    device: str | None = setting(
+        None, "a kind of device (none: the best there is)", choices=dict.fromkeys(device.KINDS, "")
+    )
+    input_path: str = setting("fast", "how batches are made", choices=INPUT_PATHS, **TIMES)
+    num_workers: int = setting(
+        2, "worker processes a device, with input_path workers", least=0, flags=("workers",), **TIMES
+    )
+    augment: bool = setting(True, "whether training images are shifted and flipped", noun="augmentation", **BOTH)
+    warmup_steps: int = setting(3, "first steps, trained like all others but left out of the timing", least=0)
+    evaluate: bool = setting(True, "whether accuracy on the whole test set is measured at the end of the run")
+    evaluate_every: int | None = setting(None, "epochs between measurements of accuracy (none: only at the end)")
+    checkpoint_dir: str | None = setting(None, "folder to save checkpoints in (none: never)")
+    checkpoint_every: int | None = setting(None, "steps between two checkpoints")
+    resume: bool = setting(False, "whether to go on from the newest sound checkpoint in checkpoint_dir")
+    label: str = setting("", "the run's name in tables and plots (default: made from strategy and devices)")
 
     def __post_init__(self):
-        checks.choices(self)
-        checks.numbers(self)
-        for name, value in checks.completed(self).items():
-            object.__setattr__(self, name, value)  # the dataclass is frozen for everybody else
-        checks.together(self)
+        for name, one in settings_of(type(self)).items():
+            one.check(getattr(self, name))
+            self._set(name, one.standard(getattr(self, name)))
+        self._complete()
+        self._check_together()
+
+    def _set(self, name, value):
+        object.__setattr__(self, name, value)  # the dataclass is frozen for everybody else
+
+    # -- what follows from the values given, and what does not go together ------------------
+
+    def _complete(self):
+        parts = self.devices * self.accumulation
+        product = f"nproc_per_node {self.nproc_per_node}"
+        if self.nnodes > 1:
+            product += f" × nnodes {self.nnodes}"
+        if self.accumulation > 1:
+            product += f" × accumulation {self.accumulation}"
+        whole, local = self.global_batch, self.local_batch
+        if local is not None and whole is not None and whole != local * parts:
+            raise ValueError(
+                f"global_batch {whole} is not local_batch {local} × {product} = {local * parts}; "
+                "give only one of the two"
+            )
+        whole = whole or (local * parts if local else 64)
+        if whole % parts:
+            below = whole - whole % parts
+            near = " or ".join(str(n) for n in (below, below + parts) if n)
+            raise ValueError(
+                f"global_batch {whole} cannot be split evenly over {product}: it is the local batch times these. "
+                f"The nearest that can: {near}"
+            )
+        self._set("global_batch", whole)
+        self._set("local_batch", whole // parts)
+        self._set("epochs", 1 if self.epochs is None and self.steps is None else self.epochs)
+        self._set("checkpoint_dir", self.checkpoint_dir and os.fspath(self.checkpoint_dir))
+        self._set("label", self.label or self._made_label())
+
+    def _made_label(self):
+        name = IN_LABELS[self.strategy]
+        parts = [name if self.strategy == "baseline" else f"{name} ×{self.devices}"]
+        parts += [f"{self.nnodes} hosts"] * (self.nnodes > 1)
+        parts += [IN_LABELS[self.compiler]] if self.compiler != "none" else []
+        parts += [self.precision] * (self.precision != "fp32") + ["channels last"] * self.channels_last
+        parts += [f"{self.accumulation} micro-batches"] * (self.accumulation > 1)
+        return " · ".join(parts)
+
+    def _check_together(self):
+        strategy, compiler, devices = self.strategy, self.compiler, self.nproc_per_node
+        saves = self.checkpoint_every or self.resume
+        refusals = [
+            (strategy == "baseline" and devices != 1,
+             f"strategy 'baseline' uses one device, nproc_per_node is {devices}; for more devices choose 'ddp' "
+             "(or 'data_parallel')"),
+            (self.nnodes > 1 and strategy != "ddp",
+             f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"),
+            (self.epochs is not None and self.steps is not None,
+             f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two"),
+            (self.sync_batch_norm and strategy != "ddp",
+             f"sync_batch_norm needs strategy 'ddp', not {strategy!r}: only its ranks can talk"),
+            (compiler != "none" and strategy == "data_parallel",
+             f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every step; "
+             "choose 'ddp'"),
+            (self.evaluate_every and not self.evaluate,
+             "evaluate_every is given, but evaluate is False; leave one of them out"),
+            (saves and not self.checkpoint_dir,
+             "checkpoint_every and resume need a checkpoint_dir to save to and load from"),
+        ] + [
+            (self.epochs is not None and (getattr(self, name) or 0) > self.epochs,
+             f"{name} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)")
+            for name in ("lr_warmup_epochs", "evaluate_every")
+        ]  # fmt: skip
+        if compiler == "xla":
+            refusals += [
+                (self.device not in (None, "cpu"),
+                 f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}"),
+                (self.sync_batch_norm,
+                 "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; leave it out"),
+                (self.channels_last, "XLA chooses the memory layout by itself; leave channels_last out"),
+                (self.precision not in XLA_PRECISIONS,
+                 f"precision {self.precision!r} is not offered with XLA; it can be {', '.join(XLA_PRECISIONS)}"),
+                (saves, "the XLA loop saves no checkpoints; leave checkpoint_every and resume out"),
+            ]  # fmt: skip
+        for wrong, why in refusals:
+            if wrong:
+                raise ValueError(why)
 
     # -- use ------------------------------------------------------------------------------
 
@@ -114,29 +265,26 @@ class RunConfig:
     def check_machine(self) -> "device.Machine":
         """The machine this run would use. Raises ValueError if it cannot: too few devices, or not this precision."""
         if self.compiler == "xla":
-            xla.python()  # raises XlaMissing, which says how to get it
             return device.machine("cpu")
-        from .training import precision  # imports torch
-
         here = device.machine(self.device)
         if here.kind != "cpu" and self.nproc_per_node > here.count:
             raise ValueError(
                 f"{self.label} needs {self.nproc_per_node} devices, this machine has {here.count} "
                 f"({here.kind}); use fewer, or device='cpu'"
             )
-        if refused := precision.refusal(self.precision, here.kind):
+        if refused := precision_refusal(self.precision, here.kind):
             raise ValueError(refused)
         return here
 
     @property
     def peak_lr(self) -> float:
         """The learning rate after the warm-up: `lr`, scaled to the global batch."""
-        return schedules.peak_lr(self.lr, self.lr_scaling, self.global_batch, self.base_batch)
+        return peak_lr(self.lr, self.lr_scaling, self.global_batch, self.base_batch)
 
     def but(self, **changes) -> "RunConfig":
-        """A copy with some values changed; batch sizes and label are worked out anew.
+        """A copy with some values changed; batch sizes and the label follow from them again.
 
-        The global batch is kept unless a batch size is among the changes.
+        The global batch stays the same unless a batch size is among the changes.
         """
         if "local_batch" in changes:
             changes.setdefault("global_batch", None)
@@ -151,11 +299,23 @@ class RunConfig:
 
     def as_dict(self) -> dict:
         """Plain values for a record; the reader's own objects by their names."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["model"] = name_of(self.model)
-        values["data"] = name_of(self.data)
-        values["loss"] = "cross_entropy" if self.loss is None else name_of(self.loss)
-        return values
+        return {name: self.recorded(name) for name in settings_of(type(self))}
+
+    def recorded(self, name):
+        """The value of one setting (or property) as it stands in a record."""
+        value = getattr(self, name)
+        if name == "loss" and value is None:
+            return "cross_entropy"
+        return value if value is None or isinstance(value, (bool, int, float, str)) else name_of(value)
+
+
+SETTINGS = settings_of(RunConfig)  # {name: Setting}, in the order above
+RunConfig.__doc__ += described(SETTINGS)
+
+
+def peak_lr(lr, scaling, global_batch, base_batch) -> float:
+    """The rate for `global_batch`, where `lr` is meant for `base_batch`, by a rule of SCALING."""
+    return lr * (global_batch / base_batch) ** SCALING[scaling]
 
 
 def name_of(thing) -> str:
@@ -165,3 +325,18 @@ def name_of(thing) -> str:
     if isinstance(thing, (tuple, list)):
         return type(thing[0]).__name__
     return getattr(thing, "__qualname__", type(thing).__name__).replace("<locals>.", "")
+
+
+def dtype_of(precision) -> str:
+    """The format that most is computed in at a level of PRECISIONS, or one of its aliases."""
+    level = SETTINGS["precision"].standard(precision)
+    return "float32" if level == "fp32" else "bfloat16" if level.endswith("-bf16") else "float16"
+
+
+def precision_refusal(precision, kind) -> str:
+    """Why devices of `kind` cannot compute at a level, and at which they can; "" if they can."""
+    dtype = dtype_of(precision)
+    if dtype == "float32" or dtype in (able := device.dtypes(kind)):
+        return ""
+    choices = ", ".join(level for level in PRECISIONS if dtype_of(level) in able)
+    return f"precision {precision!r} computes in {dtype}, which {kind} devices here cannot; they can: {choices}"

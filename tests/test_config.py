@@ -1,11 +1,15 @@
 """RunConfig refuses what cannot work, says what is allowed, and works out the rest."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
-from helpers import RunConfig, device
-from helpers.comparison import ladder
+from helpers import RunConfig, config, device
+from helpers.training.precision import LEVELS
 
 
 @pytest.mark.parametrize("settings, error, words", [
@@ -76,9 +80,13 @@ def test_micro_batches_are_a_factor_of_the_global_batch():
 
 @pytest.mark.parametrize("given, stands", [("O0", "fp32"), ("bf16", "O1-bf16"), ("fp16", "O1"), ("O2", "O2")])
 def test_a_precision_has_one_name_in_records_and_labels(given, stands):
-    config = RunConfig(precision=given, channels_last=True)
-    assert config.precision == stands
-    assert config.label == ("baseline · channels last" if stands == "fp32" else f"baseline · {stands} · channels last")
+    chosen = RunConfig(precision=given, channels_last=True)
+    assert chosen.precision == stands
+    assert chosen.label == ("baseline · channels last" if stands == "fp32" else f"baseline · {stands} · channels last")
+
+
+def test_levels_are_those_that_training_knows():
+    assert {name: level.dtype for name, level in LEVELS.items()} == {n: config.dtype_of(n) for n in config.PRECISIONS}
 
 
 def test_more_threads_than_cores_are_said():
@@ -104,47 +112,6 @@ def test_a_record_names_the_readers_own_objects():
     assert values["model"].endswith("my_net") and values["data"] == "TensorDataset"
 
 
-@pytest.mark.parametrize("devices, labels", [
-    (1, ["baseline", "DataParallel ×1", "DDP ×1"]), (2, ["baseline", "DataParallel ×2", "DDP ×2"]),
-    (3, ["baseline", "DataParallel ×3", "DDP ×2", "DDP ×3"]),
-    (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
-])  # fmt: skip
-def test_the_ladder_changes_only_the_devices(devices, labels):
-    rungs = ladder.ladder(devices, device="cpu", global_batch=66 if devices == 3 else 64)
-    assert [r.label for r in rungs] == labels
-    assert len({(r.global_batch, r.threads, r.lr, r.seed, r.model) for r in rungs}) == 1
-
-
-def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch):
-    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 1.5, "float16": 2.5})
-    base, *_, top, half, last, grown = ladder.ladder(2, full=True, device="cpu", epochs=10)
-    assert (half.label, last.label, grown.label) == (
-        "DDP ×2 · O1", "DDP ×2 · O1 · channels last", "DDP ×2 · batch 128"
-    )  # fmt: skip
-    assert half.but(precision="fp32") == top and last.but(channels_last=False) == half
-    assert (grown.local_batch, grown.peak_lr, grown.lr_warmup_epochs) == (64, 2 * base.lr, 1)
-    assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "O1-bf16"
-    monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 0.5})
-    assert {r.precision for r in ladder.ladder(2, full=True, device="cpu")} == {"fp32"}
-
-
-def test_the_ladder_rounds_the_global_batch_to_what_can_be_split():
-    assert {r.global_batch for r in ladder.ladder(3, device="cpu", global_batch=64)} == {63}
-
-
-@pytest.mark.parametrize("devices", [0, -1, 2.5, "2", True])
-def test_the_ladder_refuses_a_bad_number_of_devices(devices):
-    with pytest.raises(ValueError, match="devices is"):
-        ladder.ladder(devices, device="cpu")
-
-
-def test_compare_refuses_what_does_not_go_together():
-    config = RunConfig()
-    for configs, more in (([config], dict(lr=1)), ([config, config], {}), ([], {}), (["ddp"], {})):
-        with pytest.raises((TypeError, ValueError)):
-            ladder.compare(configs, **more)
-
-
 def test_more_devices_than_the_machine_has(monkeypatch):
     monkeypatch.setattr(device, "machine", lambda kind=None: device.Machine("cuda", 2, "planted", "nccl", 8, 4))
     with pytest.raises(ValueError, match="DDP ×4 needs 4 devices, this machine has 2"):
@@ -166,3 +133,61 @@ def _os_with_own_environment():
     from types import SimpleNamespace
 
     return SimpleNamespace(**{**vars(os), "environ": {}})
+
+
+# -- one description of a setting ---------------------------------------------------------
+
+PLANTED = """\
+    dropout: float = setting(0.0, "share of the activations set to zero", changes_timing=True, in_checkpoint=True)
+"""
+LOOK = """
+from types import SimpleNamespace
+from helpers import RunConfig, cli, settings
+from helpers.comparison.comparison import Comparison
+from helpers.comparison.form.widgets import Form
+from helpers.config import SETTINGS
+from helpers.hosts import commands
+from helpers.training import resume
+import records
+
+try:
+    RunConfig(dropout=-1)
+except ValueError as error:
+    assert "dropout is -1; it must be 0 or more" in str(error)
+else:
+    raise AssertionError("it was not checked")
+for command in ("train", "run"):
+    assert cli._parser().parse_args([command, "--dropout", "0.5"]).dropout == 0.5
+assert "train --dropout 0.5" in commands.commands("--dropout 0.5", nnodes=2, nproc_per_node=1)["torchrun"]
+
+plain, other = RunConfig(), RunConfig(dropout=0.5)
+assert [one.name for one in settings.differing(plain.as_dict(), other.as_dict(), SETTINGS)] == ["dropout"]
+made = Comparison([records.baseline(), records.planted(), records.planted(dropout=0.5, label="other")])
+assert [bool(row["efficiency"]) for row in made.rows()] == [True, True, False]
+assert resume.identity(SimpleNamespace(config=other))["dropout"] == 0.5
+
+form = Form("cpu")
+form.more["dropout"].value = "0.5"
+assert "dropout=0.5" in form.choice.code() and "--dropout=0.5" in form.choice.commands()[0]
+"""
+
+
+def test_a_new_setting_is_known_everywhere(tmp_path):
+    """One line in a copy of config.py, and it is checked, has options and a control, and tells runs apart."""
+    here = Path(config.__file__).parent
+    (copy := tmp_path / "helpers").mkdir()
+    for path in here.iterdir():
+        if path.name not in ("config.py", "__pycache__"):
+            (copy / path.name).symlink_to(path)
+    source, place = (here / "config.py").read_text(encoding="utf-8"), "    label: str = setting("
+    assert source.count(place) == 1
+    (copy / "config.py").write_text(source.replace(place, PLANTED + place), encoding="utf-8")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(here.parent / 'tests' / 'shared')!r}]\n{LOOK}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_field_is_described():
+    for one in config.SETTINGS.values():
+        assert one.help and one.noun and (not one.in_checkpoint or one.changes_learning), one.name
+    assert "weight_decay: weight decay of SGD." in RunConfig.__doc__

@@ -1,10 +1,11 @@
 """Runs side by side, as they were recorded; nothing here runs anything, so it needs no torch."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from ..config import SETTINGS
 from ..records import store
-
-COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
+from ..settings import differing
 
 
 @dataclass(repr=False)
@@ -35,18 +36,21 @@ class Comparison:
     def rows(self) -> list:
         """One dict a run with its numbers, speed-up, efficiency and prediction.
 
-        The efficiency is that of using more devices, so a run that also computes in another way has none.
+        The efficiency is that of using more devices, so a run whose devices also compute otherwise has none.
         """
-        rows, base = [], self.baseline["config"]
+        return self._rows
+
+    @cached_property
+    def _rows(self):
+        rows = []
         for record in self.records:
-            speed = self.speed_up(record) or {}
-            row, median = store.row(record), speed.get("median")
-            total = record.get("total_s")
-            alike = all(record["config"].get(key) == base.get(key) for key in COMPUTES)
+            speed, row, total = self.speed_up(record) or {}, store.row(record), record.get("total_s")
+            median, changed = speed.get("median"), differing(record["config"], self.baseline["config"], SETTINGS)
+            scaled = median and not any(one.changes_timing and not one.spreads for one in changed)
             rows.append({
                 **row, "speed_up": median,
                 "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
-                "efficiency": median / row["devices"] if median and alike else None,
+                "efficiency": median / row["devices"] if scaled else None,
                 "predicted": record.get("prediction"),
                 "whole_run_speed_up": total and self.baseline["total_s"] / total,
                 "note": (record.get("measured") or {}).get("note") or (record["error"] or ""),

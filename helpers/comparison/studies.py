@@ -8,14 +8,17 @@ import json
 import os
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..launcher import progress as live
+from .. import device
+from ..config import RunConfig, dtype_of
+from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
 from ..records import store
-from . import ladder
-from .study_configs import STUDIES
+from . import run
+
+SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -81,18 +84,18 @@ def read(name, path) -> Study | None:
 def record(name, keep=False) -> Study:
     """Run what is missing of a study, one seed after the other, and save it after every run.
 
-    Stopped, it goes on where it was. Runs made by other training code, or that failed, are made
-    again. With `keep` the finished study is also written to where the kit keeps those it comes with.
+    Stopped, it goes on where it was. Runs made by other training code, or that failed, are repeated.
+    With `keep` the finished study is also written to where the kit keeps those it comes with.
     """
     _check(name)
     configs = STUDIES[name]()
     known = {_key(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
     records = [known[_key(c.label, c.seed)] for c in configs if _key(c.label, c.seed) in known]
     missing = [config for config in configs if _key(config.label, config.seed) not in known]
-    with live.Progress([config.label for config in missing]) as progress:
+    with Progress([config.label for config in missing]) as progress:
         for config in missing:
             with _empty_caches():  # what was compiled before would hide what it costs
-                made = ladder.run(config, group=f"study-{name}", progress=progress)
+                made = run.run(config, group=f"study-{name}", progress=progress)
             records.append(_slim(made))
             _write(own_path(name), name, records, complete=len(records) == len(configs))
     order = {_key(c.label, c.seed): place for place, c in enumerate(configs)}
@@ -118,20 +121,20 @@ def speed_by_batch(records, model) -> dict:
     Returns {"O1-bf16 · channels last": [{"batch", "ratio", "q1", "q3"}, …], …}, ordered by batch.
     """
     runs = [r for r in records if r["config"]["model"] == model and r["measured"]["images_per_s"]]
-    batch = lambda run: run["config"]["local_batch"]  # noqa: E731
+    batch = lambda record: record["config"]["local_batch"]  # noqa: E731
     plain = {batch(r): r["measured"]["images_per_s"] for r in runs if _variant(r) == "fp32"}
     series = {}
-    for run in sorted(runs, key=batch):
-        if _variant(run) != "fp32" and batch(run) in plain:
-            rate, base = run["measured"]["images_per_s"], plain[batch(run)]["median"]
+    for record in sorted(runs, key=batch):
+        if _variant(record) != "fp32" and batch(record) in plain:
+            rate, base = record["measured"]["images_per_s"], plain[batch(record)]["median"]
             ratio, q1, q3 = (rate[key] / base for key in ("median", "q1", "q3"))
-            point = {"batch": batch(run), "ratio": ratio, "q1": q1, "q3": q3}
-            series.setdefault(_variant(run), []).append(point)
+            point = {"batch": batch(record), "ratio": ratio, "q1": q1, "q3": q3}
+            series.setdefault(_variant(record), []).append(point)
     return series
 
 
-def _variant(run):
-    config = run["config"]
+def _variant(record):
+    config = record["config"]
     return config["precision"] + " · channels last" * config["channels_last"]
 
 
@@ -185,3 +188,125 @@ def _write(path, name, records, complete):
     lines = ",\n".join(json.dumps(r) for r in records)
     head = f'"study": {json.dumps(name)}, "complete": {json.dumps(complete)}'
     replace_file(path, f'{{{head}, "records": [\n{lines}\n]}}\n')
+
+
+# -- what each study runs -----------------------------------------------------------------
+
+def batch_and_accuracy():
+    """The trap of the larger global batch on real images, and what wins the accuracy back."""
+    kind = _kind(4)
+    plain = RunConfig(
+        model="resnet8", data="digits", epochs=16, lr=0.01, augment=False, evaluate_every=1, device=kind, threads=1,
+        local_batch=64,
+    )  # fmt: skip
+    two = plain.but(strategy="ddp", nproc_per_node=2, local_batch=64)
+    four = plain.but(strategy="ddp", nproc_per_node=4, local_batch=64)
+    linear, warm, cool = dict(lr_scaling="linear", local_batch=64), dict(lr_warmup_epochs=1), dict(schedule="cooldown")
+    root = dict(lr_scaling="sqrt", local_batch=64)
+    small = four.but(local_batch=1, epochs=3, lr=0.005)
+    rows = {
+        "1 rank": plain,
+        "2 ranks, naive": two,
+        "4 ranks, naive": four,
+        "4 ranks, more epochs": four.but(epochs=48),
+        "4 ranks, linear": four.but(**linear),
+        "4 ranks, linear + warm-up": four.but(**linear, **warm),
+        "4 ranks, linear + warm-up + cooldown": four.but(**linear, **warm, **cool),
+        "4 ranks, sqrt + warm-up + cooldown": four.but(**root, **warm, **cool),
+        "2 ranks, linear + warm-up + cooldown": two.but(**linear, **warm, **cool),
+        "1 rank, cooldown": plain.but(**cool),
+        "1 rank, 4 micro-batches, linear + warm-up + cooldown": plain.but(accumulation=4, **linear, **warm, **cool),
+        "small local batch, local statistics": small,
+        "small local batch, SyncBatchNorm": small.but(sync_batch_norm=True),
+    }
+    return labelled(rows, SEEDS)
+
+
+def precision():
+    """The levels at one and two ranks: time, accuracy and memory."""
+    kind = _kind(2)
+    plain = RunConfig(
+        model="resnet8", data="digits", epochs=8, lr=0.02, schedule="cosine", augment=False, device=kind, threads=1
+    )
+    levels = [level for level in ("fp32", "O1-bf16", "O2-bf16", "O1", "O2") if _runs(level, kind)]
+    rungs = (plain, plain.but(strategy="ddp", nproc_per_node=2))
+    return [rung.but(precision=level) for rung in rungs for level in levels]
+
+
+def precision_by_batch():
+    """How the gain of a half format grows with the work in a step."""
+    kind = device.machine().kind
+    fast = [level for level in ("O1-bf16", "O1") if device.dtypes(kind).get(dtype_of(level), 0) > 1]
+    cases = [("resnet18", "mock", batch) for batch in (2, 4, 16, 64, 256)]
+    cases += [("resnet50", mock_at_64, batch) for batch in (2, 4, 16, 64)]
+    configs = []
+    for model, images, batch in cases:
+        for level in ("fp32", *fast):
+            for last in (False, True):
+                configs.append(RunConfig(
+                    model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
+                    steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
+                    label=f"{model} {level}{' · channels last' * last}, batch {batch}",
+                ))  # fmt: skip
+    return configs
+
+
+def mock_at_64():
+    """(train, None): the mock set's first 1,024 images, enlarged to 64×64 pixels."""
+    import torch.nn.functional as F
+
+    from ..data import sets
+
+    sets.ensure("mock")
+    small = sets.load("mock", "train")
+    images = F.interpolate(small.images[:1024].float(), size=(64, 64), mode="bilinear").byte()
+    return replace(small, images=images, labels=small.labels[:1024]), None
+
+
+def compiler():
+    """What the tuner finds for five models in two formats, each plan timed in turn with eager."""
+    kind = device.machine().kind
+    cases = [
+        (model, level) for model in ("resnet18", "resnet50", "silunet", "silu_mlp", "transformer")
+        for level in ("fp32", "O1-bf16") if _runs(level, kind)
+    ]  # fmt: skip
+    return [
+        RunConfig(
+            model=model, data="mock", local_batch=16, precision=level, compiler="auto", lr=0.01, steps=60,
+            augment=False, evaluate=False, device=kind, threads=1, label=f"{model}{' · bf16' * (level != 'fp32')}",
+        )
+        for model, level in cases
+    ]  # fmt: skip
+
+
+def xla():
+    """DDP on two CPU processes, and the same training through XLA."""
+    plain = RunConfig(
+        model="silu_mlp", strategy="ddp", nproc_per_node=2, global_batch=64, steps=20, lr=0.005, augment=False,
+        threads=1, device="cpu",
+    )  # fmt: skip
+    return [plain, plain.but(compiler="xla", device=None)]
+
+
+STUDIES = {
+    "batch_and_accuracy": batch_and_accuracy,
+    "precision": precision,
+    "precision_by_batch": precision_by_batch,
+    "compiler": compiler,
+    "xla": xla,
+}
+
+
+def labelled(rows, seeds):
+    """A config for each row and seed, one seed after the other, so that a slow hour is shared by all rows."""
+    return [replace(config, label=label, seed=seed) for seed in seeds for label, config in rows.items()]
+
+
+def _kind(devices):
+    """The device kind for runs on so many devices: with fewer accelerators, CPU processes stand in for them."""
+    here = device.machine()
+    return here.kind if here.count >= devices else "cpu"
+
+
+def _runs(level, kind):
+    return dtype_of(level) in device.dtypes(kind)

@@ -6,13 +6,15 @@ Nothing is started here: the programs that start ranks on hosts are PyTorch's, O
 options: pytorch.org/docs/stable/elastic/run.html, `man mpirun` of Open MPI 4, slurm.schedmd.com/sbatch.html.
 """
 
-import contextlib
-import io
+import argparse
 import os
 import re
 import secrets
 import shlex
 import sys
+
+from ..config import SETTINGS, RunConfig
+from ..settings import add_options, chosen, hyphens
 
 FORMATS = ("torchrun", "mpirun", "sbatch")
 PORTS = {"torchrun": 29400, "mpirun": 29500}
@@ -126,7 +128,7 @@ def _torchrun(job):
         f"{job.wait or 600} s of each other.",
         *_first_things(job),
         f"# The agents meet at {host}, port {port}: `nc -vz {host} {port}` from the others once its agent runs.",
-        f"# Rank 0, which writes the record, runs on {first}. helpers.hosts.torchrun is torchrun; it also says who came.",
+        f"# Rank 0, which writes the record, runs on {first}. helpers.hosts.torchrun is torchrun and names who came.",
         *_restart_note(job),
     ]
     for name in job.hosts:
@@ -204,23 +206,20 @@ def _restart_note(job):
     ]
 
 
+class _TrainOptions(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(f"train would refuse these options: {message}")
+
+
 def _train_options(train, nnodes, nproc_per_node):
     """The options of `train` as a list, and the RunConfig that they make; what `train` refuses is refused here."""
-    from .. import cli
-    from ..config import RunConfig
-
     words = shlex.split(train) if isinstance(train, str) else [str(word) for word in train]
     words = words[1:] if words[:1] == ["train"] else words
     if any("\n" in word or "\0" in word for word in words):
         raise ValueError("an option of train has more than one line")
-    told = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told):
-            options = cli.train_options(words)
-    except SystemExit:
-        reason = (told.getvalue().strip() or "it asks for help").splitlines()[-1]
-        raise ValueError(f"train would refuse these options: {reason.partition('error: ')[2] or reason}") from None
-    settings = {"strategy": "ddp", **options}
+    parser = _TrainOptions(add_help=False, allow_abbrev=False)
+    add_options(parser, "train", SETTINGS)
+    settings = {"strategy": "ddp", **chosen(parser.parse_args(map(hyphens, words)), SETTINGS)}
     if settings.setdefault("nproc_per_node", nproc_per_node) != nproc_per_node:
         raise ValueError(f"train is given --nproc-per-node {settings['nproc_per_node']}, hosts {nproc_per_node}")
     config = RunConfig(**settings, nnodes=nnodes)
@@ -261,8 +260,8 @@ def add_to(subcommands):
     about = "Print what to type to run `train` on several hosts: the words after -- are train's."
     sub = subcommands.add_parser("hosts", help=about, description=about, allow_abbrev=False)
     sub.set_defaults(command=_command)
-    sub.add_argument("--nnodes", type=int, required=True, help="hosts")
-    sub.add_argument("--nproc-per-node", type=int, required=True, help="ranks (devices) on each host")
+    for name in ("nnodes", "nproc_per_node"):
+        SETTINGS[name].add_option(sub, required=True)
     sub.add_argument("--format", choices=FORMATS, help="only this one (default: all three)")
     sub.add_argument("--hosts", help="their names, a,b,c")
     sub.add_argument("--rdzv-endpoint", help="HOST:PORT where they meet (default: the first host, 29400)")

@@ -1,4 +1,4 @@
-"""What each level of mixed precision keeps and computes in which format; `helpers.training.precision` puts them to work."""
+"""What each level of mixed precision keeps and computes in which format; `precision` puts them to work."""
 
 from dataclasses import dataclass
 

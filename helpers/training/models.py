@@ -2,13 +2,13 @@
 
 from torch import nn
 
+from ..config import MODELS
 from . import pointwise
 
 POINTWISE = {
     "silunet": pointwise.SiLUNet, "silu_mlp": pointwise.SiLUMLP,
     "transformer": pointwise.Transformer,
 }  # fmt: skip
-NAMES = ("resnet8", "resnet20", "resnet18", "resnet50", *POINTWISE)
 
 
 def make(model, classes) -> nn.Module:
@@ -49,11 +49,11 @@ def build(name, classes) -> nn.Module:
         return SmallResNet(blocks=3, classes=classes)
     if name in POINTWISE:
         return POINTWISE[name](classes)
-    if name in NAMES:
+    if name in MODELS:
         import torchvision.models
 
         return getattr(torchvision.models, name)(num_classes=classes)
-    raise ValueError(f"no model called {name!r}; there are {', '.join(NAMES)}, or pass a function that makes yours")
+    raise ValueError(f"no model called {name!r}; there are {', '.join(MODELS)}, or pass a function that makes yours")
 
 
 def plain_convnet() -> nn.Module:

@@ -131,18 +131,6 @@ class MixedPrecision:
         self.skipped = state["skipped"]
 
 
-def refusal(name, kind) -> str:
-    """Why devices of `kind` cannot compute at level `name`, and what they can; "" if they can."""
-    dtype = LEVELS[ALIASES[name]].dtype
-    if dtype == "float32":
-        return ""
-    able = devices.dtypes(kind)
-    if dtype in able:
-        return ""
-    choices = ", ".join(level.name for level in LEVELS.values() if level.dtype in able)
-    return f"precision {name!r} computes in {dtype}, which {kind} devices here cannot; they can: {choices}"
-
-
 def advice(name, kind) -> str:
     """A sentence if level `name` will be slower than fp32 on devices of `kind`, from a measurement; else ""."""
     dtype = LEVELS[ALIASES[name]].dtype

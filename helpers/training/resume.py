@@ -3,13 +3,8 @@
 import torch
 import torch.distributed as dist
 
-from ..config import name_of
+from ..config import settings_of
 from . import checkpoint
-
-SAME = (  # settings that decide which losses a run follows; the number of ranks and micro-batches does not
-    "seed", "global_batch", "peak_lr", "momentum", "weight_decay", "augment", "precision", "clip_norm",
-    "lr_warmup_epochs", "schedule",
-)  # fmt: skip
 
 
 def save(run) -> None:
@@ -80,7 +75,9 @@ def _newest(run, mine):
 def identity(run) -> dict:
     """What must be the same for two runs to follow the same losses."""
     config = run.config
-    known = {name: getattr(config, name) for name in SAME}
+    agreeing = [one for one in settings_of(type(config)).values() if one.in_checkpoint]
+    names = [one.name if one.in_checkpoint is True else one.in_checkpoint for one in agreeing]
+    known = {name: config.recorded(name) for name in names}
     if config.schedule != "constant":  # it bends towards the end of the run
         known["total steps"] = run.total_steps
-    return {**known, "model": name_of(config.model), "data": name_of(config.data)}
+    return known

@@ -8,14 +8,10 @@ compute-optimal training beyond fixed training durations" (arXiv:2405.18392).
 
 import math
 
-SCHEDULES = ("constant", "cosine", "linear", "cooldown")
+from ..config import SCALING, peak_lr
+
+__all__ = ["COOLDOWN", "SCALING", "factor", "peak_lr"]
 COOLDOWN = 0.3  # the last share of the updates after the warm-up, in which "cooldown" decays
-SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the batch that the rate grows with
-
-
-def peak_lr(lr, scaling, global_batch, base_batch) -> float:
-    """The rate for `global_batch`, where `lr` is right for `base_batch`, by a rule of SCALING."""
-    return lr * (global_batch / base_batch) ** SCALING[scaling]
 
 
 def factor(step, total_steps, schedule="constant", warmup_steps=0) -> float:

@@ -24,7 +24,6 @@ from ..paths import project_root
 
 FOLDER = ".venv-xla"
 VARIABLE = "HELPERS_XLA_PYTHON"
-PRECISIONS = ("fp32", "O1", "O1-bf16")
 
 
 class XlaMissing(FileNotFoundError):
@@ -59,23 +58,6 @@ def is_here() -> bool:
 def environment() -> dict:
     """Variables for the ranks of an XLA run: on XLA's own device, by default the CPU, and no other."""
     return {"HELPERS_DEVICE": "cpu", "PJRT_DEVICE": os.environ.get("PJRT_DEVICE", "CPU")}
-
-
-def refusal(config) -> str:
-    """Why the XLA loop cannot train as `config` (a RunConfig, or alike) says; "" if it can."""
-    if config.device not in (None, "cpu"):
-        return f"compiler 'xla' brings a device of its own; leave device out instead of asking for {config.device!r}"
-    if config.strategy == "data_parallel":
-        return "XLA has one process for each device, DataParallel one for all; choose strategy 'ddp'"
-    if config.sync_batch_norm:
-        return "sync_batch_norm talks to the other ranks within a step, where XLA on a CPU cannot; leave it out"
-    if config.channels_last:
-        return "XLA chooses the memory layout by itself; leave channels_last out"
-    if config.precision not in PRECISIONS:
-        return f"precision {config.precision!r} is not offered with XLA; it can be {', '.join(PRECISIONS)}"
-    if config.checkpoint_every or config.resume:
-        return "the XLA loop saves no checkpoints; leave checkpoint_every and resume out"
-    return ""
 
 
 def diff(context=3) -> str:

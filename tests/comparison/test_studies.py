@@ -7,7 +7,7 @@ from toys import float64_net, toy_data
 
 import helpers
 from helpers import RunConfig, cli
-from helpers.comparison import ladder, studies, study_configs
+from helpers.comparison import run, studies
 from helpers.records import store
 
 BASE = RunConfig(model=float64_net, data=toy_data, steps=12, global_batch=32, evaluate_every=1, device="cpu", threads=1)
@@ -23,7 +23,7 @@ def own_folders(tmp_path, monkeypatch):
 
 def toy_study():
     rows = {"one": BASE, "two": BASE.but(strategy="ddp", nproc_per_node=2)}
-    return study_configs.labelled(rows, seeds=(0, 1))
+    return studies.labelled(rows, seeds=(0, 1))
 
 
 def test_a_study_is_recorded_and_read_again(capsys, tmp_path):
@@ -44,15 +44,15 @@ def test_a_study_is_recorded_and_read_again(capsys, tmp_path):
 
 
 def test_a_stopped_study_goes_on_where_it_was(monkeypatch):
-    real, runs = ladder.run, []
+    real, runs = run.run, []
 
-    def run(config, **options):
+    def third_is_stopped(config, **options):
         runs.append((config.label, config.seed))
         if len(runs) == 3:
             raise KeyboardInterrupt
         return real(config, **options)
 
-    monkeypatch.setattr(ladder, "run", run)
+    monkeypatch.setattr(run, "run", third_is_stopped)
     with pytest.raises(KeyboardInterrupt):
         studies.record("toy")
     with pytest.raises(FileNotFoundError):

@@ -11,6 +11,7 @@ from toys import ToySet, batch, smooth_net
 import helpers
 from helpers import RankError, RunConfig, device, launch
 from helpers.comparison import ladder
+from helpers.config import precision_refusal
 from helpers.training import checkpoint, models, precision, strategies
 from helpers.training.loop import train
 from helpers.training.precision import LEVELS, Level, MixedPrecision
@@ -328,14 +329,14 @@ def test_formats_are_found_by_trying():
 
 def test_fp32_is_not_measured_against_itself(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
-    assert precision.advice("fp32", "cpu") == precision.refusal("O0", "cpu") == ""
+    assert precision.advice("fp32", "cpu") == precision_refusal("O0", "cpu") == ""
     RunConfig().check_machine()
 
 
 def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5})
     with pytest.raises(ValueError, match="computes in float16.* they can: fp32, O1-bf16, O2-bf16, O3-bf16"):
-        ladder.run(RunConfig(precision="O2", model=plain_net, data=float32_data, steps=3))
+        helpers.run(RunConfig(precision="O2", model=plain_net, data=float32_data, steps=3))
     assert helpers.records.store.read_all() == []
     RunConfig(precision="bf16").check_machine()
 
@@ -352,7 +353,7 @@ def test_a_format_that_cannot_be_computed_is_absent(monkeypatch):
     device._dtypes.cache_clear()
     try:
         assert set(device.dtypes("cpu")) == {"float32", "bfloat16"}
-        assert "float16" in precision.refusal("O1", "cpu") and precision.refusal("bf16", "cpu") == ""
+        assert "float16" in precision_refusal("O1", "cpu") and precision_refusal("bf16", "cpu") == ""
     finally:
         device._dtypes.cache_clear()
 

@@ -1,6 +1,7 @@
 """Runs that stop, resume, fail: what they leave behind, and that nothing is lost."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_resume_after_sigkill_of_everything(tmp_path):
     process.wait()
     reached = checkpoint.latest(folder)["step"]
     assert 5 <= reached < 20
-    assert losses(config(folder, resume=True)) == losses(config(tmp_path / "whole"))[reached:]
+    assert losses(config(folder, resume=True, loss=slow_loss)) == losses(config(tmp_path / "whole"))[reached:]
 
 
 def slow_loss(outputs, labels):
@@ -115,10 +116,15 @@ def test_checkpoints_never_run_code(tmp_path):
         checkpoint.load(path)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+@pytest.mark.parametrize("change, named", [
+    (dict(lr=0.1), "peak_lr 0.05 (this run: 0.1)"),
+    (dict(loss=slow_loss), "loss 'cross_entropy' (this run: 'slow_loss')"),
+    (dict(sync_batch_norm=True), "sync_batch_norm False (this run: True)"),
+])  # fmt: skip
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, named):
     losses(config(tmp_path, steps=5))
-    with pytest.raises(RankError, match=r"of another run: peak_lr 0.05 \(this run: 0.1\)"):
-        losses(config(tmp_path, resume=True, lr=0.1))
+    with pytest.raises(RankError, match=re.escape(f"of another run: {named}")):
+        losses(config(tmp_path, resume=True, **change))
 
 
 # -- records ------------------------------------------------------------------------------

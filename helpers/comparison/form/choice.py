@@ -1,20 +1,20 @@
-"""`Choice`: what was chosen in the form; from it follow the runs, the code, the command lines, or why it cannot be.
+"""`Choice`: what was chosen in the form; from it follow the runs, the code, the command lines, or why it is impossible.
 
 Nothing here knows of widgets, and nothing here starts a run.
 """
 
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ... import device
-from ...config import RunConfig
+from ...config import SETTINGS, RunConfig, precision_refusal
+from ...settings import NO_OPTION
 from ...training import precision
-from . import words
-from .refusal import Refusal, check
+from .refusal import NAMES_HERE, UNITS, Refusal, check
 
 TITLE = "choose and run"  # the comparison's name in its records
-PLAIN = RunConfig()  # what need not be said
+PLAIN = RunConfig()  # what need not be written
 SCHEDULE = "cooldown"  # a constant rate leaves the accuracy at the end to chance
 SMALL_BATCH = 64
 
@@ -31,6 +31,7 @@ class Choice:
         length, unit: how long to train, in "epochs" or "steps".
         prediction: how many times as fast as the baseline the reader expects it to be, or None.
         device: a device kind, where it is not the one that any process here would take (None).
+        more: values of other settings of RunConfig (see `more_settings`), the same in both runs.
     """
 
     model: str = "resnet8"
@@ -44,10 +45,11 @@ class Choice:
     unit: str = "epochs"
     prediction: float | None = None
     device: str | None = None
+    more: dict = field(default_factory=dict)
 
     @classmethod
     def sensible(cls, kind=None) -> "Choice":
-        """What to begin with on this machine: all devices with DDP, and runs of half a minute at most.
+        """A first choice for this machine: all devices with DDP, and runs of half a minute at most.
 
         Args:
             kind: of the devices (default: the best there is, or what `choose_devices` has chosen).
@@ -62,7 +64,7 @@ class Choice:
         if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
             chosen = replace(chosen, model="resnet50", batch=SMALL_BATCH * here.count, length=100, unit="steps")
         if here.count == 1:  # what can be compared on one device
-            halves = [name for name in ("O1-bf16", "O1") if not precision.refusal(name, here.kind)]
+            halves = [name for name in ("O1-bf16", "O1") if not precision_refusal(name, here.kind)]
             return replace(chosen, precision=halves[0]) if halves else replace(chosen, compiler="auto")
         return chosen
 
@@ -74,11 +76,12 @@ class Choice:
         return [base, base.but(**self._changed())]
 
     def _shared(self):
-        """Settings of both runs that have to be said."""
-        length = {self.unit if self.unit in words.UNITS else "epochs": self.length}
-        return _unusual(
+        """Settings of both runs that are not RunConfig's defaults."""
+        length = {self.unit if self.unit in UNITS else "epochs": self.length}
+        settings = dict(
             model=self.model, data=self.data, global_batch=self.batch, **length, schedule=SCHEDULE, device=self.device
         )  # fmt: skip
+        return _unusual(**{**settings, **self.more})
 
     def _changed(self):
         """Settings in which the choice differs from the baseline."""
@@ -90,15 +93,15 @@ class Choice:
         return check(self)
 
     def advice(self) -> str:
-        """What to expect of a choice that is possible but not wise; "" if nothing.
+        """What to expect of a choice that is possible but unwise; "" if nothing.
 
-        The first half format that is asked about is timed, which takes half a second.
+        The first time it is asked about a half format it measures it, which takes half a second.
         """
         kind = device.machine(self.device).kind
-        said = [precision.advice(self.precision, kind), device.crowded(self.ranks, kind=self.device)]
-        return "; ".join(filter(None, said))
+        notes = precision.advice(self.precision, kind), device.crowded(self.ranks, kind=self.device)
+        return "; ".join(filter(None, notes))
 
-    # -- the same in words that a computer takes ------------------------------------------
+    # -- the same as code and as command lines ---------------------------------------------
 
     def code(self) -> str:
         """Python that does what the Run button does, in the foreground."""
@@ -142,4 +145,14 @@ def _quoted(value):
 
 
 def _train(settings):
-    return shlex.join(["python", "-m", "helpers", "train", *(f"--{name}={value}" for name, value in settings.items())])
+    options = [
+        f"--{'' if value else 'no_'}{name}" if isinstance(value, bool) else f"--{name}={value}"
+        for name, value in settings.items()
+    ]
+    return shlex.join(["python", "-m", "helpers", "train", *options])
+
+
+def more_settings() -> list:
+    """The Settings that the form offers beside its own fields: those of both runs alike that can be typed."""
+    own = {*Choice.__dataclass_fields__, *NAMES_HERE}
+    return [one for one in SETTINGS.values() if one.plain and one.name not in own and one.name not in NO_OPTION["run"]]

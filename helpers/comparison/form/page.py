@@ -3,9 +3,9 @@
 from html import escape
 
 from ... import plots
+from ...config import STRATEGIES
 from ...plots import style
 from ...report import html
-from . import words as form_words
 from .refusal import steps_of
 
 # JupyterLab takes arrow keys and letters for its own as long as nothing is focused that text can be typed into: in a
@@ -91,7 +91,8 @@ def verdict(choice, refusal) -> str:
 def plan(choice) -> str:
     """What the Run button would do, in a sentence."""
     base, chosen = choice.configs()
-    how = [form_words.rank_words(choice.ranks, choice.strategy)]
+    with_strategy = STRATEGIES[choice.strategy].partition(":")[0]
+    how = ["on one device" if choice.ranks == 1 else f"on {choice.ranks} devices with {with_strategy}"]
     how += [f"precision {chosen.precision}"] * (chosen.precision != base.precision)
     how += [f"compiler {chosen.compiler}"] * (chosen.compiler != base.compiler)
     return (
@@ -101,14 +102,14 @@ def plan(choice) -> str:
 
 
 def state(label, status) -> str:
-    """How a comparison stands that was started from the form."""
-    words = {
+    """How far a comparison is that was started from the form."""
+    text = {
         "starting": "starts; a data set that was not used before is made first",
         "queued": "waits for its turn: another run goes on, and one at a time has all cores",
         "running": "runs; other cells can be used meanwhile",
         "stopped": "was stopped; what it recorded until then is kept",
     }[status]
-    return f'<div role="status"><strong>{escape(label)}</strong> beside its baseline {words}.</div>'
+    return f'<div role="status"><strong>{escape(label)}</strong> beside its baseline {text}.</div>'
 
 
 def error(label, problem) -> str:
@@ -125,19 +126,19 @@ def result(comparison) -> str:
     why = comparison.records[-1]["error"]
     more = f"<details><summary>What it says</summary>{_as_printed(why)}</details>" if why else ""
     return (
-        f'<div role="status"><strong>{escape(told(comparison))}</strong></div>{more}'
+        f'<div role="status"><strong>{escape(outcome(comparison))}</strong></div>{more}'
         f'<div class="helpers-wide" role="region" tabindex="0" aria-label="Both runs in numbers">'
         f"{comparison._repr_html_()}</div>{html.figure(drawn, alt, 'png')}"
     )
 
 
-def told(comparison) -> str:
+def outcome(comparison) -> str:
     """What came out, beside what was expected."""
     base, row = comparison.rows()
     if row["status"] != "completed":
         return f"✗ {row['label']}: {row['status']}."
     if not row["speed_up"]:
-        return f"✓ {row['label']} is done, with too few steps to tell its speed."
+        return f"✓ {row['label']} is done, with too few steps to time."
     expected = f"; you expected {style.times(row['predicted'])}" if row["predicted"] else ""
     return (
         f"✓ Done: a step of {row['label']} was {style.times(row['speed_up'])} as fast as the baseline's{expected}. "

@@ -10,14 +10,16 @@ from functools import lru_cache
 
 from ... import device, measure, xla
 from ...compiler import race
+from ...config import SETTINGS
 from ...data import sets
 from ...data.recipes import RECIPES
 from ...paths import data_root
 from ...training import compiled, models
-from . import words
 
+UNITS = ("epochs", "steps")
+NAMES_HERE = {"nproc_per_node": "ranks", "global_batch": "batch", "epochs": "length", "steps": "length"}
+NOUNS = {"ranks": "ranks", "batch": "global batch", "length": "length", "prediction": "expected factor"}
 FIXED = {"digits": 1437, "cifar10": 50_000}  # training images of the sets whose size cannot be chosen
-SIDES = {"imagenet-mock": 224}  # pixels; the images of the others have 32
 PLANS = 4  # that compiler "auto" tries: eager and inductor, each in two memory layouts
 
 
@@ -36,10 +38,15 @@ class Refusal:
     @property
     def change(self) -> str:
         """What to change, such as "change the global batch or the ranks"."""
-        return "change the " + " or the ".join(words.SETTINGS[name] for name in self.settings)
+        return "change the " + " or the ".join(map(noun, self.settings))
 
     def __str__(self):
         return f"{self.change}: {self.reason}"
+
+
+def noun(name) -> str:
+    """What the form calls a field of a Choice, or another setting."""
+    return NOUNS.get(name) or SETTINGS[name].noun
 
 
 def check(choice) -> Refusal | None:
@@ -65,6 +72,8 @@ def check(choice) -> Refusal | None:
             return Refusal(("ranks",), f"ranks is {choice.ranks}; this machine has {here.count} {here.kind} devices")
         for config in configs:
             config.check_machine()
+            if config.compiler == "xla":
+                xla.python()
     except xla.XlaMissing as error:
         return Refusal(("compiler",), str(error))
     except (ValueError, TypeError) as error:
@@ -84,12 +93,11 @@ def _prediction(choice):
 
 def _names(choice):
     """The form knows the kit's own models and sets; RunConfig would also take the reader's own."""
-    for field, names in (("model", models.NAMES), ("data", sets.NAMES)):
-        value = getattr(choice, field)
-        if not isinstance(value, str) or value not in names:
-            return Refusal((field,), f"{field} is {value!r}; the form offers {', '.join(names)}")
-    if choice.unit not in words.UNITS:
-        return Refusal(("length",), f"the unit is {choice.unit!r}; it can be {' or '.join(words.UNITS)}")
+    for field in ("model", "data"):
+        if not isinstance(value := getattr(choice, field), str):
+            return Refusal((field,), f"{field} is {value!r}; the form offers {', '.join(SETTINGS[field].choices)}")
+    if choice.unit not in UNITS:
+        return Refusal(("length",), f"the unit is {choice.unit!r}; it can be {' or '.join(UNITS)}")
     if choice.length is None:
         return Refusal(("length",), f"there is no number of {choice.unit}; give a whole number, 1 or more")
     if choice.batch is None:
@@ -125,7 +133,7 @@ def _training(config):
             ("batch", "data"),
             f"a global batch of {config.global_batch} does not fit a training set of {samples:,} samples",
         )
-    side = SIDES.get(config.data, 32)
+    side = sets.PIXELS[config.data]
     if problem := _trial(config.model, side, 2):
         reason = f"{config.model} cannot be trained on images of {side}×{side}, which {config.data} has: {problem}"
         return Refusal(("model", "data"), reason)
@@ -186,6 +194,6 @@ def _trial(model, side, batch):
 
 
 def _named_in(message):
-    """The fields that a message of RunConfig speaks of; all that it may mean if it names none."""
-    named = [field for name, field in words.FIELDS.items() if re.search(rf"\b{name} (is\b|['(\d])", message)]
-    return tuple(dict.fromkeys(named or words.FIELDS.values()))
+    """The fields that a message of RunConfig is about; the batch, ranks and length if it names none."""
+    named = [NAMES_HERE.get(name, name) for name in SETTINGS if re.search(rf"\b{name} (is\b|['(\d])", message)]
+    return tuple(dict.fromkeys(named)) or ("ranks", "batch", "length")

@@ -6,12 +6,12 @@ import threading
 import ipywidgets
 
 from ... import device
-from ...data import sets
+from ...config import SETTINGS, STRATEGIES
 from ...launcher.errors import RunStopped
-from ...training import models
 from .. import ladder
-from . import page, words
-from .choice import TITLE, Choice, from_words
+from . import page
+from .choice import SCHEDULE, TITLE, Choice, from_words, more_settings
+from .refusal import UNITS, noun
 
 DESCRIBED = {"description_width": "6.5rem"}
 SMALL = ("batch", "length", "unit")  # controls that share a line
@@ -32,6 +32,8 @@ class Form:
         first = Choice.sensible(kind)
         self.device, self._loop = first.device, _running_loop()
         self.controls = _controls(first, device.machine(kind))
+        self.more = {one.name: _control(one) for one in more_settings()}
+        self._untouched = {name: control.value for name, control in self.more.items()}
         self.prediction = ipywidgets.Text(
             description="How many times as fast do you expect it to be? (may stay empty)", placeholder="1.8",
             style={"description_width": "initial"}, layout={"width": "auto"},
@@ -41,14 +43,15 @@ class Form:
         self.button.layout = ipywidgets.Layout(width="13rem", flex="0 0 auto")
         self.verdict, self.blocks, self.runs = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.VBox()
         self.verdict.layout.flex = "1 1 18rem"
-        for control in (*self.controls.values(), self.prediction):
+        for control in (*self.controls.values(), *self.more.values(), self.prediction):
             control.observe(lambda change: self._changed(), names="value")
         self.button.on_click(lambda button: self._pressed())
         wrapped = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 14px"}
         row = ipywidgets.HBox([self.button, self.verdict], layout=wrapped)
-        self.box = ipywidgets.VBox(
-            [ipywidgets.HTML(page.STYLE), _arranged(self.controls), self.prediction, row, self.blocks, self.runs]
-        )
+        more = ipywidgets.Accordion([ipywidgets.VBox(list(self.more.values()))], titles=["More, for both runs"])
+        self.box = ipywidgets.VBox([
+            ipywidgets.HTML(page.STYLE), _arranged(self.controls), more, self.prediction, row, self.blocks, self.runs
+        ])  # fmt: skip
         self.box.add_class("helpers-form")
         self._changed()
 
@@ -61,7 +64,9 @@ class Form:
         except ValueError:
             pass
         chosen = {name: control.value for name, control in self.controls.items()}
-        return Choice(**chosen, prediction=typed, device=self.device)
+        changed = [name for name, control in self.more.items() if control.value != self._untouched[name]]
+        more = {name: _value(SETTINGS[name], self.more[name].value) for name in changed}
+        return Choice(**chosen, prediction=typed, device=self.device, more=more)
 
     def _changed(self):
         """Bring everything below the controls up to date."""
@@ -86,7 +91,7 @@ class Form:
         with run.panel:
             try:
                 handle = ladder.compare(configs, prediction=expected, name=TITLE, background=True)
-            except (ValueError, TypeError, OSError, RuntimeError) as error:  # a set that could not be made, say
+            except (ValueError, TypeError, OSError, RuntimeError) as error:  # a set that could not be made
                 run.head.value = page.error(label, error)
                 return
         threading.Thread(target=run.follow, args=(handle,), name=f"form: {label}", daemon=True).start()
@@ -127,22 +132,46 @@ class Shown:
 
 def _controls(first, here):
     """The fields of a Choice -> controls, in the order in which Tab goes through them."""
+    stand_in = ", each played by a process of the CPU" if here.kind == "cpu" else ""
+    ranks = [("1 – one device", 1)] + [(f"{n} – as many devices{stand_in}", n) for n in range(2, here.count + 1)]
     lists = {
-        "model": words.options({name: words.MODELS[name] for name in models.NAMES}),
-        "data": words.data_options(sets.NAMES),
-        "ranks": words.rank_options(here.kind, here.count),
-        "strategy": words.strategy_options(),
-        "precision": words.options(words.PRECISIONS),
-        "compiler": words.options(words.COMPILERS),
-    }
-    made = {name: _dropdown(words.SETTINGS[name], these, getattr(first, name)) for name, these in lists.items()}
-    for name, meaning in (("batch", "samples in one update, over all devices"), ("length", "of the training")):
+        "model": _options("model"), "data": _options("data"), "ranks": ranks,
+        "strategy": [(meaning, name) for name, meaning in STRATEGIES.items() if name != "baseline"],
+        "precision": _options("precision"), "compiler": _options("compiler"),
+    }  # fmt: skip
+    made = {name: _dropdown(noun(name), these, getattr(first, name)) for name, these in lists.items()}
+    for name, meaning in (("batch", SETTINGS["global_batch"].help), ("length", "of the training")):
         made[name] = ipywidgets.IntText(
-            description=words.SETTINGS[name], value=getattr(first, name), tooltip=meaning,
-            style=DESCRIBED,
+            description=noun(name), value=getattr(first, name), tooltip=meaning, style=DESCRIBED
         )  # fmt: skip
-    made["unit"] = _dropdown("counted in", words.UNITS, first.unit)
+    made["unit"] = _dropdown("counted in", UNITS, first.unit)
     return made
+
+
+def _control(setting):
+    """A control for a setting without a field of its own, made from its description."""
+    value = SCHEDULE if setting.name == "schedule" else setting.default
+    look = {"description": setting.noun, "tooltip": setting.help, "style": DESCRIBED, "layout": {"width": "auto"}}
+    if setting.type is bool:
+        return ipywidgets.Checkbox(value=value, **{**look, "description": setting.help})
+    if setting.choices:
+        return ipywidgets.Dropdown(options=_options(setting.name), value=value, **look)
+    return ipywidgets.Text(value="" if value is None else f"{value}", placeholder=setting.help, **look)
+
+
+def _value(setting, shown):
+    """What a control of `_control` means; a number that is none stays text, for the check to object to."""
+    if not isinstance(shown, str) or setting.choices:
+        return shown
+    try:
+        return setting.type(shown) if shown.strip() else setting.default
+    except ValueError:
+        return shown
+
+
+def _options(name):
+    """[("fp32 – 32 bits throughout", "fp32"), …] for a list to choose from."""
+    return [(f"{value} – {meaning}", value) for value, meaning in SETTINGS[name].choices.items()]
 
 
 def _dropdown(name, options, value):

@@ -1,0 +1,136 @@
+"""One training run from its configuration to its record."""
+
+import time
+from contextlib import contextmanager
+from functools import partial
+
+from .. import xla
+from ..launcher import elastic, turns
+from ..launcher.background import start
+from ..launcher.launch import launch, prepare_launcher
+from ..launcher.progress import Progress
+from ..records import store
+from ..training import precision
+from ..training.loop import train
+from ..xla.loop import train as xla_train
+
+
+def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
+    """Train as `config` says on this machine and return the record, which is also on disk.
+
+    A run that fails or is stopped leaves a record too, and then raises what stopped it:
+    ValueError before anything starts, RankError, RankTimeout or KeyboardInterrupt afterwards.
+    With `background` it returns at once: see `launch`.
+    """
+    work = partial(_completed, config, ready(config), prediction=prediction, group=group, timeout=timeout)
+    if background:
+        return start(config.label, work)
+    progress = progress or Progress([config.label])
+    with progress, turns.turn(config.label, progress.queued):
+        return work(progress)
+
+
+def ready(config):
+    """The machine that `config` is to run on, with its data prepared there: once, rather than on every rank.
+
+    Raises:
+        XlaMissing, ValueError: the run cannot be made here.
+    """
+    from ..data import sets
+
+    if config.nnodes > 1:
+        raise ValueError(
+            f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers hosts` prints "
+            "what to start on each"
+        )
+    if config.compiler == "xla":
+        xla.python()
+    machine = config.check_machine()
+    if isinstance(config.data, str):
+        sets.ensure(config.data)
+    samples = sets.training_samples(config.data)
+    if samples is not None and samples < config.global_batch:
+        raise ValueError(
+            f"a global batch of {config.global_batch} does not fit a training set of {samples} samples; "
+            "choose a smaller batch"
+        )
+    return machine
+
+
+def recorded(config, machine, progress, *, prediction=None, group="", timeout=None) -> tuple:
+    """(the record of a run on the machine that `ready` gave, the exception that ended it or None).
+
+    Raises:
+        KeyboardInterrupt: the run was stopped.
+    """
+    record = store.new_record(config, machine, group)
+    record["prediction"] = prediction
+    elsewhere = {"python": xla.python()} if config.compiler == "xla" else {}
+    record["advice"] = "" if elsewhere else precision.advice(config.precision, machine.kind)
+    progress.advise(record["advice"])
+    prepare_launcher(**elsewhere)  # the start of a run is measured too, and should not include importing torch
+    threads = config.threads or record["environment"]["machine"]["threads"]
+    environment = {"HELPERS_DEVICE": config.device} if config.device else {}
+    if elsewhere:
+        environment.update(xla.environment())
+    try:
+        with _written(record), progress.telling(config.label):
+            answers = launch(
+                xla_train if elsewhere else train, config.processes, config, time.time(),
+                timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
+            )  # fmt: skip
+            record["measured"] = answers[0]
+    except Exception as error:
+        return record, error
+    return record, None
+
+
+def run_as_rank(config, rank, local_rank, progress) -> dict | None:
+    """Train as one rank of a launch by torchrun or mpirun; the record on rank 0, which writes it, else None."""
+    from ..data import sets
+
+    if isinstance(config.data, str) and local_rank == 0:
+        sets.ensure(config.data)
+    machine = config.check_machine()
+    elastic.tie_to_agent()
+    record = store.new_record(config, machine, launch=elastic.launch())
+    record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
+    if rank:
+        train(config, tell=lambda name, **values: None)
+        return None
+    store.write(record)
+    record["advice"] = precision.advice(config.precision, machine.kind)
+    progress.advise(record["advice"])
+    progress.begin(config.label)
+    try:
+        with _written(record):
+            tell = lambda name, **values: progress.event({"event": name, **values})  # noqa: E731
+            record["measured"] = train(config, tell=tell)
+    finally:
+        progress.end(record["status"])
+    return record
+
+
+def _completed(*arguments, **options):
+    record, error = recorded(*arguments, **options)
+    if error:
+        raise error
+    return record
+
+
+@contextmanager
+def _written(record):
+    """Write `record` when the block ends, with the time that it took and how it ended."""
+    began = time.time()
+    try:
+        yield
+        record.update(status="completed", error=None)
+    except KeyboardInterrupt:
+        record.update(status="stopped", error="stopped by the reader")
+        raise
+    except BaseException as error:
+        record["error"] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        record["total_s"] = time.time() - began
+        store.write(record)
