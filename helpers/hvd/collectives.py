@@ -6,8 +6,6 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from . import adasum
-
 SMALL = 2**22  # bytes; to copy a larger tensor into a shared buffer and back costs more than a message of its own
 WIDER = {torch.int16: torch.int32}  # what gloo cannot add -> what it can, with the same result modulo 2^n
 for _name, _wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64")):
@@ -63,7 +61,7 @@ class Call:
         buffer = batch[0] if whole else self.room.put(batch)
         _scale(buffer, prescale)
         if op == "Adasum":
-            return batch, buffer, adasum.combine(self._all(buffer)), None
+            return batch, buffer, _adasum(self._all(buffer)), None
         options = _options(c10d.AllreduceOptions)
         name = OPS[op]
         if buffer.dtype is torch.bool:  # gloo would count: True and True is 2
@@ -220,3 +218,23 @@ def _scale(tensor, factor, divisor=1):
         tensor.copy_((tensor.to(torch.float64) * (factor / divisor)).to(tensor.dtype))
     elif divisor != 1:
         tensor.copy_(torch.div(tensor, divisor, rounding_mode="trunc"))
+
+
+def _adasum(tensors):
+    """Adasum of 2^k tensors of one shape: add gradients as far as they agree, average them as far as they are alike.
+
+    Maleki et al., "Scaling Distributed Training with Adaptive Summation" (arXiv:2006.02924): two gradients a and b
+    become (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b, and 2^k gradients do so pairwise in a tree. The scalar
+    products are computed in float64.
+    """
+    while len(tensors) > 1:
+        tensors = [_adasum_pair(a, b) for a, b in zip(tensors[::2], tensors[1::2])]
+    return tensors[0]
+
+
+def _adasum_pair(a, b):
+    wide_a, wide_b = a.to(torch.float64), b.to(torch.float64)
+    product, square_a, square_b = (wide_a * wide_b).sum(), (wide_a * wide_a).sum(), (wide_b * wide_b).sum()
+    keep_a = 1 - product / (2 * square_a) if square_a > 0 else 1.0
+    keep_b = 1 - product / (2 * square_b) if square_b > 0 else 1.0
+    return (keep_a * wide_a + keep_b * wide_b).to(a.dtype)

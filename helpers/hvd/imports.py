@@ -18,6 +18,7 @@ ELSEWHERE = {  # modules of Horovod with no module of the same name here
     "horovod.common.basics": "helpers.hvd.core",
     "horovod.common.exceptions": "helpers.hvd.core",
     "horovod.common.process_sets": "helpers.hvd.core",
+    "horovod.runner": "helpers.hvd.start",
     "horovod.tensorflow.keras": "helpers.hvd.keras",
     "horovod.tensorflow.keras.callbacks": "helpers.hvd.keras.callbacks",
 }
@@ -77,7 +78,7 @@ def install():
     if hasattr(sys.modules.get("horovod"), "__file__") and SHIMS not in (sys.modules["horovod"].__file__ or ""):
         raise RuntimeError("horovod has been imported already; set the hook before, in a new process")
     replaced = _installed()
-    importlib.import_module("helpers.hvd").run = importlib.import_module("helpers.hvd.runner").run
+    importlib.import_module("helpers.hvd").run = importlib.import_module("helpers.hvd.start").run
     sys.meta_path.insert(0, Finder())
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", SHIMS, ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join([SHIMS, *others, ROOT])

@@ -1,4 +1,4 @@
-"""`python -m helpers.hvd -np N …`: start N ranks on this machine, as horovodrun does, and look after them."""
+"""Start N ranks on this machine: a command, as `horovodrun -np N` does, or a function, as `horovod.run` does."""
 
 import os
 import queue
@@ -13,7 +13,9 @@ import time
 from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
-TOGETHER = 0.5  # a rank that fails this soon after another has failed with it, not because of the stop
+TOGETHER = 0.5  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
+LOCAL = ("localhost", "127.0.0.1")
+INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
 def start(command, count):
@@ -146,3 +148,24 @@ def _stop(ranks):
             os.killpg(rank.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None, **others):
+    """Call `func(*args, **kwargs)` on `np` ranks; returns the list of their results, by rank.
+
+    It is `helpers.launch` by Horovod's name: the ranks are fresh processes, what they print is labelled, and a
+    rank that fails is a `helpers.RankError`. Options that choose between Horovod's own transports are accepted.
+
+    Raises:
+        ValueError: `hosts` names another machine, or there is an option without a counterpart.
+    """
+    from ..launcher.launch import launch
+
+    for host in (hosts or "").split(","):
+        name = host.partition(":")[0].strip()
+        if name and name not in (*LOCAL, socket.gethostname()):
+            raise ValueError(f"hosts names {name}; ranks on several machines are started by mpirun or torchrun")
+    unknown = sorted(name for name, value in others.items() if value is not None and name not in INDIFFERENT)
+    if unknown:
+        raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
+    return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hvd_keras_ranks
+import keras_ranks
 import pytest
 from packaging.requirements import Requirement
 from test_bootstrap import UV, Clone
@@ -37,7 +37,7 @@ def given(tmp_path_factory):
     """What each case gave on rank 0 and on rank 1; importing TensorFlow takes longer than all of them."""
     folder = tmp_path_factory.mktemp("keras")
     ranks = launch(
-        hvd_keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=300
+        keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=300
     )
 
     def of(case):
@@ -88,7 +88,7 @@ def test_tape_equals_one_process(given):
 @extra
 def test_callbacks(given):
     first, second = given("callbacks")
-    steps = hvd_keras_ranks.BATCHES
+    steps = keras_ranks.BATCHES
     assert first[1] == second[1] and first[0] != second[0]
     assert first[1] == pytest.approx([(a + b) / 2 for a, b in zip(first[0], second[0], strict=True)], abs=1e-12)
     for _, _, rates, last in (first, second):
@@ -112,7 +112,7 @@ def test_momentum_is_corrected_when_the_rate_changes(given):
 def test_a_model_is_saved_and_goes_on_with_and_without_us(given):
     for loaded, plain, kinds, iterations in given("saved_and_loaded"):
         assert loaded == 0 and plain <= 1e-12
-        assert kinds == [True, False] and iterations == 3 * hvd_keras_ranks.BATCHES
+        assert kinds == [True, False] and iterations == 3 * keras_ranks.BATCHES
 
 
 @extra

@@ -4,8 +4,8 @@ import os
 import threading
 from multiprocessing.connection import Listener
 
-import hvd_traffic
 import pytest
+from hvd_cases import traffic
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ class Ranks:
 
     def _launch(self, address, key):
         try:
-            helpers.launch(hvd_traffic.serve, self.size, address, key, threads=1)
+            helpers.launch(traffic.serve, self.size, address, key, threads=1)
         except helpers.RankError:
             pass  # the rank has told the test
 
@@ -106,10 +106,10 @@ def test_any_order_on_any_rank(size):
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_thousand_tensors_in_flight(size):
-    helpers.launch(hvd_traffic.thousand, size, threads=1, timeout=60)
+    helpers.launch(traffic.thousand, size, threads=1, timeout=60)
 
 
 @pytest.mark.parametrize("threshold", ["0", "100", "5000"])
 def test_any_size_of_the_fusion_buffer(threshold):
     env = {"HOROVOD_FUSION_THRESHOLD": threshold, "HOROVOD_CYCLE_TIME": "1"}
-    helpers.launch(hvd_traffic.thousand, 2, 200, threads=1, timeout=60, env=env)
+    helpers.launch(traffic.thousand, 2, 200, threads=1, timeout=60, env=env)

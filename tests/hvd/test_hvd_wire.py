@@ -7,8 +7,8 @@ import struct
 import threading
 from pathlib import Path
 
-import hvd_lost
 import pytest
+from hvd_cases import lost
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel import ROOT
@@ -223,8 +223,8 @@ def seen(tmp_path_factory):
         {"work": "meets_again", "size": 2, "folder": folders[2]},
         {"work": "open_folder", "size": 2, "folder": folders[3], "env": {"HOROVOD_START_TIMEOUT": "2"}},
     ]
-    stories = [{**story, "module": "hvd_siege"} for story in stories]
-    (told,) = helpers.launch(hvd_lost.mother, 1, stories, threads=1, timeout=90)
+    stories = [{**story, "module": "hvd_cases.siege"} for story in stories]
+    (told,) = helpers.launch(lost.mother, 1, stories, threads=1, timeout=90)
     return told
 
 

@@ -42,8 +42,8 @@ from ..tensorflow import (
     elastic,
     join,
 )
+from ..tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 from . import callbacks
-from .optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 
 
 def allreduce(

@@ -10,9 +10,15 @@ import weakref
 import torch
 
 from .. import core
-from .mpi_ops import Average, allreduce_async_, grouped_allreduce_async_, sparse_allreduce_async, synchronize
-from .objects import broadcast_object
-from .reductions import UNCHECKED
+from .functions import broadcast_object
+from .mpi_ops import (
+    UNCHECKED,
+    Average,
+    allreduce_async_,
+    grouped_allreduce_async_,
+    sparse_allreduce_async,
+    synchronize,
+)
 
 TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -81,7 +87,7 @@ class Reducer:
 
     def _form(self, groups, process_set):
         # In the order of one rank: another may have met the parameters in another order.
-        order = broadcast_object([slot.name for slot in self.slots], _first(process_set), None, process_set)
+        order = broadcast_object([slot.name for slot in self.slots], process_set.ranks[0], None, process_set)
         place = {name: i for i, name in enumerate(order)}
         slots = sorted(self.slots, key=lambda slot: place[slot.name])
         if isinstance(groups, int):
@@ -213,10 +219,6 @@ class Reducer:
             slot.left, slot.gradient, slot.handle, slot.context = self.passes, None, None, None
         for group in self.groups:
             group.ready, group.dense, group.handle = 0, (), None
-
-
-def _first(process_set):
-    return list(process_set.ranks)[0] if process_set.ranks else 0
 
 
 def _hook(parameter, reducer, slot):

@@ -8,10 +8,11 @@ from multiprocessing.connection import Client
 
 import numpy as np
 import torch
-from hvd_lab import everyone, reduced, same, values, wide
-from hvd_move_cases import block
 
 import helpers.hvd.torch as hvd
+
+from .lab import everyone, reduced, same, values, wide
+from .move import block
 
 OPS = {"average": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}
 

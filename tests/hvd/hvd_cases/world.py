@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hvd_lab import ERRORS, case, everyone, healthy, reduced, refused, same
 
 import helpers.hvd.core as core
 import helpers.hvd.torch as hvd
+
+from .lab import ERRORS, case, everyone, healthy, reduced, refused, same
 
 UNINITIALISED = {
     "rank": (), "size": (), "local_rank": (), "local_size": (), "cross_rank": (), "cross_size": (),
