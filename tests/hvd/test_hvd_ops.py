@@ -11,11 +11,14 @@ from kernel import ROOT
 
 import helpers
 
+EVERYTHING = lab.SECTIONS + lab.LARGER
+QUICK = [(1, EVERYTHING), (2, EVERYTHING), (3, lab.SECTIONS + ("batch_norm",))]  # 3: nothing divides evenly
+LONG = [(3, lab.LARGER), (4, lab.SECTIONS)]
 
-# Two ranks are the usual world, three divide nothing evenly; one and four bring no new kind of case.
-@pytest.mark.parametrize("size", [2, 3, *(pytest.param(size, marks=pytest.mark.long) for size in (1, 4))])
-def test_every_case(size):
-    helpers.launch(lab.run, size, lab.SECTIONS, threads=1, timeout=300)
+
+@pytest.mark.parametrize("size, sections", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
+def test_every_case(size, sections):
+    helpers.launch(lab.run, size, sections, threads=1, timeout=300)
 
 
 def test_the_core_knows_no_framework():

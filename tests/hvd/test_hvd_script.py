@@ -75,6 +75,7 @@ def resumed(folder):
     return weights(again), weights(straight)
 
 
+@pytest.mark.long
 def test_imagenet_style_resumes_where_it_stopped(tmp_path):
     (first, straight), (second, _) = launch(resumed, 2, tmp_path, threads=1, env=CPU, timeout=200)
     assert torch.equal(first, second)
@@ -142,7 +143,9 @@ def interruptible():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("number, status", [
+    (signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
+])  # fmt: skip
 def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
     path = script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
     run = [sys.executable, "-m", "helpers.hvd", "-np", "2", str(path)]

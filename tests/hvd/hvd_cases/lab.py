@@ -17,15 +17,16 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NUMBERS = INTEGERS + FLOATS
 SHAPES = ((), (1,), (7,), (0,), (3, 5), (0, 4), (4, 0), (2, 3, 4))
 ERRORS = (RuntimeError, ValueError)  # what a collective may raise; both are bases of CollectiveError
-SECTIONS = ("reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")  # modules with cases
-CASES = {}  # section -> [(name, function, least number of ranks)]
+SECTIONS = ("reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
+LARGER = ("functions", "optimizer", "batch_norm", "elastic")  # for at most 3 ranks
+CASES = {}  # section -> [(function, least, most number of ranks)]
 
 
-def case(section, least=1):
-    """Enter a function into the table of `section`; it runs where there are at least `least` ranks."""
+def case(section, least=1, most=99):
+    """Enter a function into the table of `section`; it runs on `least` to `most` ranks."""
 
     def enter(function):
-        CASES.setdefault(section, []).append((function.__name__, function, least))
+        CASES.setdefault(section, []).append((function, least, most))
         return function
 
     return enter
@@ -40,8 +41,9 @@ def run(sections, only=None):
         importlib.import_module(f"hvd_cases.{section}")
         hvd.init()
         rank, size = hvd.rank(), hvd.size()
-        for name, function, least in CASES[section]:
-            if size < least or (only and name != only):
+        for function, least, most in CASES[section]:
+            name = function.__name__
+            if not least <= size <= most or (only and name != only):
                 continue
             try:
                 function()

@@ -23,6 +23,7 @@ UNINITIALISED = {
     "is_homogeneous": (), "allreduce": (torch.ones(1),), "allgather": (torch.ones(1),), "barrier": (), "join": (),
     "broadcast": (torch.ones(1), 0), "alltoall": (torch.ones(4),), "reducescatter": (torch.ones(4),),
     "allreduce_async_": (torch.ones(1),), "grouped_allreduce": ([torch.ones(1)],), "add_process_set": ([0],),
+    "broadcast_object": (1,), "broadcast_parameters": ({"x": torch.ones(1)}, 0),
 }  # fmt: skip
 
 
