@@ -39,8 +39,8 @@ def __dir__():
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, **options):
     """`torch.distributed.init_process_group`, whose place in the world may come from mpirun too.
 
-    Under mpirun it sets RANK, WORLD_SIZE and LOCAL_RANK for the scripts that read them. Without a launcher it is
-    a world of one. Arguments as in torch; a `store`, an `init_method` other than "env://", or a given `rank` and
+    Under mpirun it sets RANK, WORLD_SIZE and LOCAL_RANK for the scripts that read them. Without a launcher it
+    is a world of one. Arguments as in torch; a `store`, an `init_method` other than "env://", or a given `rank` and
     `world_size` are passed on as they are.
 
     Raises:

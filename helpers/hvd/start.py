@@ -21,7 +21,7 @@ INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_inter
 def start(command, count):
     """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
 
-    What they print appears here, each line labelled with its rank. When one fails, the others are stopped.
+    Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
     """
     ranks, ended, lock = [], queue.Queue(), threading.Lock()
     for sig in (signal.SIGTERM, signal.SIGHUP):
@@ -37,16 +37,16 @@ def start(command, count):
             for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
                 readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
                 readers[-1].start()
-        status, told = _verdict(count, ended)
+        status, outcome = _verdict(count, ended)
     except KeyboardInterrupt:
-        status, told = 130, "interrupted; all ranks were stopped"
+        status, outcome = 130, "interrupted; all ranks were stopped"
         _signal(ranks, signal.SIGINT)
     finally:
         _stop(ranks)
     for reader in readers:
-        reader.join(1)  # not longer: a process that a rank left behind may hold its pipe open
-    if told:
-        print(f"helpers.hvd: {told}", file=sys.stderr, flush=True)
+        reader.join(1)  # not longer, because a process that outlives its rank may hold the pipe open
+    if outcome:
+        print(f"helpers.hvd: {outcome}", file=sys.stderr, flush=True)
     return status
 
 
@@ -55,7 +55,7 @@ def _environments(count):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     threads = max(1, (os.cpu_count() or 1) // count)
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))  # the ranks may start in any folder
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))  # ranks can start in any folder
     for rank in range(count):
         environment = dict(
             os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
@@ -67,7 +67,7 @@ def _environments(count):
 
 
 def tie_to_starter():
-    """In a rank: die when the starter dies, however it does (Linux)."""
+    """On a rank: be killed when the starter dies in any way (Linux)."""
     starter = os.environ.pop("HELPERS_HVD_STARTER", None)
     if starter and sys.platform == "linux":
         import ctypes
@@ -82,7 +82,7 @@ def _wait(number, rank, ended):
 
 
 def _verdict(count, ended):
-    """Wait for all ranks, or for the first that fails: (exit status, what to tell)."""
+    """Wait for all ranks, or for the first that fails: (exit status, a sentence or None)."""
     failed, until = [], None
     for _ in range(count):
         try:
@@ -106,7 +106,7 @@ def _how(code):
 
 
 def _relay(number, pipe, out, lock):
-    """Copy the lines of a pipe with a label; a carriage return ends one too, or progress bars would not move."""
+    """Copy the lines of a pipe with a label; a carriage return also ends a line, so that progress bars move."""
     rest = b""
     while True:
         data = os.read(pipe.fileno(), 65536)
@@ -136,8 +136,8 @@ def _signal(ranks, number):
 
 
 def _stop(ranks):
-    """Leave nothing of any rank behind, DataLoader workers neither."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+    """Stop all ranks and all their children, such as DataLoader workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt this
     until = time.monotonic() + GRACE
     if any(rank.returncode is None for rank in ranks):
         _signal(ranks, signal.SIGTERM)

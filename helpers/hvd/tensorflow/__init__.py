@@ -28,6 +28,7 @@ except ImportError as error:
     ) from error
 
 # isort: split
+from .. import keras_backend
 from ..core import *
 from ..core import Average, global_process_set, local_rank, local_size, rank, size
 from . import elastic
@@ -91,6 +92,7 @@ def DistributedOptimizer(
     Raises:
         ValueError: a TensorFlow 1 optimizer, or none at all.
     """
+    keras_backend.check()
     from .optimizer import DistributedOptimizer  # imports Keras, as SyncBatchNormalization does
 
     return DistributedOptimizer(

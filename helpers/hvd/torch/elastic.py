@@ -18,6 +18,7 @@ import queue
 import random
 
 import torch
+from torch.utils.data import Sampler
 
 from .. import core
 from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
@@ -51,11 +52,11 @@ class State:
         self._reset_callbacks = []
 
     def register_reset_callbacks(self, callbacks):
-        """Functions to call after every reset, say to scale the learning rate to the new number of ranks."""
+        """Functions to call after every reset, for example to scale the learning rate to the number of ranks."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self):
-        """Called when the ranks have come together anew, before `sync`."""
+        """Called when the remaining ranks have met again, before `sync`."""
         self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
@@ -112,7 +113,7 @@ class ObjectState(State):
         super().__init__(bcast_object=bcast_object, get_rank=get_rank)
 
     def save(self):
-        # Copies: a list that is appended to after a commit must not change the commit.
+        # Copies, because a list that is appended to after a commit must not change the commit.
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
 
     def restore(self):
@@ -127,11 +128,11 @@ class ObjectState(State):
             ObjectState.save(self)
 
 
-class ElasticSampler(torch.utils.data.Sampler):
-    """Indices of this rank, without those that were processed before the last `reset()` (a commit restored, say).
+class ElasticSampler(Sampler):
+    """Indices of this rank, without those processed before the last `reset()`, for example before a restored commit.
 
     Put it into the `TorchState`, call `record_batch` after every batch and `set_epoch` at the END of an epoch (at
-    its start, a training that was interrupted would begin the epoch anew). The last indices are repeated where the
+    its start, an interrupted training would repeat the epoch). The last indices are repeated where the
     number does not divide by the ranks. As in the API reference of horovod.torch.elastic.
 
     Args:
@@ -210,20 +211,12 @@ class OptimizerStateHandler(StateHandler):
         broadcast_optimizer_state(self.value, root_rank=0)
 
 
-class LRSchedulerStateHandler(StateHandler):
-    pass
-
-
-class SamplerStateHandler(StateHandler):
-    pass
-
-
 _LRScheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", torch.optim.lr_scheduler._LRScheduler)  # before torch 2
 _handler_registry = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
-    (_LRScheduler, LRSchedulerStateHandler),
-    (ElasticSampler, SamplerStateHandler),
+    (_LRScheduler, StateHandler),
+    (ElasticSampler, StateHandler),
 ]
 
 
@@ -285,7 +278,7 @@ class TorchState(ObjectState):
     def reset(self):
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
-                handler.value.reset()  # the rank and the number of ranks may be others now
+                handler.value.reset()  # this rank's number and the world size may have changed
 
     def _agreed(self, news):
         # The news of any rank counts, not only that of rank 0.
@@ -305,10 +298,10 @@ def run(func=None, reset_limit=None):
 
 
 def run_fn(func, reset, reset_limit=None):
-    """`func(state, …)` that goes on after ranks were lost or hosts have changed, until it returns.
+    """Wrap `func(state, …)` so that it goes on after ranks were lost or hosts have changed, until it returns.
 
     After a HorovodInternalError the state goes back to the last commit, after a HostsUpdatedInterrupt it stays; then
-    `reset()` brings the remaining ranks together, the state is told (`on_reset`) and sent to all (`sync`).
+    `reset()` brings the remaining ranks together, `state.on_reset()` is called, and `state.sync()` broadcasts it.
 
     Raises:
         RuntimeError: more than `reset_limit` resets would have been needed.
@@ -334,7 +327,7 @@ def run_fn(func, reset, reset_limit=None):
                         raise
                     refusal = str(error)
                 if not together:
-                    raise  # those who are left could not come together
+                    raise  # the remaining ranks could not meet
                 cause, skip_sync = error, False
                 state.restore()
             except core.HostsUpdatedInterrupt as interrupt:

@@ -27,7 +27,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     """`obj` of `root_rank` on every rank; it has to be picklable. The root gets back what it gave.
 
     Raises:
-        ValueError: the root's object cannot be pickled (on the root: what pickle said).
+        ValueError: the root's object cannot be pickled (on the root: pickle's own error).
     """
     name = name or "broadcast_object"
     if rank() != root_rank:
@@ -59,7 +59,7 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     """A list of every rank's `obj`, in the order of ranks.
 
     Raises:
-        ValueError: the object of a rank cannot be pickled; every rank raises (that rank: what pickle said).
+        ValueError: the object of a rank cannot be pickled; every rank raises (that rank: pickle's own error).
     """
     name = name or "allgather_object"
     data, length, failure = _pickled(obj)

@@ -15,7 +15,7 @@ from ..core import Average, Entry, ReduceOp, Sum, global_process_set, job, rank
 from .compression import Compression
 from .handles import are_whole, first, poll, submit, synchronize
 
-# The ranks' indices were checked when their tensors were made; newer torch warns unless told.
+# Each rank's indices were checked when its tensor was made; newer torch warns unless this is given.
 UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
@@ -358,7 +358,7 @@ class _Alltoall(torch.autograd.Function):
 
 
 def join(device=-1):
-    """Say that this rank has no more data; it takes part in the other ranks' sums with zeros until all have joined.
+    """Announce that this rank has no more data; it contributes zeros to the other ranks' sums until all have joined.
 
     Args:
         device: accepted as in Horovod; zeros are made where they are needed.

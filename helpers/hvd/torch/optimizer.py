@@ -92,7 +92,7 @@ def _as_subclass(optimizer, mixin):
 
 
 class _Distributed:
-    """What is put before the class of an optimizer."""
+    """The mixin in front of an optimizer's class."""
 
     def _all_named(self):
         """Pairs (name, parameter) of all groups, also of those added since."""
@@ -144,7 +144,7 @@ class _DistributedOptimizer(_Distributed):
         finally:
             self._synchronized = self._for_scaler = False
 
-    step.hooked = True  # torch wraps every step that is not; the one below has been wrapped, so hooks would run twice
+    step.hooked = True  # torch wraps every unmarked step; super().step is wrapped already, so hooks would run twice
 
     @property
     def _step_supports_amp_scaling(self):
@@ -153,7 +153,7 @@ class _DistributedOptimizer(_Distributed):
         if self._should_synchronize and self._reducer is not None and self._reducer.started:
             self.synchronize()
             self._for_scaler = True
-        return vars(self).get("_step_supports_amp_scaling", False)  # what the wrapped optimizer says
+        return vars(self).get("_step_supports_amp_scaling", False)  # the wrapped optimizer's own answer
 
     def _synchronize_once(self):
         if not self._synchronized or (self._reducer is not None and self._reducer.started):
@@ -186,7 +186,7 @@ class _DistributedAdasumOptimizer(_Distributed):
     """Every rank steps on its own gradients; Adasum combines how far they came (arXiv:2006.02924, section 4)."""
 
     def set_backward_passes_per_step(self, passes):
-        """Has no effect on when anything is sent: that is in `step()`."""
+        """Accepted for the interface; everything is sent in `step()`."""
         _check_passes(passes)
         self.backward_passes_per_step = passes
 
@@ -197,7 +197,7 @@ class _DistributedAdasumOptimizer(_Distributed):
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 
     def step(self, closure=None):
-        """Step locally, then replace every parameter's step by the combination of all ranks' steps."""
+        """Step locally, then replace every parameter's step by the Adasum of all ranks' steps."""
         named = [(name, parameter) for name, parameter in self._all_named() if parameter.requires_grad]
         starts = [parameter.detach().clone() for _, parameter in named]
         loss = super().step(closure) if closure is not None else super().step()

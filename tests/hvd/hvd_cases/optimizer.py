@@ -310,22 +310,12 @@ def sparse_reference(optimizer, steps=3):
 @case("optimizer", least=2)
 def sparse():
     for optimizer in (sgd, lambda p: torch.optim.Adagrad(p, lr=0.1)):
-        for options in ({}, {"groups": 2}):
+        for options in ({}, {"groups": 2}, {"sparse_as_dense": True}):
             model, distributed = made(optimizer, Words, **options)
             for step in range(3):
                 one_step(model, distributed, step)
                 assert model.table.weight.grad.is_sparse
             assert furthest([*model.parameters()], [*sparse_reference(optimizer).parameters()]) < 1e-10
-
-
-@case("optimizer", least=2)
-def sparse_as_dense():
-    for optimizer in (sgd, lambda p: torch.optim.Adagrad(p, lr=0.1)):
-        model, distributed = made(optimizer, Words, sparse_as_dense=True)
-        for step in range(3):
-            one_step(model, distributed, step)
-            assert model.table.weight.grad.is_sparse
-        assert furthest([*model.parameters()], [*sparse_reference(optimizer).parameters()]) < 1e-10
 
 
 @case("optimizer", least=2)
@@ -457,20 +447,6 @@ def later_parameters():
     assert torch.equal(model["net"].first.weight, kept) and not torch.equal(model["head"].weight, head)
     hvd.broadcast_parameters({"bias": model["head"].bias.data}, 0)  # it had one local gradient before it was added
     assert agree(model["net"]) == 0
-
-
-@case("optimizer", least=2)
-def old_hooks():
-    """As before torch 2.1, by the node that accumulates the gradient."""
-    hook = torch.Tensor.register_post_accumulate_grad_hook
-    del torch.Tensor.register_post_accumulate_grad_hook
-    try:
-        model, optimizer = made()
-    finally:
-        torch.Tensor.register_post_accumulate_grad_hook = hook
-    for step in range(2):
-        one_step(model, optimizer, step)
-    assert agree(model) == 0
 
 
 @case("optimizer", least=2)
