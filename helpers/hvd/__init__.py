@@ -2,9 +2,21 @@
 
     import helpers.hvd.torch as hvd        # was: import horovod.torch as hvd
 
-`helpers.hvd.core` matches tensors by name, decides their order and watches the ranks;
-`helpers.hvd.plane` moves the data with torch.distributed; `helpers.hvd.torch`, `.tensorflow`,
-`.keras`, `.mxnet` and `.caffe` are the spellings of the frameworks; `helpers.hvd.ddp` is a
-drop-in for torch.distributed and DDP. `python -m helpers.hvd script.py` runs a script that says
-`import horovod…` as it is. API: https://horovod.readthedocs.io
+    core         matches tensors by name, decides their order, watches the ranks; knows no framework
+    plane        moves the data with torch.distributed; collectives are its operations
+    torch, tensorflow, keras, mxnet, caffe   Horovod's API for each framework
+    arrays, compression                      what the frameworks other than torch share
+    ddp          a drop-in for torch.distributed and DistributedDataParallel
+    imports, start, shims   `python -m helpers.hvd script.py` runs a script that imports horovod as it is
+    figures, lessons        what notebook 08 draws and runs
+
+API: https://horovod.readthedocs.io
 """
+
+
+def __getattr__(name):
+    if name == "run":  # `horovod.run`
+        from .start import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

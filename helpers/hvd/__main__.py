@@ -16,11 +16,11 @@ import sys
 from . import imports, start
 
 USAGE = "usage: python -m helpers.hvd [-np N] script.py [arguments…]   or   … -m module [arguments…]"
-RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")  # one of them is set in a process that a launcher started
+RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")  # a launcher sets one of them in its processes
 
 
 class Refused(ValueError):
-    """Something on the command line; nothing was started."""
+    """The command line is wrong; nothing was started."""
 
 
 def parse(arguments):
@@ -64,7 +64,7 @@ def _check_script(path):
 
 def _check_module(name):
     try:
-        found = importlib.util.find_spec(name.partition(".")[0])  # the rest would need its packages imported
+        found = importlib.util.find_spec(name.partition(".")[0])  # finding a submodule would import its package
     except (ImportError, ValueError):
         found = None
     if found is None:
@@ -87,15 +87,15 @@ def run(module, target, arguments):
 
 
 def _without_our_frames(hook):
-    """A traceback that begins in the script."""
+    """An excepthook whose traceback begins in the script."""
 
-    def told(kind, error, traceback):
+    def shown(kind, error, traceback):
         first = traceback
         while first and first.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             first = first.tb_next
         hook(kind, error.with_traceback(first or traceback), first or traceback)
 
-    return told
+    return shown
 
 
 def main(arguments):

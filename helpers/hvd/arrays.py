@@ -8,14 +8,14 @@ import torch
 
 from .core import Average, global_process_set
 from .torch import mpi_ops
+from .torch.functions import allgather_object, broadcast_object
 from .torch.mpi_ops import barrier, join, poll
-from .torch.objects import allgather_object, broadcast_object
 
-_waiting = {}  # handle -> function that makes arrays of tensors
+_likes = {}  # handle -> the given array or arrays, whose dtypes the results get
 
 
 def to_tensor(array):
-    """A tensor on the memory of `array` (on a copy where that cannot be written to or walked through).
+    """A tensor on the memory of `array` (of a copy, if the array is read-only or has negative strides).
 
     Raises:
         TypeError: torch has no such dtype.
@@ -35,36 +35,36 @@ def to_array(tensor, like=None):
     return tensor.numpy()
 
 
-def _result(handle, like):
-    def arrays(result):
-        if isinstance(result, list):
-            return [to_array(each, one) for each, one in zip(result, like)]
-        if isinstance(result, tuple):
-            return to_array(result[0], like), result[1].numpy()
-        return to_array(result, like)
-
-    _waiting[handle] = arrays
+def _begin(operation, array, *arguments):
+    """Begin `operation` (of torch) on an array; returns a handle."""
+    array = numpy.asarray(array)
+    handle = operation(to_tensor(array), *arguments)
+    _likes[handle] = array
     return handle
 
 
 def synchronize(handle):
     """Wait for a handle of this module; return its array (alltoall: array and received splits)."""
-    arrays = _waiting.pop(handle, None)
+    like = _likes.pop(handle, None)
     result = mpi_ops.synchronize(handle)
-    return None if arrays is None or result is None else arrays(result)
+    if like is None or result is None:
+        return None
+    if isinstance(result, list):
+        return [to_array(each, one) for each, one in zip(result, like)]
+    if isinstance(result, tuple):
+        return to_array(result[0], like), result[1].numpy()
+    return to_array(result, like)
 
 
 def allreduce_async(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
                     process_set=global_process_set):  # fmt: skip
     """Begin an allreduce; returns a handle."""
-    array = numpy.asarray(array)
-    handle = mpi_ops.allreduce_async(to_tensor(array), None, name, op, prescale_factor, postscale_factor, process_set)
-    return _result(handle, array)
+    return _begin(mpi_ops.allreduce_async, array, None, name, op, prescale_factor, postscale_factor, process_set)
 
 
-def allreduce(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
-    """The average (or sum, …) of the ranks' arrays."""
-    return synchronize(allreduce_async(array, name, op, prescale_factor, postscale_factor, process_set))
+def allreduce(array, *args, **options):
+    """The average (or sum, …) of the ranks' arrays; arguments as of `allreduce_async`."""
+    return synchronize(allreduce_async(array, *args, **options))
 
 
 def allreduce_(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
@@ -76,30 +76,27 @@ def allreduce_(array, name=None, op=Average, prescale_factor=1.0, postscale_fact
 
 def grouped_allreduce_async(arrays, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
                             process_set=global_process_set):  # fmt: skip
-    """Begin to reduce a list of arrays at one time; returns one handle."""
-    arrays = [numpy.asarray(array) for array in arrays]
-    handle = mpi_ops.grouped_allreduce_async(
-        [to_tensor(array) for array in arrays], None, name, op, prescale_factor, postscale_factor, process_set
-    )
-    return _result(handle, arrays)
+    """Begin to reduce a list of arrays together; returns one handle."""
+    arrays, scales = [numpy.asarray(array) for array in arrays], (prescale_factor, postscale_factor)
+    tensors = [to_tensor(array) for array in arrays]
+    handle = mpi_ops.grouped_allreduce_async(tensors, None, name, op, *scales, process_set)
+    _likes[handle] = arrays
+    return handle
 
 
-def grouped_allreduce(arrays, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
-                      process_set=global_process_set):  # fmt: skip
-    """`allreduce` of a list of arrays, all at one time."""
-    return synchronize(grouped_allreduce_async(arrays, name, op, prescale_factor, postscale_factor, process_set))
+def grouped_allreduce(arrays, *args, **options):
+    """`allreduce` of a list of arrays together."""
+    return synchronize(grouped_allreduce_async(arrays, *args, **options))
 
 
 def allgather(array, name=None, process_set=global_process_set):
-    """The ranks' arrays one after the other along the first dimension."""
-    array = numpy.asarray(array)
-    return synchronize(_result(mpi_ops.allgather_async(to_tensor(array), name, process_set), array))
+    """The ranks' arrays concatenated along the first dimension."""
+    return synchronize(_begin(mpi_ops.allgather_async, array, name, process_set))
 
 
 def broadcast(array, root_rank, name=None, process_set=global_process_set):
     """The root's array, on every rank."""
-    array = numpy.asarray(array)
-    return synchronize(_result(mpi_ops.broadcast_async(to_tensor(array), root_rank, name, process_set), array))
+    return synchronize(_begin(mpi_ops.broadcast_async, array, root_rank, name, process_set))
 
 
 def broadcast_(array, root_rank, name=None, process_set=global_process_set):
@@ -111,22 +108,20 @@ def broadcast_(array, root_rank, name=None, process_set=global_process_set):
 
 def alltoall(array, splits=None, name=None, process_set=global_process_set):
     """Rows sent to each rank and received from each; with `splits` (array, received splits)."""
-    array = numpy.asarray(array)
-    splits = None if splits is None else [int(split) for split in splits]
-    output, received = synchronize(_result(mpi_ops.alltoall_async(to_tensor(array), splits, name, process_set), array))
+    given = None if splits is None else [int(split) for split in splits]
+    output, received = synchronize(_begin(mpi_ops.alltoall_async, array, given, name, process_set))
     return output if splits is None else (output, received)
 
 
 def reducescatter(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
                   process_set=global_process_set):  # fmt: skip
     """This rank's rows of the reduced array."""
-    array = numpy.asarray(array)
-    handle = mpi_ops.reducescatter_async(to_tensor(array), name, op, process_set, prescale_factor, postscale_factor)
-    return synchronize(_result(handle, array))
+    operation, scales = mpi_ops.reducescatter_async, (prescale_factor, postscale_factor)
+    return synchronize(_begin(operation, array, name, op, process_set, *scales))
 
 
 def _written(array, tensor):
-    """`array`, holding what `tensor` holds now."""
+    """`array`, with the values of `tensor` written to it."""
     result = to_array(tensor, array)
     if not numpy.shares_memory(array, result):
         array[...] = result

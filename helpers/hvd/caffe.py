@@ -24,54 +24,10 @@ except ImportError:  # a solver of another make that has the same methods is wel
     caffe = None
 
 from . import core
-from .arrays import (
-    allgather,
-    allgather_object,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_object,
-    grouped_allreduce,
-    grouped_allreduce_async,
-    join,
-    reducescatter,
-    synchronize,
-)
-from .core import (
-    Adasum,
-    Average,
-    CollectiveError,
-    HorovodInternalError,
-    Max,
-    Min,
-    Product,
-    RankLost,
-    Sum,
-    cross_rank,
-    cross_size,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-
-__all__ = [
-    "Adasum", "Average", "CollectiveError", "Compression", "DistributedSolver", "HorovodInternalError", "Max", "Min",
-    "Product", "RankLost", "Sum", "allgather", "allgather_object", "allreduce", "allreduce_", "allreduce_async",
-    "alltoall", "barrier", "broadcast", "broadcast_", "broadcast_object", "broadcast_parameters", "cross_rank",
-    "cross_size", "grouped_allreduce", "grouped_allreduce_async", "init", "is_homogeneous", "is_initialized", "join",
-    "local_rank", "local_size", "rank", "reducescatter", "shutdown", "size", "start_timeline", "stop_timeline",
-    "synchronize",
-]  # fmt: skip
+from .arrays import *  # noqa: F403
+from .arrays import allgather_object, broadcast_, grouped_allreduce
+from .core import *  # noqa: F403
+from .core import Average, rank, size
 
 
 class Compression:

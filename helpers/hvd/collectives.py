@@ -6,15 +6,13 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from . import adasum
-
-SMALL = 2**22  # bytes; to copy a larger tensor into a shared buffer and back costs more than a message of its own
-WIDER = {torch.int16: torch.int32}  # what gloo cannot add -> what it can, with the same result modulo 2^n
+SMALL = 2**22  # bytes; larger tensors are sent alone, because copying them to a shared buffer costs more than a message
+WIDER = {torch.int16: torch.int32}  # dtypes gloo cannot add -> wider ones, with the same result modulo 2^n
 for _name, _wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64")):
     if hasattr(torch, _name):
         WIDER[getattr(torch, _name)] = getattr(torch, _wide)
 OPS = {"Average": "SUM", "Sum": "SUM", "Min": "MIN", "Max": "MAX", "Product": "PRODUCT"}
-TIMEOUT = timedelta(minutes=30)  # a rank that dies is noticed by the engine, long before
+TIMEOUT = timedelta(minutes=30)  # the engine notices a dead rank long before
 
 
 class Call:
@@ -30,7 +28,7 @@ class Call:
         return outputs
 
     def _outputs(self, spec, entry):
-        """Tensors that hold this rank's values and are reduced in place."""
+        """Tensors with this rank's values, to be reduced in place."""
         if entry is None:
             return [torch.zeros(shape, dtype=getattr(torch, name)) for name, shape, _ in spec["tensors"]]
         outputs = entry.outputs or [_like(each) for each in entry.inputs]
@@ -40,7 +38,7 @@ class Call:
         return outputs
 
     def _reduce(self, tensors, op, scales):
-        """Reduce tensors in place. All are under way before the first is waited for."""
+        """Reduce tensors in place. All are started before the first is waited for."""
         begun = [self._begin(batch, op, scales[0]) for batch in _batches(tensors, op)]
         for batch, buffer, way, work in begun:
             if work:
@@ -58,12 +56,12 @@ class Call:
                     tensor.copy_(piece.view(tensor.shape))
 
     def _begin(self, batch, op, prescale):
-        """(tensors, the buffer that holds them, what travels of it, its work)."""
+        """Start one batch: (tensors, the buffer that holds them, the tensor that is sent, its work)."""
         whole = len(batch) == 1 and batch[0].is_contiguous() and batch[0].device.type in ("cpu", "cuda")
         buffer = batch[0] if whole else self.room.put(batch)
         _scale(buffer, prescale)
         if op == "Adasum":
-            return batch, buffer, adasum.combine(self._all(buffer)), None
+            return batch, buffer, _adasum(self._all(buffer)), None
         options = _options(c10d.AllreduceOptions)
         name = OPS[op]
         if buffer.dtype is torch.bool:  # gloo would count: True and True is 2
@@ -149,13 +147,13 @@ class Call:
 
 
 class Room:
-    """Memory that tensors are put together in, kept from one collective to the next: fresh pages are slow."""
+    """A buffer for fused tensors, reused by later collectives because fresh pages are slow."""
 
     def __init__(self):
         self._kept, self._used = torch.empty(0, dtype=torch.uint8), 0
 
     def empty(self):
-        """What was put here is not needed any more."""
+        """Reuse the buffer from its start."""
         self._used = 0
 
     def put(self, tensors):
@@ -172,7 +170,7 @@ class Room:
 
 
 def _batches(tensors, op):
-    """Lists of tensors that travel together: small ones of a dtype, large ones by themselves."""
+    """Lists of tensors to send together: small ones by dtype, each large one alone."""
     together = {}
     for tensor in tensors:
         if tensor.numel() == 0:
@@ -193,10 +191,10 @@ def _like(tensor):
 
 
 def _bytes(tensor):
-    """A contiguous tensor's memory, which is carried whatever its dtype means."""
+    """A contiguous tensor's memory as bytes."""
     if tensor.numel() == 0:
         return torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # strides of lengths of 1 may be anything
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)  # dimensions of length 1 may have any stride
 
 
 def _near(tensor):
@@ -205,7 +203,7 @@ def _near(tensor):
 
 
 def _divides(tensor):
-    """Whether a quotient is of the tensor's own dtype."""
+    """Whether division keeps the tensor's dtype."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
@@ -220,3 +218,23 @@ def _scale(tensor, factor, divisor=1):
         tensor.copy_((tensor.to(torch.float64) * (factor / divisor)).to(tensor.dtype))
     elif divisor != 1:
         tensor.copy_(torch.div(tensor, divisor, rounding_mode="trunc"))
+
+
+def _adasum(tensors):
+    """Adasum of 2^k tensors of one shape: add gradients as far as they agree, average them as far as they are alike.
+
+    Maleki et al., "Scaling Distributed Training with Adaptive Summation" (arXiv:2006.02924): two gradients a and b
+    become (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b, and 2^k gradients do so pairwise in a tree. The scalar
+    products are computed in float64.
+    """
+    while len(tensors) > 1:
+        tensors = [_adasum_pair(a, b) for a, b in zip(tensors[::2], tensors[1::2])]
+    return tensors[0]
+
+
+def _adasum_pair(a, b):
+    wide_a, wide_b = a.to(torch.float64), b.to(torch.float64)
+    product, square_a, square_b = (wide_a * wide_b).sum(), (wide_a * wide_a).sum(), (wide_b * wide_b).sum()
+    keep_a = 1 - product / (2 * square_a) if square_a > 0 else 1.0
+    keep_b = 1 - product / (2 * square_b) if square_b > 0 else 1.0
+    return (keep_a * wide_a + keep_b * wide_b).to(a.dtype)

@@ -1,8 +1,8 @@
 """`import horovod.torch` gives `helpers.hvd.torch`: an import hook, so that a script stays as it is.
 
-Each module of Horovod is an alias: `horovod.torch is helpers.hvd.torch`. What a script starts with the
-`multiprocessing` methods spawn and forkserver imports the script again in a new process; the package in
-`shims`, which such a process finds on its path, sets the hook there.
+Each module of Horovod is an alias: `horovod.torch is helpers.hvd.torch`. A process that a script starts with the
+`multiprocessing` methods spawn or forkserver imports the script again; it finds the package in `shims` on its path,
+and that package sets the hook there.
 """
 
 import importlib
@@ -18,6 +18,7 @@ ELSEWHERE = {  # modules of Horovod with no module of the same name here
     "horovod.common.basics": "helpers.hvd.core",
     "horovod.common.exceptions": "helpers.hvd.core",
     "horovod.common.process_sets": "helpers.hvd.core",
+    "horovod.runner": "helpers.hvd.start",
     "horovod.tensorflow.keras": "helpers.hvd.keras",
     "horovod.tensorflow.keras.callbacks": "helpers.hvd.keras.callbacks",
 }
@@ -77,7 +78,6 @@ def install():
     if hasattr(sys.modules.get("horovod"), "__file__") and SHIMS not in (sys.modules["horovod"].__file__ or ""):
         raise RuntimeError("horovod has been imported already; set the hook before, in a new process")
     replaced = _installed()
-    importlib.import_module("helpers.hvd").run = importlib.import_module("helpers.hvd.runner").run
     sys.meta_path.insert(0, Finder())
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", SHIMS, ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join([SHIMS, *others, ROOT])

@@ -1,8 +1,8 @@
-"""The data plane: carries out decided collectives with torch.distributed, in groups of its own.
+"""The data plane: runs collectives with torch.distributed, in process groups of its own.
 
-CPU tensors go through gloo, CUDA tensors through NCCL; tensors of other devices are copied to the
-CPU and back. The groups find each other through the engine's authenticated connections instead
-of a store of their own, and nothing here touches torch's default process group.
+CPU tensors go through gloo, CUDA tensors through NCCL; tensors on other devices are copied to the
+CPU and back. The groups connect through the engine's authenticated connections instead of a store,
+and torch's default process group is not touched.
 """
 
 import os
@@ -15,7 +15,7 @@ from .collectives import TIMEOUT, Call, Room
 
 
 class EngineStore(dist.Store):
-    """What a process group needs of a store, spoken over the engine's connections."""
+    """The store that a process group needs, over the engine's connections."""
 
     def __init__(self, prefix, post, read):
         super().__init__()
@@ -36,11 +36,11 @@ class EngineStore(dist.Store):
 
 
 class Plane:
-    """Collectives of one rank, called from one thread.
+    """Collectives of one rank; its methods are called from one thread.
 
     Args:
-        rank, size: this process in the world. post, read: the engine's notice board. address: this host's.
-        patience: seconds that the ranks may take to connect.
+        rank, size: this process in the world. post, read: functions of the engine's notices.
+        address: this host's address. patience: seconds that the ranks may take to connect.
     """
 
     def __init__(self, rank, size, post, read, address, patience):
@@ -53,19 +53,19 @@ class Plane:
         self.add_set(0, self._sets[0])
 
     def add_set(self, number, ranks):
-        """Make the process group of a set; all its members are here at the same time."""
+        """Create the process group of a set; all its members do so at the same time."""
         self._sets[number] = ranks
         if self.rank in ranks:
             self._group(number, "cpu")
 
     def drop_set(self, number):
-        """Let go of a set's groups."""
+        """Drop a set's groups."""
         self._sets.pop(number, None)
         for key in [key for key in self._groups if key[0] == number]:
             del self._groups[key]
 
     def close(self):
-        """Let go of all groups."""
+        """Drop all groups."""
         self._groups.clear()
 
     def _group(self, number, device):
@@ -78,18 +78,18 @@ class Plane:
                 group = dist.ProcessGroupNCCL(store, *place, TIMEOUT)
             else:
                 options = dist.ProcessGroupGloo._Options()
-                options._timeout = self._patience  # to connect; collectives have their own
+                options._timeout = self._patience  # for connecting; collectives have a timeout of their own
                 options._devices = [_gloo_device(self._address)]
                 group = dist.ProcessGroupGloo(store, *place, options)
-            self._groups[key] = group, store  # the group calls the store as long as it lives
+            self._groups[key] = group, store  # the group uses the store as long as it exists
         return self._groups[key][0]
 
     def run(self, message, entries):
-        """Carry out what was decided.
+        """Run one decision.
 
         Args:
-            message: kind, set, and what else the ranks have to know of each other.
-            entries: this rank's entries, None where it has joined and stands in with zeros.
+            message: kind, set, and what the ranks have to know of each other's tensors.
+            entries: this rank's entries; None where it has joined and contributes zeros.
 
         Returns:
             A result for each entry.
@@ -109,7 +109,7 @@ class Plane:
         return getattr(call, kind)(specs, entries)
 
     def _on_stream(self, call, kind, specs, entries):
-        """Beside the stream that computes, once it has made the tensors."""
+        """Run on a stream of its own, after the computing stream has written the tensors."""
         here = next((tensor.device for entry in entries if entry for tensor in entry.inputs), None)
         here = torch.device("cuda", torch.cuda.current_device()) if here is None else here
         stream = self._streams.setdefault(here, torch.cuda.Stream(here))
@@ -123,7 +123,7 @@ class Plane:
 
 
 def _gloo_device(address):
-    """Data goes the way that the engine's messages go, unless GLOO_SOCKET_IFNAME names another interface."""
+    """The network interface of the engine's connections, unless GLOO_SOCKET_IFNAME names another."""
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if name:
         return dist.ProcessGroupGloo.create_device(interface=name)

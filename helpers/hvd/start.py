@@ -1,4 +1,4 @@
-"""`python -m helpers.hvd -np N …`: start N ranks on this machine, as horovodrun does, and look after them."""
+"""Start N ranks on this machine: a command, as `horovodrun -np N` does, or a function, as `horovod.run` does."""
 
 import os
 import queue
@@ -13,13 +13,15 @@ import time
 from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
-TOGETHER = 0.5  # a rank that fails this soon after another has failed with it, not because of the stop
+TOGETHER = 0.5  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
+LOCAL = ("localhost", "127.0.0.1")
+INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
 def start(command, count):
     """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
 
-    What they print appears here, each line labelled with its rank. When one fails, the others are stopped.
+    Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
     """
     ranks, ended, lock = [], queue.Queue(), threading.Lock()
     for sig in (signal.SIGTERM, signal.SIGHUP):
@@ -35,16 +37,16 @@ def start(command, count):
             for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
                 readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
                 readers[-1].start()
-        status, told = _verdict(count, ended)
+        status, outcome = _verdict(count, ended)
     except KeyboardInterrupt:
-        status, told = 130, "interrupted; all ranks were stopped"
+        status, outcome = 130, "interrupted; all ranks were stopped"
         _signal(ranks, signal.SIGINT)
     finally:
         _stop(ranks)
     for reader in readers:
-        reader.join(1)  # not longer: a process that a rank left behind may hold its pipe open
-    if told:
-        print(f"helpers.hvd: {told}", file=sys.stderr, flush=True)
+        reader.join(1)  # not longer, because a process that outlives its rank may hold the pipe open
+    if outcome:
+        print(f"helpers.hvd: {outcome}", file=sys.stderr, flush=True)
     return status
 
 
@@ -53,7 +55,7 @@ def _environments(count):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     threads = max(1, (os.cpu_count() or 1) // count)
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))  # the ranks may start in any folder
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))  # ranks can start in any folder
     for rank in range(count):
         environment = dict(
             os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
@@ -65,7 +67,7 @@ def _environments(count):
 
 
 def tie_to_starter():
-    """In a rank: die when the starter dies, however it does (Linux)."""
+    """On a rank: be killed when the starter dies in any way (Linux)."""
     starter = os.environ.pop("HELPERS_HVD_STARTER", None)
     if starter and sys.platform == "linux":
         import ctypes
@@ -80,7 +82,7 @@ def _wait(number, rank, ended):
 
 
 def _verdict(count, ended):
-    """Wait for all ranks, or for the first that fails: (exit status, what to tell)."""
+    """Wait for all ranks, or for the first that fails: (exit status, a sentence or None)."""
     failed, until = [], None
     for _ in range(count):
         try:
@@ -104,7 +106,7 @@ def _how(code):
 
 
 def _relay(number, pipe, out, lock):
-    """Copy the lines of a pipe with a label; a carriage return ends one too, or progress bars would not move."""
+    """Copy the lines of a pipe with a label; a carriage return also ends a line, so that progress bars move."""
     rest = b""
     while True:
         data = os.read(pipe.fileno(), 65536)
@@ -134,8 +136,8 @@ def _signal(ranks, number):
 
 
 def _stop(ranks):
-    """Leave nothing of any rank behind, DataLoader workers neither."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+    """Stop all ranks and all their children, such as DataLoader workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt this
     until = time.monotonic() + GRACE
     if any(rank.returncode is None for rank in ranks):
         _signal(ranks, signal.SIGTERM)
@@ -146,3 +148,24 @@ def _stop(ranks):
             os.killpg(rank.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None, **others):
+    """Call `func(*args, **kwargs)` on `np` ranks; returns the list of their results, by rank.
+
+    It is `helpers.launch` by Horovod's name: the ranks are fresh processes, what they print is labelled, and a
+    rank that fails is a `helpers.RankError`. Options that choose between Horovod's own transports are accepted.
+
+    Raises:
+        ValueError: `hosts` names another machine, or there is an option without a counterpart.
+    """
+    from ..launcher.launch import launch
+
+    for host in (hosts or "").split(","):
+        name = host.partition(":")[0].strip()
+        if name and name not in (*LOCAL, socket.gethostname()):
+            raise ValueError(f"hosts names {name}; ranks on several machines are started by mpirun or torchrun")
+    unknown = sorted(name for name, value in others.items() if value is not None and name not in INDIFFERENT)
+    if unknown:
+        raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
+    return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))

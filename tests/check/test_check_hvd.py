@@ -13,7 +13,8 @@ import helpers
 import helpers.hvd.torch as hvd
 from helpers import check
 from helpers.check import ranks
-from helpers.hvd.lessons import elsewhere, ten_steps, timeline
+from helpers.hvd.core import timeline
+from helpers.hvd.lessons import elsewhere, ten_steps
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # else every rank imports pytest to find a mistake
 

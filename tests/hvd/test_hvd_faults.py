@@ -1,5 +1,6 @@
 """What goes wrong with ranks: they disagree, stall, die, leave; and the ways in which they are started."""
 
+import functools
 import json
 import os
 import shutil
@@ -8,58 +9,37 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
-import hvd_lab
-import hvd_lost
 import pytest
+from hvd_cases import lost
 from kernel import ROOT, limit
 
 import helpers
 
-
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_ranks_that_disagree_are_told_and_go_on(size):
-    helpers.launch(hvd_lab.run, size, "mismatch", threads=1, timeout=60)
-
-
-# Every rank of every size dies once; at 2 ranks in every way.
-CRASHES = [
-    {"size": size, "victim": victim, "how": how, "wait": "traffic"}
-    for size in (2, 3, 4)
-    for victim in range(size)
-    for how in (("exception", "exit", "kill") if size == 2 else (("exception", "exit", "kill")[(victim + size) % 3],))
-] + [
-    {"size": 3, "victim": victim, "how": how, "wait": wait}
-    for wait, victim, how in [
-        ("barrier", 0, "kill"), ("barrier", 2, "exit"), ("join", 1, "kill"), ("join", 0, "exception"),
-        ("broadcast", 1, "kill"), ("grouped", 2, "exit"), ("idle", 0, "kill"), ("idle", 1, "exception"),
-        ("sets", 1, "kill"), ("sets", 0, "exit"), ("sets", 2, "kill"),
-    ]
+WAYS = ("exception", "exit", "kill")
+DEATHS = [  # (size, victim, how, what the others wait for); child: a data loader's worker holds the rank's sockets
+    (2, 0, "kill", "traffic"), (3, 1, "exception", "traffic"), (3, 2, "exit", "barrier"), (3, 1, "kill", "join"),
+    (2, 0, "kill", "idle"), (3, 1, "kill", "sets"), (2, 0, "kill", "traffic", "child"),
+    (2, 0, "shutdown", "traffic"), (3, 0, "return", "barrier"),
 ]  # fmt: skip
-CRASHES += [  # a data loader's worker holds all sockets of the dead rank
-    {"size": 2, "victim": victim, "how": how, "wait": wait, "child": True}
-    for victim, how, wait in [(0, "kill", "traffic"), (1, "exception", "traffic"), (1, "exit", "barrier")]
-]
-LEAVES = [
-    {"size": size, "victim": victim, "how": how, "wait": wait}
-    for size, victim, how, wait in [
-        (2, 0, "shutdown", "traffic"), (2, 1, "return", "traffic"), (3, 0, "return", "barrier"),
-        (3, 2, "shutdown", "grouped"), (3, 1, "shutdown", "join"), (2, 0, "sys.exit", "traffic"),
-    ]
+MORE_DEATHS = [
+    *((2, victim, how, "traffic") for victim in (0, 1) for how in WAYS if (victim, how) != (0, "kill")),
+    *((size, victim, WAYS[(victim + size) % 3], "traffic") for size in (3, 4) for victim in range(size)),
+    (3, 0, "kill", "barrier"), (3, 0, "exception", "join"), (3, 1, "kill", "broadcast"), (3, 2, "exit", "grouped"),
+    (3, 1, "exception", "idle"), (3, 0, "exit", "sets"), (3, 2, "kill", "sets"),
+    (2, 1, "exception", "traffic", "child"),
+    (2, 1, "exit", "barrier", "child"), (2, 1, "return", "traffic"), (3, 2, "shutdown", "grouped"),
+    (3, 1, "shutdown", "join"), (2, 0, "sys.exit", "traffic"),
 ]  # fmt: skip
 PATIENT = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
 STRICT = {**PATIENT, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
 OTHERS = {
-    "late 2": {"work": "late", "size": 2, "victim": 1, "env": PATIENT},
-    "late 3": {"work": "late", "size": 3, "victim": 0, "env": PATIENT},
+    "late": {"work": "late", "size": 3, "victim": 0, "env": PATIENT},
     "quiet": {"work": "late", "size": 2, "victim": 0, "env": {**PATIENT, "HOROVOD_STALL_CHECK_DISABLE": "1"}},
-    "too late 2": {"work": "too_late", "size": 2, "victim": 0, "env": STRICT},
-    "too late 3": {"work": "too_late", "size": 3, "victim": 2, "env": STRICT},
-    "never 1": {"work": "never_comes", "size": 2, "started": 1, "env": {"HOROVOD_START_TIMEOUT": "1"}},
-    "never 2": {"work": "never_comes", "size": 3, "started": 2, "env": {"HOROVOD_START_TIMEOUT": "1"}},
+    "too late": {"work": "too_late", "size": 3, "victim": 2, "env": STRICT},
+    "never": {"work": "never_comes", "size": 3, "started": 2, "env": {"HOROVOD_START_TIMEOUT": "1"}},
     "init": {"work": "comes_late_to_init", "size": 3, "victim": 0},
     "end 1": {"work": "ends_at_its_own_time", "size": 3, "victim": 0, "how": "shutdown"},
     "end 2": {"work": "ends_at_its_own_time", "size": 3, "victim": 2, "how": "nothing"},
-    "handles": {"work": "leaves_a_handle_behind", "size": 2, "victim": 1},
     "handles 0": {"work": "leaves_a_handle_behind", "size": 2, "victim": 1, "slow": 0},
     "handles 1": {"work": "leaves_a_handle_behind", "size": 2, "victim": 1, "slow": 1},
     "unread 0": {"work": "leaves_before_others_have_read", "size": 3, "victim": 0},
@@ -75,27 +55,39 @@ OTHERS = {
 }
 
 
-def key(story):
-    words = [str(story[k]) for k in ("size", "victim", "how", "wait")]
-    return "-".join(words + ["child"] * ("child" in story))
+
+def in_processes(stories):
+    """What the ranks of the stories saw; two mothers share the stories, most of which wait."""
+    with ThreadPoolExecutor(2) as threads:
+        halves = [
+            threads.submit(helpers.launch, lost.mother, 1, stories[half::2], threads=1, timeout=900) for half in (0, 1)
+        ]
+        even, odd = (half.result()[0] for half in halves)
+    return [(odd if n % 2 else even)[n // 2] for n in range(len(stories))]
+
+
+@functools.lru_cache(None)
+def played(deaths):
+    stories = [
+        {"work": "crash", "seed": n, "size": size, "victim": victim, "how": how, "wait": wait, "child": bool(child)}
+        for n, (size, victim, how, wait, *child) in enumerate(deaths)
+    ]
+    return dict(zip(deaths, zip(stories, in_processes(stories), strict=True), strict=True))
 
 
 @pytest.fixture(scope="module")
 def seen():
-    """What the ranks of all stories saw. Three mothers: the stories that mostly wait run beside those that die."""
-    deaths = [{**story, "work": "crash", "seed": n} for n, story in enumerate(CRASHES + LEAVES)]
-    others = [{**story, "module": "hvd_stories"} for story in OTHERS.values()]
-    with ThreadPoolExecutor(3) as threads:
-        runs = [threads.submit(helpers.launch, hvd_lost.mother, 1, stories, threads=1, timeout=900)
-                for stories in (deaths, others[::2], others[1::2])]  # fmt: skip
-        told = [one for run in runs for one in run.result()[0]]
-    names = [key(story) for story in deaths] + list(OTHERS)[::2] + list(OTHERS)[1::2]
-    return dict(zip(names, told, strict=True))
+    stories = [{**story, "module": "hvd_cases.stories"} for story in OTHERS.values()]
+    return dict(zip(OTHERS, in_processes(stories), strict=True))
 
 
-@pytest.mark.parametrize("story", CRASHES + LEAVES, ids=key)
-def test_a_lost_rank_is_named_to_all_others_within_a_second(story, seen):
-    told = seen[key(story)]
+def named(deaths, *marks):
+    return [pytest.param(tuple(deaths), one, id="-".join(map(str, one)), marks=marks) for one in deaths]
+
+
+@pytest.mark.parametrize("deaths, one", named(DEATHS) + named(MORE_DEATHS, pytest.mark.long))
+def test_a_lost_rank_is_named_to_all_others_within_a_second(deaths, one):
+    story, told = played(deaths)[one]
     died = told["ranks"][story["victim"]]["when"]
     for rank, saw in enumerate(told["ranks"]):
         if rank == story["victim"]:
@@ -113,88 +105,60 @@ def test_a_lost_rank_is_named_to_all_others_within_a_second(story, seen):
     assert told["seconds"] < limit(5)
 
 
-@pytest.mark.parametrize("name", ["late 2", "late 3"])
-def test_a_stalled_rank_is_reported_with_tensor_and_rank(name, seen):
-    story, told = OTHERS[name], seen[name]
-    assert told["ranks"] == [{"sum": [story["size"]] * 2}] * story["size"], told
-    lines = [line for line in told["said"].splitlines() if "lonely tensor" in line]
-    assert lines, f"no stall report in: {told['said']!r}"
-    assert any(f"rank {story['victim']}" in line.lower() for line in lines), lines
-
-
-def test_stall_reports_can_be_switched_off(seen):
-    told = seen["quiet"]
+def test_a_stalled_rank_is_reported_with_tensor_and_rank(seen):
+    told = seen["late"]
+    assert told["ranks"] == [{"sum": [3] * 2}] * 3, told
+    assert any("lonely tensor" in line and "rank 0" in line for line in told["said"].splitlines()), told["said"]
+    told = seen["quiet"]  # switched off
     assert told["ranks"] == [{"sum": [2, 2]}] * 2 and "lonely" not in told["said"]
 
 
-@pytest.mark.parametrize("name", ["too late 2", "too late 3"])
-def test_a_stall_ends_the_job_when_asked_to(name, seen):
-    story, told = OTHERS[name], seen[name]
-    for rank, saw in enumerate(told["ranks"]):
-        assert saw is not None and "HorovodInternalError" in saw["kinds"], (saw, told["said"])
-        assert saw["after"] == [story["size"]] * 2
-        if rank != story["victim"]:
-            assert "lonely tensor" in saw["text"] and f"rank {story['victim']}" in saw["text"].lower(), saw["text"]
-            assert 1.5 < saw["took"] < 3.5, saw["took"]
+def test_a_stall_ends_the_job_when_asked_to(seen):
+    for rank, saw in enumerate(seen["too late"]["ranks"]):
+        assert saw is not None and "HorovodInternalError" in saw["kinds"] and saw["after"] == [3] * 2, seen["too late"]
+        if rank != 2:
+            assert "lonely tensor" in saw["text"] and "rank 2" in saw["text"] and 1.5 < saw["took"] < 3.5, saw
 
 
-@pytest.mark.parametrize("name", ["never 1", "never 2"])
-def test_a_rank_that_never_comes_is_named(name, seen):
-    missing = OTHERS[name]["size"] - 1
-    for saw in seen[name]["ranks"]:
-        assert saw is not None and saw["took"] < limit(4), (saw, seen[name]["said"])
-        assert "RankLost" in saw["kinds"] and f"rank {missing}" in saw["text"], saw["text"]
-
-
-def test_ranks_may_come_to_init_at_different_times(seen):
+def test_a_rank_that_never_comes_is_named_and_a_late_one_is_waited_for(seen):
+    for saw in seen["never"]["ranks"]:
+        assert saw is not None and saw["took"] < limit(4), seen["never"]
+        assert "RankLost" in saw["kinds"] and "rank 2" in saw["text"], saw["text"]
     assert seen["init"]["ranks"] == [{"sum": [3.0]}] * 3, seen["init"]
 
 
-ENDS = ["end 1", "end 2", "handles", "handles 0", "handles 1", "unread 0", "unread 1", "early"]
-
-
-@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("name", ["end 1", "end 2", "handles 0", "handles 1", "unread 0", "unread 1", "early"])
 def test_the_end_of_a_process_is_quiet(name, seen):
     told = seen[name]
     assert set(told["codes"]) == {0} and None not in told["ranks"], told  # "hung": it has waited out its patience
     assert not told["said"], told["said"]
 
 
-@pytest.mark.parametrize("name", ["unread 0", "unread 1"])
-def test_what_was_sent_arrives_though_the_sender_has_ended(name, seen):
-    assert seen[name]["ranks"] == [{"sum": 4950.0}] * OTHERS[name]["size"], seen[name]
-
-
-def test_what_a_rank_asked_for_and_left_is_refused(seen):
+def test_what_was_sent_arrives_and_what_was_only_asked_for_is_refused_when_a_rank_leaves(seen):
+    for name in ("unread 0", "unread 1"):
+        assert seen[name]["ranks"] == [{"sum": 4950.0}] * OTHERS[name]["size"], seen[name]
     saw = seen["early"]["ranks"][0]
     assert "RankLost" in saw["kinds"] and "rank 1 has shut down" in saw["text"], saw
+    for saw in seen["in flight"]["ranks"]:
+        assert "HorovodInternalError" in saw["kinds"] and saw["after"] == 2.0, seen["in flight"]
 
 
-@pytest.mark.parametrize("name", ["alone", "one rank"])
-def test_a_world_of_one(name, seen):
-    assert seen[name]["ranks"] == [{"world": [0, 1, 0, 1], "sum": [1.0]}], seen[name]
-
-
-def test_children_of_a_rank_do_not_disturb_the_job(seen):
-    assert seen["forks"]["ranks"] == [{"total": [2.0] * 6}] * 2, seen["forks"]
+@pytest.mark.parametrize("name, answer", [
+    ("alone", [{"world": [0, 1, 0, 1], "sum": [1.0]}]), ("one rank", [{"world": [0, 1, 0, 1], "sum": [1.0]}]),
+    ("forks", [{"total": [2.0] * 6}] * 2), ("stopped", [{"total": [2.0] * 3}] * 2),
+])  # fmt: skip
+def test_nothing_happens(name, answer, seen):
+    """In a world of one; when a rank has forked children; when a rank stands still for a second."""
+    assert seen[name]["ranks"] == answer, seen[name]
 
 
 def test_the_stop_button_works_while_a_rank_waits(seen):
     assert seen["interrupted"]["ranks"][0]["took"] < limit(1), seen["interrupted"]
 
 
-def test_what_is_in_flight_at_shutdown_ends_in_an_error(seen):
-    for saw in seen["in flight"]["ranks"]:
-        assert "HorovodInternalError" in saw["kinds"] and saw["after"] == 2.0, seen["in flight"]
-
-
 def test_a_survivor_rests(seen):
     saw = seen["rest"]["ranks"][0]
     assert saw["used"] < 0.05 and "RankLost" in saw["kinds"], saw
-
-
-def test_a_rank_that_stands_still_for_a_second_is_not_lost(seen):
-    assert seen["stopped"]["ranks"] == [{"total": [2.0] * 3}] * 2, seen["stopped"]
 
 
 def ends_without_shutdown(naps, late):
@@ -212,16 +176,19 @@ def ends_without_shutdown(naps, late):
     return total
 
 
-@pytest.mark.parametrize("late", [(0, 0, 0), (0, 0.3, 0), (0.3, 0, 0.1)])
-@pytest.mark.parametrize("naps", [(0, 0, 0), (0, 0.3, 0.1), (0.3, 0, 0)])
+@pytest.mark.parametrize("late, naps", [
+    ((0, 0.3, 0), (0.3, 0, 0)),
+    *(pytest.param(late, naps, marks=pytest.mark.long) for late in ((0, 0, 0), (0, 0.3, 0), (0.3, 0, 0.1))
+      for naps in ((0, 0, 0), (0, 0.3, 0.1), (0.3, 0, 0))),
+])  # fmt: skip
 def test_launched_ranks_need_not_shut_down(naps, late, capfd):
     assert helpers.launch(ends_without_shutdown, 3, naps, late, threads=1, timeout=120) == [3.0] * 3
     assert not "".join(capfd.readouterr()).strip()
 
 
 def test_a_script_that_uses_torch_distributed_too(tmp_path):
-    story = {"module": "hvd_stories", "work": "beside_a_default_group", "size": 2, "file": str(tmp_path / "meet")}
-    ((told,),) = helpers.launch(hvd_lost.mother, 1, [story], threads=1, timeout=30)
+    story = {"module": "hvd_cases.stories", "work": "beside_a_default_group", "size": 2, "file": str(tmp_path / "meet")}
+    ((told,),) = helpers.launch(lost.mother, 1, [story], threads=1, timeout=30)
     assert told["ranks"] == [{"total": [2.0] * 11}] * 2, told
 
 
@@ -241,7 +208,7 @@ STARTERS = {
 }
 
 
-@pytest.mark.parametrize("starter", STARTERS)
+@pytest.mark.parametrize("starter", [pytest.param("torchrun", marks=pytest.mark.long), "mpirun"])
 def test_started_by(starter, tmp_path):
     if starter == "mpirun" and shutil.which("mpirun") is None:
         pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")

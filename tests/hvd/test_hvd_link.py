@@ -11,6 +11,7 @@ from helpers.training import models
 needs_link = pytest.mark.skipif(twohosts.why_not() is not None, reason=f"no slow link here: {twohosts.why_not()}")
 
 
+@pytest.mark.long
 @needs_link
 def test_half_precision_halves_what_is_sent_and_no_cable_stays():
     rows = {row["method"]: row for row in slow_link.run(rate=1000, steps=1)}

@@ -1,27 +1,24 @@
-"""Every public operation of helpers.hvd at 1 to 4 ranks, against a NumPy oracle; the cases are in hvd_*_cases.py."""
+"""Every public operation of helpers.hvd at 1 to 4 ranks, against a NumPy oracle; the cases are in hvd_cases/."""
 
 import ast
 import inspect
 import subprocess
 import sys
 
-import hvd_lab
 import pytest
+from hvd_cases import lab
 from kernel import ROOT
 
 import helpers
 
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("section", ["reduce", "move", "gradients", "world", "sets", "join", "arrays"])
-def test_section(section, size):
-    helpers.launch(hvd_lab.run, size, section, threads=1, timeout=90)
+EVERYTHING = lab.SECTIONS + lab.LARGER
+QUICK = [(1, EVERYTHING), (2, EVERYTHING), (3, lab.SECTIONS + ("batch_norm",))]  # 3: nothing divides evenly
+LONG = [(3, lab.LARGER), (4, lab.SECTIONS)]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_brain_floats_of_numpy(size):
-    pytest.importorskip("ml_dtypes", reason="bfloat16 of NumPy is in ml_dtypes, which comes with TensorFlow")
-    helpers.launch(hvd_lab.run, size, "brain_floats", threads=1, timeout=90)
+@pytest.mark.parametrize("size, sections", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
+def test_every_case(size, sections):
+    helpers.launch(lab.run, size, sections, threads=1, timeout=300)
 
 
 def test_the_core_knows_no_framework():
@@ -60,7 +57,7 @@ SIGNATURES = {  # of Horovod 0.28: parameters in their order, with simple defaul
 SIMPLE = (type(None), int, float, bool)
 
 
-def told(function):
+def spelled(function):
     words = []
     for parameter in inspect.signature(function).parameters.values():
         simple = parameter.default is not parameter.empty and type(parameter.default) in SIMPLE
@@ -68,9 +65,8 @@ def told(function):
     return words
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signatures_are_those_of_horovod(name):
+def test_signatures_are_those_of_horovod():
     import helpers.hvd.torch as hvd
 
-    wanted = SIGNATURES[name].split()
-    assert told(getattr(hvd, name))[: len(wanted)] == wanted
+    for name, wanted in SIGNATURES.items():
+        assert spelled(getattr(hvd, name))[: len(wanted.split())] == wanted.split(), name

@@ -4,8 +4,8 @@ import os
 import threading
 from multiprocessing.connection import Listener
 
-import hvd_traffic
 import pytest
+from hvd_cases import traffic
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -36,7 +36,7 @@ class Ranks:
 
     def _launch(self, address, key):
         try:
-            helpers.launch(hvd_traffic.serve, self.size, address, key, threads=1)
+            helpers.launch(traffic.serve, self.size, address, key, threads=1)
         except helpers.RankError:
             pass  # the rank has told the test
 
@@ -89,12 +89,15 @@ def plans(draw, size):
     return {"sets": sets, "acts": acts, "orders": orders, "seed": draw(st.integers(0, 99))}
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_any_order_on_any_rank(size):
+long = pytest.mark.long
+
+
+@pytest.mark.parametrize("size, count", [(3, 10), *(pytest.param(size, 40, marks=long) for size in (2, 3, 4))])
+def test_any_order_on_any_rank(size, count):
     with Ranks(size) as ranks:
         # No shrinking: a plan that hangs would be tried again and again, each time until patience ends.
         @settings(
-            max_examples=40, deadline=None, database=None, phases=[Phase.generate],
+            max_examples=count, deadline=None, database=None, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         @given(plans(size))
@@ -104,12 +107,10 @@ def test_any_order_on_any_rank(size):
         check()
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_a_thousand_tensors_in_flight(size):
-    helpers.launch(hvd_traffic.thousand, size, threads=1, timeout=60)
-
-
-@pytest.mark.parametrize("threshold", ["0", "100", "5000"])
-def test_any_size_of_the_fusion_buffer(threshold):
-    env = {"HOROVOD_FUSION_THRESHOLD": threshold, "HOROVOD_CYCLE_TIME": "1"}
-    helpers.launch(hvd_traffic.thousand, 2, 200, threads=1, timeout=60, env=env)
+@pytest.mark.parametrize("size, threshold, count", [
+    (2, "5000", 200), *(pytest.param(2, threshold, 200, marks=long) for threshold in ("0", "100")),
+    *(pytest.param(size, None, 1000, marks=long) for size in (2, 3, 4)),
+])  # fmt: skip
+def test_many_tensors_in_flight_with_any_size_of_the_fusion_buffer(size, threshold, count):
+    env = {"HOROVOD_FUSION_THRESHOLD": threshold, "HOROVOD_CYCLE_TIME": "1"} if threshold else None
+    helpers.launch(traffic.many, size, count, threads=1, timeout=120, env=env)

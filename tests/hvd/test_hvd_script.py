@@ -13,7 +13,7 @@ import torch
 
 from helpers import launch
 from helpers.hvd import __main__ as command
-from helpers.hvd import imports, runner, start
+from helpers.hvd import imports, start
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -75,6 +75,7 @@ def resumed(folder):
     return weights(again), weights(straight)
 
 
+@pytest.mark.long
 def test_imagenet_style_resumes_where_it_stopped(tmp_path):
     (first, straight), (second, _) = launch(resumed, 2, tmp_path, threads=1, env=CPU, timeout=200)
     assert torch.equal(first, second)
@@ -142,7 +143,9 @@ def interruptible():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("number, status", [
+    (signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
+])  # fmt: skip
 def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
     path = script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
     run = [sys.executable, "-m", "helpers.hvd", "-np", "2", str(path)]
@@ -209,7 +212,7 @@ def import_everything(folder):
 
     import helpers.hvd.torch
 
-    assert horovod is helpers.hvd and hvd is helpers.hvd.torch and horovod.run is runner.run
+    assert horovod is helpers.hvd and hvd is helpers.hvd.torch and horovod.run is start.run
     assert hvd.__spec__.name == "helpers.hvd.torch" and allreduce is hvd.allreduce
     assert horovod.common.exceptions.HorovodInternalError is hvd.HorovodInternalError
     refusals = []
@@ -229,8 +232,8 @@ def test_horovod_is_ours_whatever_is_installed(tmp_path):
 
 
 def test_horovod_run_is_a_launch():
-    assert runner.run(os.getenv, ("RANK",), np=2, hosts="localhost:2", use_gloo=True, env=CPU) == ["0", "1"]
+    assert start.run(os.getenv, ("RANK",), np=2, hosts="localhost:2", use_gloo=True, env=CPU) == ["0", "1"]
     with pytest.raises(ValueError, match="names far"):
-        runner.run(len, ([],), np=1, hosts="localhost:1,far:2")
+        start.run(len, ([],), np=1, hosts="localhost:1,far:2")
     with pytest.raises(ValueError, match="min_np"):
-        runner.run(len, ([],), np=1, min_np=1)
+        start.run(len, ([],), np=1, min_np=1)

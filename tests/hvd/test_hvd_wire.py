@@ -1,14 +1,13 @@
 """The control channel of helpers.hvd against strangers: forged, cut, oversized, replayed and random messages."""
 
-import json
 import os
 import socket
 import struct
 import threading
 from pathlib import Path
 
-import hvd_lost
 import pytest
+from hvd_cases import lost
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel import ROOT
@@ -22,7 +21,7 @@ MESSAGES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
-quick = settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
 class Wiretap:
@@ -171,66 +170,25 @@ def test_nothing_in_the_core_can_unpickle():
             assert word not in path.read_text(encoding="utf-8"), f"{path.name}: {word}"
 
 
-def signed_objects():
-    """What carries pickles between ranks is signed with the job's secret; a changed byte is noticed."""
-    import helpers.hvd.core as core
-
-    refusals = (core.HorovodInternalError, ValueError, PermissionError)
-    core.init()
-    for data in (b"", b"x", os.urandom(1000)):
-        signed = core.sign(data)
-        assert core.verify(signed) == data
-        for place in {0, len(signed) // 2, len(signed) - 1}:
-            changed = bytearray(signed)
-            changed[place] ^= 1
-            try:
-                core.verify(bytes(changed))
-            except Exception as error:
-                assert isinstance(error, refusals), repr(error)
-            else:
-                raise AssertionError("a changed byte was not noticed")
-    for short in (b"", b"x", signed[:31]):
-        try:
-            core.verify(short)
-        except refusals:
-            pass
-        else:
-            raise AssertionError("no signature at all was believed")
-    core.shutdown()
-    core.init()
-    try:
-        core.verify(signed)
-    except refusals:
-        pass
-    else:
-        raise AssertionError("the signature of another job was believed")
-
-
-def test_signatures():
-    helpers.launch(signed_objects, 1, threads=1, timeout=30)
-
-
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    folders = [str(tmp_path_factory.mktemp("meeting")) for _ in range(4)]
-    unsafe = Path(folders[3], f"helpers-hvd-{os.getuid()}")
+    folders = [str(tmp_path_factory.mktemp("meeting")) for _ in range(3)]
+    unsafe = Path(folders[2], f"helpers-hvd-{os.getuid()}")
     unsafe.mkdir()
     unsafe.chmod(0o777)
     stories = [
-        {"work": "besieged", "size": 2, "started": 3, "folder": folders[0], "silent": 20},
-        {"work": "besieged", "size": 2, "started": 3, "folder": folders[1], "silent": 150},
-        {"work": "killed_while_waiting", "size": 2, "started": 1, "folder": folders[2]},
-        {"work": "meets_again", "size": 2, "folder": folders[2]},
-        {"work": "open_folder", "size": 2, "folder": folders[3], "env": {"HOROVOD_START_TIMEOUT": "2"}},
+        {"work": "besieged", "size": 2, "started": 3, "folder": folders[0], "silent": 150},
+        {"work": "killed_while_waiting", "size": 2, "started": 1, "folder": folders[1]},
+        {"work": "meets_again", "size": 2, "folder": folders[1]},
+        {"work": "open_folder", "size": 2, "folder": folders[2], "env": {"HOROVOD_START_TIMEOUT": "2"}},
     ]
-    stories = [{**story, "module": "hvd_siege"} for story in stories]
-    (told,) = helpers.launch(hvd_lost.mother, 1, stories, threads=1, timeout=90)
+    stories = [{**story, "module": "hvd_cases.siege"} for story in stories]
+    (told,) = helpers.launch(lost.mother, 1, stories, threads=1, timeout=90)
     return told
 
 
-@pytest.mark.parametrize("siege", [0, 1], ids=["storm", "storm and 150 silent strangers"])
-def test_strangers_do_not_disturb_the_job(siege, seen):
-    told = seen[siege]
+def test_strangers_do_not_disturb_the_job(seen):
+    told = seen[0]
     assert told["codes"] == [0, 0, 0], told
     first, second, stranger = told["ranks"]
     assert stranger["modes"] == ["0o700", "0o600"], "folder and file of the meeting are private"
@@ -245,10 +203,10 @@ def test_strangers_do_not_disturb_the_job(siege, seen):
 
 
 def test_a_notice_that_a_dead_job_left_is_harmless(seen):
-    assert seen[2]["codes"] == [-9]
-    assert seen[3]["ranks"] == [{"sum": [2.0], "stale": 1}] * 2, json.dumps(seen[3])
+    assert seen[1]["codes"] == [-9]
+    assert seen[2]["ranks"] == [{"sum": [2.0], "stale": 1}] * 2, seen[2]
 
 
 def test_a_folder_that_others_can_write_is_not_used(seen):
-    for saw in seen[4]["ranks"]:
-        assert saw and "helpers-hvd" in saw["text"], seen[4]
+    for saw in seen[3]["ranks"]:
+        assert saw and "helpers-hvd" in saw["text"], seen[3]

@@ -1,16 +1,27 @@
-"""The engine under all spellings of the API. It knows no framework: importing it imports none."""
+"""The engine under all spellings of the API. It knows no framework: importing it imports none.
+
+    job          init, shutdown, reset: the job this process belongs to
+    meeting      where the ranks find rank 0's address and the job's secret
+    links        rank 0's connections to all other ranks
+    wire         authenticated messages on these connections
+    engine       one rank's submitted collectives, and the thread that runs them
+    coordinator  which collective runs next on all ranks; lives on rank 0
+    service      rank 0's threads: reads requests, sends decisions, notices lost ranks
+    requests     what a rank asks for, and whether the ranks agree
+    sets, errors, timeline
+"""
 
 import enum
 
 from . import job, sets
-from .entry import Entry
 from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
 from .job import is_initialized, reset, sign, verify
+from .requests import Entry
 from .sets import ProcessSet, add_process_set, get_process_set_ids_and_ranks, global_process_set, remove_process_set
 
 
 class ReduceOp(enum.IntEnum):
-    """How the tensors of the ranks become one; the numbers are Horovod's."""
+    """How the tensors of the ranks are reduced to one; the numbers are Horovod's."""
 
     Average = 0
     Sum = 1
@@ -27,11 +38,11 @@ def init(comm=None, process_sets=None):
     """Meet the other ranks. A second call does nothing.
 
     Args:
-        comm: the ranks that meet (default: all); a rank that is not among them is a world of its own.
-        process_sets: ProcessSets to register at once, or "dynamic" (they may be added later in any case).
+        comm: the ranks that meet (default: all); any other rank becomes a world of one.
+        process_sets: ProcessSets to register at once, or "dynamic" (they can be added later in any case).
 
     Raises:
-        RankLost: not all ranks came in time; it names who did not.
+        RankLost: not all ranks came in time; the text names the missing ones.
     """
     if job.is_initialized():
         return
@@ -40,7 +51,7 @@ def init(comm=None, process_sets=None):
 
 
 def shutdown():
-    """Leave; what other ranks have asked this one for fails there. `init()` may follow."""
+    """Leave the job. Collectives that other ranks want to run with this one fail there. `init()` may follow."""
     job.stop()
     sets.forget()
 
@@ -109,7 +120,7 @@ mpi_enabled = ddl_built = ccl_built = mpi_built
 
 
 def mpi_threads_supported():
-    """Whether MPI may be used from several threads beside this: it is not in use, so nothing here stands against it."""
+    """Whether MPI may be used from several threads: always False, since MPI is not in use here."""
     job.current()
     return False
 

@@ -1,8 +1,8 @@
-"""The first rank's bookkeeping: which rank has asked for what, and what runs next.
+"""Rank 0's bookkeeping: which rank has submitted which tensor, and which collective runs next.
 
 As in Horovod's controller (Sergeev and Del Balso, arXiv:1802.05799), ranks may submit tensors
-in any order: a tensor runs when every rank of its process set has asked for it, and all ranks run
-what is ready in the one order decided here, so that no two of them wait for each other crosswise.
+in any order. A collective runs when every rank of its process set has submitted it. All ranks run
+the collectives in the one order decided here, so no two ranks can wait for each other.
 """
 
 import time
@@ -16,17 +16,17 @@ class Waiting:
     def __init__(self, kind):
         self.kind = kind
         self.requests = {}  # rank -> request
-        self.blocked = set()  # ranks that stand still until this is done
+        self.blocked = set()  # ranks that do nothing else until this is done
         self.since = time.monotonic()
         self.reported = False
 
 
 class Coordinator:
-    """Takes messages of ranks in, hands decisions out; not thread-safe, knows no sockets.
+    """Takes requests of ranks and delivers decisions; not thread-safe, uses no sockets.
 
     Args:
-        size: world size. deliver: called with (rank, message) for everything decided, in order.
-        fusion: bytes that small tensors are put together up to, 0 to run each by itself.
+        size: world size. deliver: called with (rank, message) for every decision, in order.
+        fusion: small tensors are fused up to this many bytes; 0 runs each by itself.
     """
 
     def __init__(self, size, deliver, fusion=2**27):
@@ -38,7 +38,7 @@ class Coordinator:
         self.left = {}  # rank -> why
 
     def ask(self, rank, asked):
-        """Requests of a rank, in the order it made them."""
+        """Handle requests of a rank, in the order of submission."""
         ready = []
         for request in asked:
             if request["kind"] == "join":
@@ -58,17 +58,17 @@ class Coordinator:
         self._run(ready)
 
     def blocked(self, rank, keys):
-        """A rank tells that it stands still until these are done: two ranks may wait in two process sets."""
+        """A rank waits for these and does nothing else; two ranks may block each other in two process sets."""
         for key in map(tuple, keys):
             if key in self.waiting:
                 self.waiting[key].blocked.add(rank)
                 self._crossed(key)
 
     def leave(self, rank, again):
-        """A rank has shut down: whatever needs it fails, the rest goes on. `again`: it is about to meet all anew.
+        """A rank has shut down: collectives that need it fail, all others go on. `again`: it will start again.
 
-        What it asked for and was not decided yet is asked for no more: all decisions that it has a part in are
-        made, and come before the word that it leaves.
+        Its undecided requests are dropped. Every decision that includes the rank is delivered before the message
+        that it leaves.
         """
         self.left[rank] = f"rank {rank} has left to start again" if again else f"rank {rank} has shut down"
         for each in range(self.size):
@@ -82,7 +82,7 @@ class Coordinator:
         self._end_joins()
 
     def stalled(self, seconds):
-        """[(key, ranks that came, ranks that did not)] of what has waited longer than that."""
+        """[(key, ranks that submitted it, ranks that did not)] of everything that has waited longer than `seconds`."""
         now = time.monotonic()
         return [
             (key, sorted(waiting.requests), self._missing(key))
@@ -90,7 +90,7 @@ class Coordinator:
             if now - waiting.since > seconds
         ]
 
-    # Who has come
+    # Which ranks have submitted
 
     def _missing(self, key):
         came = self.waiting[key].requests
@@ -107,7 +107,7 @@ class Coordinator:
             self._refuse(key, self.waiting.pop(key).requests, text, lost=True)
 
     def _crossed(self, key):
-        """The same name waits in another process set for just the ranks that wait here, and all stand still."""
+        """Refuse a name submitted in two process sets by ranks that block each other."""
         here = self.waiting[key]
         for other, there in list(self.waiting.items()):
             if other[1] != key[1] or other == key:
@@ -115,11 +115,11 @@ class Coordinator:
             away = set(self._missing(key)) & set(there.requests)
             back = set(self._missing(other)) & set(here.requests)
             if away and back and away <= there.blocked and back <= here.blocked:
-                told = "; ".join(
+                given = "; ".join(
                     f"{req.listed(sorted(w.requests))}: set {k[0]}, ranks {self.sets[k[0]]}"
                     for k, w in sorted(((key, here), (other, there)))
                 )
-                text = f"{here.kind} '{key[1]}': process sets differ between ranks ({told}), which wait for each other"
+                text = f"{here.kind} '{key[1]}': process sets differ between ranks ({given}), which wait for each other"
                 self._refuse(key, self.waiting.pop(key).requests, text)
                 self._refuse(other, self.waiting.pop(other).requests, text)
                 return
@@ -133,13 +133,13 @@ class Coordinator:
                 self.deliver(each, {"joined": last})
 
     def _end_joins(self):
-        """A rank that left without joining leaves those that have joined waiting for ever."""
+        """Refuse the joins that wait for a rank which has left without joining."""
         if self.left and self.joined:
             why = "; ".join(self.left[rank] for rank in sorted(self.left))
             self._refuse((0, "join"), self.joined, f"join needs {req.listed(sorted(self.left))}: {why}", lost=True)
             self.joined = []
 
-    # What is decided
+    # Decisions
 
     def _run(self, keys):
         plain, fused = [], {}
@@ -174,7 +174,7 @@ class Coordinator:
         )
 
     def _parts(self, group):
-        """Pieces of `group` of at most `fusion` bytes each."""
+        """Parts of `group` of at most `fusion` bytes each."""
         part, size = [], 0
         for item in group:
             more = next(iter(item[1].requests.values()))["bytes"]
@@ -192,7 +192,7 @@ class Coordinator:
         if waiting.kind in req.ANY_ROWS:
             message["tensors"] = [waiting.requests[rank]["tensors"] for rank in members]
             message["splits"] = [waiting.requests[rank].get("splits") for rank in members]
-        if any(absent for _, _, absent in batch):  # joined ranks have to know what they stand in for
+        if any(absent for _, _, absent in batch):  # joined ranks need it to make zeros
             message["spec"] = [next(iter(w.requests.values())) for _, w, _ in batch]
         for rank in members:
             self.deliver(rank, message)

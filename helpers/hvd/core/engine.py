@@ -1,8 +1,8 @@
-"""One rank's side: what it has submitted, the thread that runs what was decided, and what became of it.
+"""One rank's side: the collectives it has submitted, and the thread that runs those the coordinator has decided on.
 
-A caller's thread submits an Entry and may go on computing. Requests gather for a moment
-(HOROVOD_CYCLE_TIME), go to the coordinator, and come back as an order of collectives, the same on
-every rank, which one thread carries out on the data plane.
+A caller's thread submits an Entry and may go on computing. Requests are collected for a moment
+(HOROVOD_CYCLE_TIME) and sent to the coordinator. It answers with a list of collectives, in the same
+order on every rank, which one thread runs on the data plane.
 """
 
 import collections
@@ -11,54 +11,93 @@ import sys
 import threading
 import time
 
-from .entry import keys
 from .errors import CollectiveError, RankLost
-from .farewell import PATIENCE
-from .notices import Notices
-from .requests import listed
+from .requests import keys, listed
 from .wire import TooLong
 
-FLUSH = 2**24  # bytes of tensors after which requests are not held back any longer
-RESTLESS = 1.0  # seconds without a request after which the working thread goes to rest
-GRACE = 0.3  # seconds that collectives under way may still take to end by themselves once a rank is lost
-STANDING = 0.5  # seconds after which a rank that waits says so
+FLUSH = 2**24  # bytes of submitted tensors after which requests are sent at once
+RESTLESS = 1.0  # seconds without a request after which the working thread sleeps until it is woken
+GRACE = 0.3  # seconds that running collectives get to end by themselves once a rank is lost
+STANDING = 0.5  # seconds of waiting after which a rank reports to rank 0 that it is blocked
+PATIENCE = 30.0  # seconds that a rank which leaves waits to hear from the others, in case one of them hangs
+
+
+class Notices:
+    """Values under names that the ranks exchange to set up the data plane; one rank posts a value, all can read it.
+
+    `send` takes a message for rank 0, which forwards it to all ranks.
+    """
+
+    def __init__(self, send):
+        self._send = send
+        self._values, self._news = {}, threading.Condition()
+        self._closed = None
+
+    def post(self, name, value):
+        """Publish `value` (bytes) under `name`."""
+        self._send({"post": [name, value.hex()]})
+
+    def take(self, name, value):
+        """Store a value that a rank has posted."""
+        with self._news:
+            self._values[name] = bytes.fromhex(value)
+            self._news.notify_all()
+
+    def close(self, why):
+        """No more values will come; `why` is the error of those who wait."""
+        with self._news:
+            self._closed = why
+            self._news.notify_all()
+
+    def read(self, name, timeout=None):
+        """Wait for the value posted under `name` and return it.
+
+        Raises:
+            RankLost: a rank is gone. TimeoutError: nothing came in time.
+        """
+        with self._news:
+            if not self._news.wait_for(lambda: name in self._values or self._closed, timeout):
+                raise TimeoutError(f"no rank has posted {name}")
+            if name not in self._values:
+                raise RankLost(self._closed)
+            return self._values[name]
 
 
 class Engine:
-    """See the module. `send` takes a message for the coordinator; `plane` runs collectives."""
+    """See the module. `send` takes a message for the coordinator; `plane` runs the collectives."""
 
     def __init__(self, rank, size, send, timeline):
         self.rank, self.size, self.send, self.timeline = rank, size, send, timeline
         self.plane = None
         self.lost = None  # (text, ranks) once a rank is lost
         self.gone = set()  # ranks that have shut down for good
-        self.first_returns = False  # whether the first rank, when it leaves, is about to meet all anew
-        self.forked = False  # in a child of the rank
+        self.first_returns = False  # whether rank 0 has left in order to start again with the others
+        self.forked = False  # whether this process was forked from the rank
         self._resting = False  # whether the working thread sleeps until it is woken
         self._entries = {}  # (set, name) -> Entry
-        self._queue, self._bytes, self._due = [], 0, 0.0  # asked for, not yet sent; sent at the latest when it is due
+        self._queue, self._bytes, self._due = [], 0, 0.0  # requests not yet sent, and when they have to be sent
         self._responses = collections.deque()
         self._wake = threading.Condition()
         self._sending = threading.RLock()
         self._running = ()
         self._leaving = self._stop = False
-        self._free = threading.Event()  # no other rank needs this one any more
+        self._free = threading.Event()  # set when no other rank needs this one any more
         self.notices = Notices(send)
         self.cycle = float(os.environ.get("HOROVOD_CYCLE_TIME", 20)) / 1000
         self.on_joined = lambda: None
-        self._carried = 0  # decisions carried out
+        self._carried = 0  # number of decisions carried out
         self._thread = threading.Thread(target=self._work, daemon=True, name="hvd")
 
     def start(self, plane):
-        """Begin to run collectives on `plane`."""
+        """Start to run collectives on `plane`."""
         self.plane = plane
         self._thread.start()
 
     def submit(self, entry):
-        """Hand over a collective.
+        """Submit a collective; returns its entry.
 
         Raises:
-            CollectiveError: its name is in use. RankLost: a rank is.
+            CollectiveError: its name is in use. RankLost: a rank is lost, or has shut down.
         """
         if self.forked:
             raise RankLost("this process was forked from a rank and is none itself; it has no connection to the others")
@@ -72,7 +111,7 @@ class Engine:
             self._entries[entry.key] = entry
             if not self._queue:
                 self._due = time.monotonic() + self.cycle / 2
-            if self._resting:  # else it looks again within a cycle: waking it would cost more than the request
+            if self._resting:  # otherwise it looks again within a cycle, and waking it costs more than the request
                 self._wake.notify()
             self._queue.append(entry.request)
             self._bytes += entry.request.get("bytes", 0)
@@ -82,11 +121,11 @@ class Engine:
         return entry
 
     def refuse(self, request):
-        """Tell the other ranks that this one found its own request wrong, so that they do not wait for it."""
+        """Tell the other ranks that this rank's own request is invalid, so that they do not wait for it."""
         with self._wake:
             self._check()
             if (request["set"], request["name"]) in self._entries:
-                return  # the name is in use: the request under it stands
+                return  # the name is in use; the earlier request under it remains valid
             self._queue.append(request)
         self.flush()
 
@@ -100,7 +139,7 @@ class Engine:
         return entry.value()
 
     def _say(self, message):
-        """Send; whether that was possible. If not, the thread that reads that connection ends the job."""
+        """Send; returns whether that worked. If not, the thread that reads the same connection ends the job."""
         try:
             self.send(message)
         except OSError:
@@ -108,7 +147,7 @@ class Engine:
         return True
 
     def flush(self):
-        """Send what was submitted."""
+        """Send the collected requests."""
         with self._sending:
             with self._wake:
                 asked, self._queue, self._bytes = self._queue, [], 0
@@ -135,7 +174,7 @@ class Engine:
             raise RankLost("Horovod has been shut down; call hvd.init() again")
 
     def receive(self, messages):
-        """Take decisions, and notices for everybody, in order."""
+        """Handle messages from the coordinator, in order."""
         for message in messages:
             self._receive(message)
 
@@ -156,7 +195,7 @@ class Engine:
                 self._wake.notify()
 
     def abort(self, why, ranks):
-        """A rank is lost: everything that has not ended fails."""
+        """A rank is lost: fail all collectives that have not ended."""
         with self._wake:
             if self.lost or self._stop:
                 return
@@ -169,7 +208,7 @@ class Engine:
         for entry in failed:
             self._end(entry, error=RankLost(why))
         self.notices.close(why)
-        if late:  # decided before: their data may have arrived
+        if late:  # decided before the loss, so their data may have arrived
             timer = threading.Timer(GRACE, self._give_up, [late, why])
             timer.daemon = True
             timer.start()
@@ -194,7 +233,7 @@ class Engine:
                 entries = [self._entries.get(key) for key in self._running]
                 due = self._queue and time.monotonic() >= self._due
             if self.lost:
-                continue  # what was decided has failed or will in a moment
+                continue  # the decided collectives have failed, or will within GRACE
             try:
                 if due:
                     self.flush()
@@ -214,7 +253,7 @@ class Engine:
             elif "joined" in message:
                 self.on_joined()
                 self._end(self._take(0, "join"), result=message["joined"])
-            elif "leaves" in message:  # all that was decided with that rank has been carried out here
+            elif "leaves" in message:  # this rank has run everything that was decided together with the leaving rank
                 self._say({"past": message["leaves"]})
             else:
                 self._change_sets(message)
@@ -238,8 +277,8 @@ class Engine:
         self._end(self._take(0, message["name"]), result=(message["number"], message["fresh"]))
 
     def _failed(self, error, entries=()):
-        """The data plane could not do it: the connection broke, most likely since a rank has just died."""
-        for _ in range(20):  # its end is noticed in a moment, and then it has a name
+        """The data plane raised an error, most likely because a rank has just died and a connection broke."""
+        for _ in range(20):  # the control connections report within moments which rank it was
             if self.lost or self._stop:
                 break
             time.sleep(GRACE / 20)
@@ -256,23 +295,23 @@ class Engine:
             return self._entries.pop((number, name), None)
 
     def _end(self, entry, result=None, error=None):
-        if entry is None:  # this rank refused it itself
+        if entry is None:  # this rank had refused the request itself
             return
         with self._wake:
             if self._entries.get(entry.key) is entry:
                 del self._entries[entry.key]
-            if entry.key not in self._running:  # what runs is on its way to ranks that count on all of it
+            if entry.key not in self._running:  # tensors of a running collective are still being sent
                 entry.inputs = ()
             if entry.ended:
                 return
             entry.ended, entry.error, entry.result = True, error, result
-        entry.done.set()  # not with the lock held: whoever waits goes on to ask for it
+        entry.done.set()  # after the lock is released, because the waiting thread takes it next
 
     def leave(self, again):
-        """Say goodbye; what was decided before is carried out, here and by all who count on this rank for it.
+        """Announce that this rank leaves, and wait until no rank needs it for a collective decided before.
 
         Args:
-            again: whether this rank is about to meet the others anew.
+            again: whether this rank leaves in order to start again with the others.
         """
         with self._wake:
             self._leaving = True
@@ -281,7 +320,7 @@ class Engine:
             self._free.wait(PATIENCE)
 
     def stop(self):
-        """Let the working thread end; what has not ended fails."""
+        """End the working thread and fail all collectives that have not ended."""
         with self._wake:
             self._leaving = self._stop = True
             self._responses.clear()
@@ -292,6 +331,6 @@ class Engine:
         carried = None
         while self._thread.is_alive() and carried != self._carried and threading.current_thread() is not self._thread:
             carried = self._carried
-            self._thread.join(timeout=1)  # on a busy machine what was decided may take longer: wait while it goes on
+            self._thread.join(timeout=1)  # a busy machine may need longer: wait as long as there is progress
         if self._thread.is_alive():
             print("hvd: a collective is still waiting for another rank; leaving it behind", file=sys.stderr)

@@ -14,10 +14,10 @@ class RankLost(HorovodInternalError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts has changed; raised between steps by an elastic state.
+    """The set of hosts has changed; an elastic state raises this between steps.
 
     Args:
-        skip_sync: whether the state need not be sent to all ranks again.
+        skip_sync: whether the state need not be broadcast again.
     """
 
     def __init__(self, skip_sync=False):

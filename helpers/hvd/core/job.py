@@ -1,4 +1,4 @@
-"""The job that this process belongs to: `start`, `stop`, and who it is in it."""
+"""The job that this process belongs to: start, stop, and this process's rank in it."""
 
 import atexit
 import hmac
@@ -24,10 +24,10 @@ _lock = threading.RLock()
 
 
 class Job:
-    """This process's place, its engine, and its connections.
+    """This process's rank, its engine and its connections.
 
     Attributes: rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous, engine, timeline;
-    members: the ranks as the launcher numbered them, those that are left after a reset.
+    members: the launcher's numbers of the ranks in this job (after a reset, of the remaining ones).
     """
 
     def __init__(self, number, members, secret, table, homogeneous):
@@ -38,12 +38,17 @@ class Job:
         self.service = self.channel = None
         self._names = defaultdict(itertools.count)
 
+    @property
+    def channels(self):
+        """This rank's connections: rank 0 has one to each other rank, any other rank one to rank 0."""
+        return [self.channel] if self.channel else list(self.service.channels.values())
+
     def name(self, kind, number=0):
-        """The next name for what was submitted without one: counted alike on all ranks of a process set."""
+        """The name for the next collective submitted without one; all ranks of a process set count alike."""
         return f"{kind}.noname.{next(self._names[kind, number])}"
 
-    def count_anew(self):
-        """After a join ranks have made unequal numbers of requests; from here they count alike again."""
+    def restart_names(self):
+        """Count from 0 again, because ranks have submitted unequal numbers of collectives before a join."""
         self._names.clear()
 
 
@@ -64,13 +69,13 @@ def is_initialized():
 
 
 def start(members=None):
-    """Meet the other ranks and begin to work.
+    """Meet the other ranks and start the engine.
 
     Args:
-        members: the ranks that meet, as the launcher numbered them (default: all).
+        members: the ranks that meet, by the launcher's numbers (default: all).
 
     Raises:
-        RankLost: not all came. ValueError: the launcher's variables are incomplete.
+        RankLost: not all of them came. ValueError: the launcher's variables are incomplete.
     """
     global _job
     with _lock:
@@ -80,9 +85,9 @@ def start(members=None):
         members = sorted(members) if members else list(range(size))
         if number not in members:
             members = [number]
-        made = _meet(number, members, {"host": links.host(), "local_rank": local_rank}, next(_generation))
-        _set_working(made)
-        _job = made
+        job = _meet(number, members, {"host": links.host(), "local_rank": local_rank}, next(_generation))
+        _set_working(job)
+        _job = job
 
 
 def _meet(number, members, about, generation):
@@ -90,60 +95,55 @@ def _meet(number, members, about, generation):
         return _first({}, {number: about}, os.urandom(32), number, members, generation)
     board = meeting.board(number, members, generation)
     if number == members[0]:
-        channels, told, secret = links.gather(board, members, _patience())
-        return _first(channels, {**told, number: about}, secret, number, members, generation)
+        channels, hellos, secret = links.gather(board, members, _patience())
+        return _first(channels, {**hellos, number: about}, secret, number, members, generation)
     channel, welcome, secret = links.join(board, number, members, about, _patience())
-    made = Job(number, members, secret, welcome["table"], welcome["homogeneous"])
-    made.channel = channel
-    return made
+    job = Job(number, members, secret, welcome["table"], welcome["homogeneous"])
+    job.channel = channel
+    return job
 
 
 def _patience():
-    """Seconds that the ranks wait for each other at the start."""
+    """How many seconds the ranks wait for each other at the start."""
     return float(os.environ.get("HOROVOD_START_TIMEOUT", os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 30)))
 
 
-def _hang_up(made):
-    for channel in [made.channel] if made.channel else made.service.channels.values():
-        channel.close()
-
-
-def _first(channels, told, secret, number, members, generation):
-    numbered = None if generation else [told[member]["local_rank"] for member in members]
-    table, homogeneous = links.seats([told[member]["host"] for member in members], numbered)
+def _first(channels, hellos, secret, number, members, generation):
+    numbered = None if generation else [hellos[member]["local_rank"] for member in members]
+    table, homogeneous = links.seats([hellos[member]["host"] for member in members], numbered)
     for channel in channels.values():
         channel.settimeout(None)
         try:
             channel.send({"table": table, "homogeneous": homogeneous})
         except OSError:
-            pass  # the service notices and names the rank
-    made = Job(number, members, secret, table, homogeneous)
-    made.service = Service({members.index(member): channel for member, channel in channels.items()}, len(members))
-    return made
+            pass  # the service notices it and names the rank
+    job = Job(number, members, secret, table, homogeneous)
+    job.service = Service({members.index(member): channel for member, channel in channels.items()}, len(members))
+    return job
 
 
-def _set_working(made):
-    if made.service:
-        send = lambda message: made.service.take(0, message)  # noqa: E731
+def _set_working(job):
+    if job.service:
+        send = lambda message: job.service.take(0, message)  # noqa: E731
     else:
-        send = made.channel.send
-    engine = made.engine = Engine(made.rank, made.size, send, made.timeline)
-    engine.on_joined = made.count_anew
-    if made.service:
-        made.service.start(engine)
+        send = job.channel.send
+    engine = job.engine = Engine(job.rank, job.size, send, job.timeline)
+    engine.on_joined = job.restart_names
+    if job.service:
+        job.service.start(engine)
     else:
-        threading.Thread(target=_listen, args=(made.channel, engine), daemon=True, name="hvd-rank0").start()
-    plane = importlib.import_module("helpers.hvd.plane")  # by name: this package knows no framework
-    channels = [made.channel] if made.channel else list(made.service.channels.values())
-    address = channels[0].address() if channels else "127.0.0.1"
+        threading.Thread(target=_listen, args=(job.channel, engine), daemon=True, name="hvd-rank0").start()
+    plane = importlib.import_module("helpers.hvd.plane")  # by name, because this package imports no framework
+    address = job.channels[0].address() if job.channels else "127.0.0.1"
     try:
-        engine.start(plane.Plane(made.rank, made.size, engine.notices.post, engine.notices.read, address, _patience()))
+        engine.start(plane.Plane(job.rank, job.size, engine.notices.post, engine.notices.read, address, _patience()))
     except Exception as error:
-        _hang_up(made)
+        for channel in job.channels:
+            channel.close()
         why = engine.lost[0] if engine.lost else f"{type(error).__name__}: {error}"
-        raise RankLost(f"rank {made.rank} could not connect its data plane to the other ranks: {why}") from error
-    if os.environ.get("HOROVOD_TIMELINE") and made.rank == 0:
-        made.timeline.start(os.environ["HOROVOD_TIMELINE"])
+        raise RankLost(f"rank {job.rank} could not connect its data plane to the other ranks: {why}") from error
+    if os.environ.get("HOROVOD_TIMELINE") and job.rank == 0:
+        job.timeline.start(os.environ["HOROVOD_TIMELINE"])
 
 
 def _listen(channel, engine):
@@ -159,34 +159,34 @@ def _listen(channel, engine):
 
 
 def stop(again=False):
-    """Leave the job; what has not ended fails. Does nothing if there is no job. `again`: to meet all anew."""
+    """Leave the job, if there is one; unfinished collectives fail. `again`: this rank will start again."""
     global _job
     with _lock:
-        made, _job = _job, None
-    if made is None or made.engine.forked:
+        job, _job = _job, None
+    if job is None or job.engine.forked:
         return
-    made.engine.leave(again)
-    if made.service:
-        made.service.stop()
-    made.engine.stop()
-    if made.channel:
-        made.channel.close()
-    made.timeline.stop()
-    made.engine.plane.close()
+    job.engine.leave(again)
+    if job.service:
+        job.service.stop()
+    job.engine.stop()
+    if job.channel:
+        job.channel.close()
+    job.timeline.stop()
+    job.engine.plane.close()
 
 
 def survivors():
-    """The ranks of this job that are not known to be lost or gone, as the launcher numbered them."""
-    made = current()
-    gone = made.engine.gone | set(made.engine.lost[1] if made.engine.lost else ())
-    return [member for rank, member in enumerate(made.members) if rank not in gone]
+    """The ranks of this job that are not known to be lost or gone, by the launcher's numbers."""
+    job = current()
+    gone = job.engine.gone | set(job.engine.lost[1] if job.engine.lost else ())
+    return [member for rank, member in enumerate(job.members) if rank not in gone]
 
 
 def reset():
-    """Leave the job and meet again with the ranks that are left, numbered anew from 0.
+    """Leave the job and start a new one with the remaining ranks, numbered from 0.
 
     Raises:
-        RankLost: they could not meet, say because another rank was lost meanwhile.
+        HorovodInternalError: they could not meet, for example because another rank was lost in the meantime.
     """
     members = survivors()
     stop(again=True)
@@ -197,15 +197,15 @@ def reset():
 
 
 def sign(data):
-    """`data` (bytes) with the proof that it comes from a rank of this job."""
+    """`data` (bytes) with a proof that it comes from a rank of this job."""
     return wire.proof(current().secret, b"data" + data) + data
 
 
 def verify(data):
-    """The bytes that `sign` was given.
+    """Check what `sign` has returned; returns the data.
 
     Raises:
-        PermissionError: they were not signed in this job.
+        PermissionError: it was not signed in this job.
     """
     claimed, data = bytes(data[: wire.PROOF]), bytes(data[wire.PROOF :])
     if not hmac.compare_digest(claimed, wire.proof(current().secret, b"data" + data)):
@@ -214,20 +214,20 @@ def verify(data):
 
 
 def _after_fork():
-    """A child (a worker of a DataLoader, say) knows who it is, but holds no connection of the rank open."""
+    """A forked child, such as a DataLoader worker, keeps its rank number but no open connection of the rank."""
     if _job is None:
         return
     _job.engine.forked = True
     nothing = os.open(os.devnull, os.O_RDWR)
-    for channel in [_job.channel] if _job.channel else list(_job.service.channels.values()):
+    for channel in _job.channels:
         try:
-            os.dup2(nothing, channel.fileno())  # not closed: the number might be given to another file
+            os.dup2(nothing, channel.fileno())  # not closed: another file could get the same number
         except OSError:
             pass
 
 
 def _at_exit():
-    """A process that ends by an exception is lost at once; one that ends as planned may have others finish."""
+    """A process that ends by an exception is lost at once; any other shuts down and lets the others finish."""
     failed = getattr(sys, "last_type", None)
     if failed is not None and _job is not None and not _job.engine.forked:
         why = f"rank {_job.rank} has ended with {failed.__name__}: {str(getattr(sys, 'last_value', ''))[:500]}"
@@ -235,11 +235,11 @@ def _at_exit():
             _job.engine.send({"failed": why, "rank": _job.rank})
         except (OSError, ValueError):
             pass
-        _job.engine.abort(why, [_job.rank])  # nor does it wait for anybody
+        _job.engine.abort(why, [_job.rank])  # so that this rank waits for nobody
     stop()
 
 
 atexit.register(_at_exit)
-at_end(stop)  # for ranks of `launch`, which end without what an interpreter does at its end
+at_end(stop)  # ranks of `launch` end without running atexit functions
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

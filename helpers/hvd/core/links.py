@@ -1,4 +1,4 @@
-"""Connections of the first rank to all others: made once, watched until the job ends."""
+"""Rank 0's connections to all other ranks: made once, watched until the job ends."""
 
 import collections
 import os
@@ -10,20 +10,20 @@ from . import wire
 from .errors import RankLost
 from .requests import listed
 
-HELLO = 10.0  # seconds that a stranger has to say who it is
-STRANGERS = 64  # connections that may be saying it at the same time
+HELLO = 10.0  # seconds that a new connection has to prove which rank it is
+STRANGERS = 64  # connections that may be doing so at the same time
 
 
 def gather(board, members, timeout):
-    """The first rank waits for the others.
+    """On the first rank: wait for the others.
 
     Returns:
-        ({rank: Channel}, {rank: what it told of itself}, secret), by the ranks' numbers in `members`.
+        ({rank: Channel}, {rank: its first message}, secret), by the numbers in `members`.
 
     Raises:
-        RankLost: not all came within `timeout` seconds; it names who did not.
+        RankLost: not all came within `timeout` seconds; the text names the missing ones.
     """
-    channels, told, lock = {}, {}, threading.Condition()
+    channels, hellos, lock = {}, {}, threading.Condition()
     wanted, deadline = set(members[1:]), time.monotonic() + timeout
     strangers = collections.deque()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
@@ -40,23 +40,24 @@ def gather(board, members, timeout):
                 if sock in strangers:
                     strangers.remove(sock)
             if channel:
+                channel, hello = channel
                 with lock:
-                    if channel[1]["rank"] in channels:
-                        channel[0].close()
+                    if hello["rank"] in channels:
+                        channel.close()
                         return
-                    channels[channel[1]["rank"]], told[channel[1]["rank"]] = channel
+                    channels[hello["rank"]], hellos[hello["rank"]] = channel, hello
                     lock.notify_all()
 
         def listen():
             while True:
                 try:
                     sock, _ = listener.accept()
-                except OSError:  # closed: all are here, or time is up
+                except OSError:  # closed, because all ranks are here or the time is up
                     return
                 with lock:
                     strangers.append(sock)
                     oldest = strangers.popleft() if len(strangers) > STRANGERS else None
-                if oldest:  # ranks say at once who they are
+                if oldest:  # not a rank: ranks introduce themselves at once
                     _hang_up(oldest)
                 threading.Thread(target=meet, args=(sock,), daemon=True, name="hvd-meet").start()
 
@@ -81,19 +82,19 @@ def gather(board, members, timeout):
             _refuse(channel, why)
             channel.close()
         raise RankLost(why)
-    return channels, told, secret
+    return channels, hellos, secret
 
 
 def _introduced(sock, secret, members, wanted):
-    """(Channel, what the rank tells of itself), or None for a stranger."""
+    """(Channel, first message) of a rank, or None for any other connection."""
     try:
         sock.settimeout(HELLO)
         wire.tune(sock)
         channel = wire.greet(sock, secret)
-        told = channel.receive(wire.SMALL)
-        if told["rank"] in wanted and told["members"] == members:
-            return channel, told
-        here = f"rank {told['rank']} wants to meet {told['members']}, the first rank {members}"
+        hello = channel.receive(wire.SMALL)
+        if hello["rank"] in wanted and hello["members"] == members:
+            return channel, hello
+        here = f"rank {hello['rank']} wants to meet {hello['members']}, the first rank {members}"
         _refuse(channel, f"the ranks disagree about who is left: {here}")
     except (OSError, KeyError, TypeError, ValueError):
         pass
@@ -117,15 +118,15 @@ def _hang_up(sock):
 
 
 def join(board, rank, members, about, timeout):
-    """A rank that is not the first goes to where the first listens.
+    """On every other rank: connect to the first rank.
 
     Returns:
-        (Channel, the first rank's welcome, secret).
+        (Channel, the first rank's answer, secret).
 
     Raises:
-        RankLost: the first rank was not there within `timeout` seconds, or refuses this one.
+        RankLost: the first rank could not be reached within `timeout` seconds, or refuses this one.
     """
-    deadline, last = time.monotonic() + timeout, "it has not put up where it listens"
+    deadline, last = time.monotonic() + timeout, "it has not published its address"
     while time.monotonic() < deadline:
         notice = board.get(deadline - time.monotonic())
         if notice is None:
@@ -134,9 +135,9 @@ def join(board, rank, members, about, timeout):
             secret = bytes.fromhex(notice["secret"])
             channel = wire.connect((notice["host"], notice["port"]), secret, HELLO)
             channel.send({**about, "rank": rank, "members": members})
-            channel.settimeout(max(0.1, deadline - time.monotonic()) + 2)  # the first gives up before this one
+            channel.settimeout(max(0.1, deadline - time.monotonic()) + 2)  # the first rank gives up before this one
             welcome = channel.receive()
-        except OSError as error:  # a notice that an earlier job left behind
+        except OSError as error:  # the notice was left behind by an earlier job
             last = str(error)
             time.sleep(0.02)
             continue
@@ -151,7 +152,7 @@ def join(board, rank, members, about, timeout):
 
 
 def host():
-    """What ranks of one host have in common: its name and, since there may be several in one machine, its network."""
+    """A name for this host, equal on all its ranks: host name and network namespace (a machine may have several)."""
     try:
         network = os.stat("/proc/self/ns/net").st_ino
     except OSError:
@@ -160,10 +161,10 @@ def host():
 
 
 def seats(hosts, local_ranks=None):
-    """Every rank's (local_rank, local_size, cross_rank, cross_size) and whether all hosts have equally many ranks.
+    """Each rank's [local_rank, local_size, cross_rank, cross_size], and whether all hosts have equally many ranks.
 
     Args:
-        hosts: the host of each rank. local_ranks: as the launcher numbered them, if it did.
+        hosts: the host of each rank. local_ranks: the launcher's numbers, if it gave any.
     """
     on = {}
     for rank, name in enumerate(hosts):

@@ -1,8 +1,7 @@
-"""How the ranks of a job find each other: where the first one listens, and the secret of the job.
+"""How the ranks of a job find each other: rank 0 publishes a notice with its address and the job's secret.
 
-On one host they meet in a file that only this user can read; under torchrun on several hosts in
-torchrun's own store; under Open MPI on several hosts by one MPI broadcast. MASTER_ADDR need not
-be set for it.
+On one host the notice is a file that only this user can read. On several hosts it is in torchrun's
+store, or Open MPI broadcasts it. MASTER_ADDR need not be set.
 """
 
 import ctypes
@@ -21,15 +20,15 @@ from pathlib import Path
 from ...launcher.meeting import local_size, parent
 from .errors import RankLost
 
-ADDRESS = "HELPERS_HVD_ADDRESS"  # where the first rank listens, if loopback or the guess will not do
+ADDRESS = "HELPERS_HVD_ADDRESS"  # where rank 0 listens, if neither loopback nor the guess below is right
 
 
 def board(rank, members, generation):
-    """Where the ranks' notice is put up: an object with `put(notice)`, `get(patience)` and `remove()`.
+    """The place of the notice: an object with `draft(size)`, `put(notice)`, `get(patience)` and `remove()`.
 
     Args:
-        rank: this process's rank as its launcher numbered it.
-        members: ranks that are to meet. generation: how often this job has met before.
+        rank: the launcher's number of this process.
+        members: the ranks that meet. generation: how often this job has met before.
     """
     if one_host(len(members)):
         return FileBoard(f"{job()}-{generation}")
@@ -39,48 +38,48 @@ def board(rank, members, generation):
 
 
 def one_host(size):
-    """Whether all ranks are on this host, as far as the launcher tells (or share a folder: ADDRESS is set)."""
+    """Whether all ranks are on this host according to the launcher, or share a folder (then ADDRESS is set)."""
     return local_size(size) >= size or ADDRESS in os.environ
 
 
 def address(size):
-    """The address that the first rank listens on: that of the interface which the job uses."""
+    """The address rank 0 listens on: that of the network interface towards the other hosts."""
     given = os.environ.get(ADDRESS)
     if given:
         return given
     if one_host(size):
         return "127.0.0.1"
-    mpirun = re.findall(r"tcp://([0-9.]+)", os.environ.get("OMPI_MCA_orte_hnp_uri", ""))  # where mpirun itself is
+    mpirun = re.findall(r"tcp://([0-9.]+)", os.environ.get("OMPI_MCA_orte_hnp_uri", ""))  # the host of mpirun itself
     towards = os.environ.get("MASTER_ADDR") or (mpirun + [socket.gethostname()])[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((socket.gethostbyname(towards), 9))  # sends nothing: asks which interface leads there
+        probe.connect((socket.gethostbyname(towards), 9))  # sends nothing, only picks the interface
         return probe.getsockname()[0]
 
 
 def job():
-    """A name for this job that all its ranks work out alike and no other job of this user has at the same time."""
-    told = [os.environ.get(name) for name in ("HELPERS_HVD_JOB", "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri")]
+    """A name for this job: equal on all its ranks, different from other running jobs of this user."""
+    facts = [os.environ.get(name) for name in ("HELPERS_HVD_JOB", "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri")]
     if "MASTER_PORT" in os.environ:
-        told += [os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")]
-        told.append(os.environ.get("TORCHELASTIC_RESTART_COUNT"))
-    if not any(told):
-        told = [parent()]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+        facts += [os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")]
+        facts.append(os.environ.get("TORCHELASTIC_RESTART_COUNT"))
+    if not any(facts):
+        facts = [parent()]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
 
 
 class Board:
-    """Where a notice is put up."""
+    """The place of a notice."""
 
     def draft(self, size):
-        """What the first rank will put up: where it is going to listen (port 0: any), and a new secret."""
+        """The notice rank 0 will publish: the address to listen on (port 0: any), and a new secret."""
         return {"host": address(size), "port": 0, "secret": secrets.token_hex(32)}
 
     def remove(self):
-        """Everybody has come."""
+        """Remove the notice, when all ranks have come."""
 
 
 class FileBoard(Board):
-    """A file of mode 0600 in a folder of mode 0700, gone as soon as everybody has come."""
+    """A file of mode 0600 in a folder of mode 0700; it is removed when all ranks have come."""
 
     def __init__(self, name):
         folder = Path(tempfile.gettempdir(), f"helpers-hvd-{os.getuid()}")
@@ -96,7 +95,7 @@ class FileBoard(Board):
         os.replace(draft, self.path)
 
     def get(self, patience):
-        """The notice, or None if it is not up yet."""
+        """The notice, or None if it is not there yet."""
         try:
             _private(self.path, stat.S_ISREG)
             return json.loads(self.path.read_text(encoding="utf-8"))
@@ -118,7 +117,7 @@ def _private(path, kind):
 
 
 class StoreBoard(Board):
-    """torchrun's store on MASTER_ADDR; the secret is as private there as torchrun's own addresses are."""
+    """torchrun's store on MASTER_ADDR; whoever can read that store can read the secret."""
 
     def __init__(self, name):
         self.name = name
@@ -132,7 +131,7 @@ class StoreBoard(Board):
         if self._store is None:
             host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
             agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-            first = os.environ.get("RANK") == "0" and not agent  # else the launcher serves it
+            first = os.environ.get("RANK") == "0" and not agent  # otherwise the launcher serves the store
             self._store = TCPStore(host, port, None, first, timedelta(seconds=patience), wait_for_workers=False)
         return self._store
 
@@ -145,16 +144,16 @@ class StoreBoard(Board):
         try:
             store = self._connected(patience)
             store.wait([self.name], timedelta(seconds=patience))
-        except RuntimeError as error:  # DistStoreError, or a store that is not there yet
+        except RuntimeError as error:  # DistStoreError, or the store is not reachable yet
             print(f"waiting for the first rank's notice: {error}", file=sys.stderr)
             return None
         return json.loads(store.get(self.name))
 
 
 class MPIBoard(Board):
-    """One MPI_Bcast through the library that mpirun brought, since nothing else is shared between the hosts.
+    """One MPI_Bcast through Open MPI's own library, because the hosts share nothing else.
 
-    MPI cannot be started twice in a process: later meetings are where the first one was.
+    MPI cannot be initialized twice in a process, so later meetings use the address of the first.
     """
 
     SIZE = 512
@@ -164,8 +163,8 @@ class MPIBoard(Board):
         self._generation, self._first = generation, members[0]
         if generation and (self._earlier is None or self._earlier[1] != self._first):
             raise RankLost(
-                f"rank {self._first} would be the first now, and the other hosts do not know where to find it; "
-                "start the job again (torchrun's ranks find each other anew)"
+                f"rank {self._first} would be the first now, and the other hosts do not know its address; "
+                "start the job again (under torchrun the ranks can meet again)"
             )
 
     def draft(self, size):
@@ -181,7 +180,7 @@ class MPIBoard(Board):
             time.sleep(0.01)
             return self._again()
         MPIBoard._earlier = json.loads(self._broadcast(b"")), self._first
-        self.get = lambda patience: MPIBoard._earlier[0]  # asked again, it does not change
+        self.get = lambda patience: MPIBoard._earlier[0]  # later calls return the same
         return MPIBoard._earlier[0]
 
     def _again(self):
@@ -190,7 +189,7 @@ class MPIBoard(Board):
         return {**notice, "secret": secret}
 
     def _broadcast(self, data):
-        os.environ.setdefault("OMPI_MCA_btl", "tcp,self")  # enough for this, and it leaves no shared memory behind
+        os.environ.setdefault("OMPI_MCA_btl", "tcp,self")  # TCP is enough here, and leaves no shared memory behind
         mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
         buffer = ctypes.create_string_buffer(data, self.SIZE)
         world, byte = (ctypes.byref(ctypes.c_char.in_dll(mpi, f"ompi_mpi_{name}")) for name in ("comm_world", "byte"))

@@ -1,6 +1,6 @@
-"""What a rank asks for, and whether the ranks agree about it. Pure functions on plain values.
+"""A request for a collective, its entry on the rank that submitted it, and whether the requests of all ranks agree.
 
-A request is a dict, since it travels as JSON:
+A request is a dict that is sent as JSON:
     kind     "allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join", "add_set", …
     name     of the tensor (of the group)           set      number of the process set
     tensors  [[dtype, shape, device], …], one, or several that are reduced together
@@ -10,7 +10,10 @@ A request is a dict, since it travels as JSON:
     ranks    of a process set to add                refused  what the rank found wrong itself
 """
 
-SAME = {  # kind -> what all ranks must give alike
+import threading
+import time
+
+SAME = {  # kind -> what must be equal on all ranks
     "allreduce": ("op", "scales"), "reducescatter": ("op", "scales"), "broadcast": ("root",),
     "allgather": (), "alltoall": (), "barrier": (), "add_set": ("ranks",), "drop_set": ("ranks",),
 }  # fmt: skip
@@ -22,15 +25,44 @@ WORDS = {
 ANY_ROWS = ("allgather", "alltoall")
 
 
+class Entry:
+    """One submitted collective. `request` is sent to rank 0; only the data plane looks at `inputs` and `outputs`."""
+
+    __slots__ = ("request", "inputs", "outputs", "ready", "done", "ended", "error", "result", "submitted")
+
+    def __init__(self, request, inputs=(), outputs=(), ready=None):
+        self.request, self.inputs, self.outputs, self.ready = request, inputs, outputs, ready
+        self.done, self.error, self.result = threading.Event(), None, None
+        self.ended = False  # error or result is set; `done` follows right after
+        self.submitted = time.monotonic()
+
+    @property
+    def key(self):
+        return self.request["set"], self.request["name"]
+
+    def value(self):
+        """The result of a collective that has ended, or its error raised."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def keys(message):
+    """The (set, name) of each collective that a decision starts."""
+    if "run" in message:
+        return [(message["set"], name) for name in message["run"]]
+    return [(0, message["name"])] if "number" in message else []
+
+
 def disagreement(name, requests):
-    """What is wrong with these requests of all ranks under one name, as a text, or None.
+    """Why the ranks' requests under one name contradict each other, as a text, or None.
 
     Args:
-        requests: dict from rank to request; ranks that joined are not in it.
+        requests: dict from rank to request, without the ranks that have joined.
     """
     first = next(iter(requests.values()))
     if "refused" not in first and all(request == first for request in requests.values()) and first["kind"] in SAME:
-        return None  # as it nearly always is
+        return None  # the usual case
     for rank, request in sorted(requests.items()):
         if request.get("refused"):
             return f"{request['kind']} '{name}' was refused on rank {rank}: {request['refused']}"
@@ -64,14 +96,14 @@ def _tensors_differ(kind, requests):
 
 
 def _differing(what, values):
-    """None if all are alike, else who gives what: 'shapes differ: rank 0: [2], ranks 1 and 2: [3]'."""
+    """None if all values are equal, else which rank gives which: 'shapes differ: rank 0: [2], ranks 1 and 2: [3]'."""
     groups = {}
     for rank, value in sorted(values.items()):
         groups.setdefault(repr(value), []).append(rank)
     if len(groups) == 1:
         return None
-    told = "; ".join(f"{listed(ranks)}: {value}" for value, ranks in groups.items())
-    return f"{WORDS.get(what, what)} differ between ranks ({told})"
+    given = "; ".join(f"{listed(ranks)}: {value}" for value, ranks in groups.items())
+    return f"{WORDS.get(what, what)} differ between ranks ({given})"
 
 
 def listed(ranks):
@@ -83,7 +115,7 @@ def listed(ranks):
 
 
 def without_joined(kind, op):
-    """Why a rank that joined cannot be stood in for, or None."""
+    """Why zeros cannot replace the tensors of ranks that have joined, or None if they can."""
     if kind == "allreduce" and op in ("Sum", "Average"):
         return None
     what = f"{kind} with {op}" if kind in ("allreduce", "reducescatter") else kind

@@ -1,4 +1,4 @@
-"""The first rank's service: hears all ranks, lets the coordinator decide, tells the ranks, notices who is gone."""
+"""Rank 0's service: it receives the messages of all ranks, sends out the decisions, and notices lost ranks."""
 
 import os
 import sys
@@ -6,12 +6,52 @@ import threading
 
 from . import wire
 from .coordinator import Coordinator
-from .farewell import PATIENCE, Farewells
+from .engine import PATIENCE
 from .requests import listed
 
 
+class Farewells:
+    """Which ranks are leaving, and which ranks still need them; not thread-safe.
+
+    Nobody closes a connection that another rank still reads from, however slow that rank is: a rank that leaves
+    announces it, rank 0 forwards the announcement in one order with the decisions, and each rank that reaches it has
+    run everything decided before and confirms. After all confirmations the leaving rank is free.
+
+    Args:
+        size: world size. deliver: called with (rank, message).
+    """
+
+    def __init__(self, size, deliver):
+        self._here, self._deliver = set(range(size)), deliver
+        self._behind = {}  # leaving rank -> ranks that may still run a collective with it
+
+    def leaves(self, rank):
+        """A rank has announced that it leaves."""
+        if rank in self._here:
+            self._behind[rank] = set(self._here)
+
+    def passed(self, rank, leaver):
+        """A rank has run everything that was decided before `leaver` left."""
+        if leaver in self._behind:
+            self._behind[leaver].discard(rank)
+            self._let_go()
+
+    def gone(self, rank):
+        """A rank's connection has ended."""
+        self._here.discard(rank)
+        self._behind.pop(rank, None)
+        for behind in self._behind.values():
+            behind.discard(rank)
+        self._let_go()
+
+    def _let_go(self):
+        for leaver in [leaver for leaver, behind in self._behind.items() if not behind]:
+            self._deliver(leaver, {"free": leaver})
+            self.gone(leaver)  # decisions made after it left do not include it
+
+
 class Service:
-    """Runs in the first rank's process.
+    """Runs in the process of rank 0.
 
     Args:
         channels: {rank: Channel} of the other ranks. size: world size.
@@ -34,7 +74,7 @@ class Service:
             self._warn = self._give_up = 0
 
     def start(self, engine):
-        """Begin to hear ranks and to watch for those that do not come."""
+        """Start to read from the ranks and to watch for collectives that wait too long."""
         self.engine = engine
         for rank in self.channels:
             threading.Thread(target=self._listen, args=(rank,), daemon=True, name=f"hvd-rank{rank}").start()
@@ -42,10 +82,10 @@ class Service:
             threading.Thread(target=self._watch, daemon=True, name="hvd-stall").start()
 
     def take(self, rank, message):
-        """A message of a rank.
+        """Handle a message of a rank.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: it makes no sense.
+            KeyError, TypeError, ValueError, AttributeError: the message is malformed.
         """
         with self._lock:
             self._heard += 1
@@ -71,25 +111,25 @@ class Service:
         self._out.setdefault(rank, []).append(message)
 
     def _send(self):
-        """Send what has gathered; under the lock, so that every rank gets all decisions in one order."""
+        """Send the collected messages; the caller holds the lock, so all ranks get the decisions in one order."""
         out, self._out = self._out, {}
         for rank, messages in out.items():
             if rank == 0:
                 self.engine.receive(messages)
             else:
-                self._tell(self.channels[rank], messages)
+                self._send_to(self.channels[rank], messages)
 
-    def _tell(self, channel, messages):
+    def _send_to(self, channel, messages):
         try:
             channel.send(messages)
         except wire.TooLong:
             if len(messages) == 1:
-                channel.close()  # it cannot be told what to do, so it is lost, and everybody will know
+                channel.close()  # the rank cannot receive this decision; closing makes it a lost rank
             else:
-                self._tell(channel, messages[: len(messages) // 2])
-                self._tell(channel, messages[len(messages) // 2 :])
+                self._send_to(channel, messages[: len(messages) // 2])
+                self._send_to(channel, messages[len(messages) // 2 :])
         except OSError:
-            pass  # the thread that hears this rank notices it too
+            pass  # the thread that reads from this rank notices it too
 
     def _listen(self, rank):
         why = f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
@@ -147,7 +187,7 @@ class Service:
         print("\n".join(lines), file=sys.stderr, flush=True)
 
     def stop(self):
-        """Stay while other ranks are there and say something (unless the job is lost), then end all connections."""
+        """Wait while other ranks are present and sending (unless the job is lost), then close all connections."""
         with self._lock:
             heard = -1
             while self._present and not self.engine.lost and heard != self._heard:

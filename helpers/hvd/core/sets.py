@@ -3,8 +3,7 @@
 import operator
 
 from . import job
-from .entry import Entry
-from .errors import NotInitialized
+from .requests import Entry
 
 
 class ProcessSet:
@@ -13,7 +12,7 @@ class ProcessSet:
     Args:
         ranks: global ranks; the order does not matter.
 
-    It works once it was registered, by `init(process_sets=[…])` or `add_process_set`.
+    It can be used after registration, by `init(process_sets=[…])` or `add_process_set`.
     """
 
     def __init__(self, ranks):
@@ -107,14 +106,14 @@ def _agree(kind, ranks):
 
 
 def register(process_sets):
-    """What `init(process_sets=…)` asks for."""
+    """Register the sets that `init(process_sets=…)` was given."""
     for process_set in [] if process_sets in (None, "dynamic") else process_sets:
         if process_set is not global_process_set:
             add_process_set(process_set)
 
 
 def forget():
-    """After a shutdown no set is registered any more."""
+    """Unregister all sets, after a shutdown."""
     for process_set in _registered.values():
         process_set.process_set_id = None
     _registered.clear()
@@ -134,9 +133,3 @@ def number(process_set):
     if here.rank not in process_set.ranks:
         raise ValueError(f"rank {here.rank} is not in {process_set} and cannot take part in its collectives")
     return process_set.process_set_id
-
-
-__all__ = [
-    "NotInitialized", "ProcessSet", "add_process_set", "get_process_set_ids_and_ranks", "global_process_set",
-    "remove_process_set",
-]  # fmt: skip

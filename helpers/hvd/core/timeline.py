@@ -6,7 +6,7 @@ import time
 
 
 class Timeline:
-    """`start(path)`, then every collective of this rank is one row with two phases, until `stop()`."""
+    """Between `start(path)` and `stop()`, each tensor of this rank is a row, and each collective two phases in it."""
 
     def __init__(self):
         self._file, self._rows, self._lock = None, {}, threading.Lock()
@@ -20,7 +20,7 @@ class Timeline:
             self._file.write("[\n")
 
     def stop(self):
-        """Finish the file; it is valid JSON then."""
+        """Finish the file, which is valid JSON then."""
         with self._lock:
             self._close()
 
@@ -31,7 +31,7 @@ class Timeline:
             self._file = None
 
     def ran(self, entry, began):
-        """A collective has ended: it waited for other ranks until `began` and ran until now."""
+        """Record a collective that has just ended: it waited for other ranks until `began` and ran until now."""
         if self._file is None:
             return
         kind, ended = entry.request["kind"].upper(), time.monotonic()
@@ -51,3 +51,20 @@ class Timeline:
 
     def _write(self, event):
         self._file.write(json.dumps(event) + ",\n")
+
+
+def phases(path):
+    """Read a timeline: {tensor: (submitted, began, ended)} in milliseconds, of the last collective of each tensor."""
+    with open(path, encoding="utf-8") as file:
+        events = [event for event in json.load(file) if event]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    found = {}
+    for event in events:
+        if event["ph"] != "X":
+            continue
+        begin, end = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
+        if event["name"].startswith("NEGOTIATE_"):
+            found[names[event["pid"]]] = (begin, end, end)
+        else:
+            found[names[event["pid"]]] = (*found[names[event["pid"]]][:2], end)
+    return found

@@ -2,8 +2,8 @@
 
 A frame is 4 bytes of length, 32 bytes of HMAC-SHA256 and a JSON text. The key of a connection is
 made from the job's secret and two fresh random numbers, and the proof covers the sender and the
-number of the frame, so frames can be neither forged nor replayed nor sent back. Nothing that
-comes from the network is unpickled, and no length is believed beyond a bound.
+number of the frame, so frames can be neither forged nor replayed nor reflected. Nothing that
+comes from the network is unpickled, and lengths are bounded.
 """
 
 import hmac
@@ -16,15 +16,15 @@ import threading
 GREETING = b"hvd1"
 NONCE = 16
 PROOF = 32
-SMALL, LARGE = 4096, 16 * 2**20  # bytes of a message from a stranger, from a rank
+SMALL, LARGE = 4096, 16 * 2**20  # limits in bytes: a message before the rank is known, after it
 
 
 class WireError(ConnectionError):
-    """What came is not from a rank of this job, or not whole."""
+    """The data is not from a rank of this job, or not complete."""
 
 
 class TooLong(ValueError):
-    """A message that is longer than a rank would take."""
+    """A message is longer than a rank accepts."""
 
 
 class Closed(WireError):
@@ -46,7 +46,7 @@ class Channel:
         """Send a value that JSON can express.
 
         Raises:
-            TooLong: it would not be taken. ConnectionError: the other end is gone.
+            TooLong: the message is too long. ConnectionError: the other end is gone.
         """
         data = json.dumps(message, separators=(",", ":")).encode()
         if len(data) > LARGE:
@@ -91,7 +91,7 @@ class Channel:
         self._sock.settimeout(seconds)
 
     def close(self):
-        """Close the connection; a thread that waits in `receive` is told by Closed."""
+        """Close the connection; a thread that waits in `receive` gets Closed."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -113,7 +113,7 @@ def proof(key, data):
 
 
 def greet(sock, secret):
-    """The listening end's Channel for a connection just accepted; the first message tells whether it is a rank's."""
+    """The listening end's Channel for a new connection; its first message proves whether it is from a rank."""
     ours = os.urandom(NONCE)
     sock.sendall(GREETING + ours)
     theirs = _read(sock, NONCE)
@@ -141,7 +141,7 @@ def connect(address, secret, timeout):
 
 
 def tune(sock):
-    """Small messages at once, and a host that lost its power noticed within seconds."""
+    """Send small messages at once, and notice within seconds when the other host has lost its power."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 4)):

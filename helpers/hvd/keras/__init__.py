@@ -14,19 +14,14 @@ In an environment with TensorFlow (`make keras`):
 
 # ruff: noqa: F401, F403
 
+from .. import keras_backend as _backend
+
 try:
-    import keras as _keras
-except ImportError:
-    from .. import tensorflow  # says what to do
+    _backend.check()  # before TensorFlow is imported, which fails next to torch's compiler
+except ModuleNotFoundError:
+    from .. import tensorflow  # its error says what to do
 
     raise
-
-# Before TensorFlow is imported, which does not bear torch's compiler beside it.
-if _keras.backend.backend() != "tensorflow":
-    raise ImportError(
-        f"helpers.hvd.keras is for Keras on TensorFlow; here Keras computes with {_keras.backend.backend()}. Set "
-        "KERAS_BACKEND=tensorflow before keras is imported (with PyTorch below it, use helpers.hvd.torch)"
-    )
 
 # isort: split
 from .. import tensorflow as _tensorflow
@@ -42,8 +37,8 @@ from ..tensorflow import (
     elastic,
     join,
 )
+from ..tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 from . import callbacks
-from .optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 
 
 def allreduce(

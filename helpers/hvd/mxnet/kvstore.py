@@ -12,10 +12,9 @@ import mxnet as mx
 from mxnet.kvstore import KVStoreBase
 
 from .. import arrays, core
-from .compression import Compression
 from .functions import broadcast_parameters
 from .mpi_ops import broadcast
-from .optimizer import Reducer
+from .optimizer import Compression, Reducer
 
 NAMES = ("dist_sync_hvd", "dist_sync_perseus")
 

@@ -23,11 +23,12 @@ try:
     import tensorflow as tf
 except ImportError as error:
     raise ImportError(
-        f"helpers.hvd.tensorflow and helpers.hvd.keras need TensorFlow, which is not to be had here ({error}). "
-        "`make keras` makes .venv-keras, an environment that has it; start the script with .venv-keras/bin/python"
+        f"helpers.hvd.tensorflow and helpers.hvd.keras need TensorFlow, which cannot be imported here ({error}). "
+        "`make keras` creates .venv-keras, an environment with it; start the script with .venv-keras/bin/python"
     ) from error
 
 # isort: split
+from .. import keras_backend
 from ..core import *
 from ..core import Average, global_process_set, local_rank, local_size, rank, size
 from . import elastic
@@ -91,7 +92,8 @@ def DistributedOptimizer(
     Raises:
         ValueError: a TensorFlow 1 optimizer, or none at all.
     """
-    from ..keras import DistributedOptimizer
+    keras_backend.check()
+    from .optimizer import DistributedOptimizer  # imports Keras, as SyncBatchNormalization does
 
     return DistributedOptimizer(
         optimizer, name, compression=compression, sparse_as_dense=sparse_as_dense, op=op,

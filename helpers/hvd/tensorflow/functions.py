@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from .. import arrays
 from ..core import global_process_set
-from .bridge import as_is, call
+from .collectives import as_is, call
 
 
 def name_of(variable, i):

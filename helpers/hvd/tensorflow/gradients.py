@@ -5,8 +5,7 @@ import warnings
 import tensorflow as tf
 
 from ..core import Average, global_process_set
-from .bridge import as_is, dense
-from .collectives import gather_slices, reduce_dense
+from .collectives import as_is, dense, gather_slices, reduce_dense
 from .compression import Compression
 from .functions import name_of
 

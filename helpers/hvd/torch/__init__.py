@@ -1,15 +1,16 @@
-"""Horovod's API for PyTorch: `import helpers.hvd.torch as hvd` instead of `import horovod.torch as hvd`."""
+"""Horovod's API for PyTorch: `import helpers.hvd.torch as hvd` instead of `import horovod.torch as hvd`.
+
+    mpi_ops          the collectives, with gradients
+    handles          submitting one to the engine, waiting for it, refusing what is wrong with it
+    functions        broadcasting parameters, optimizer states and objects
+    optimizer        DistributedOptimizer; reducer averages its gradients while backward runs
+    compression, sync_batch_norm, elastic
+"""
 
 from ..core import *  # noqa: F403
 from . import elastic  # noqa: F401
 from .compression import Compression  # noqa: F401
-from .functions import (
-    allgather_object,
-    broadcast_object,
-    broadcast_object_fn,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
+from .functions import *  # noqa: F403
 from .mpi_ops import *  # noqa: F403
 from .optimizer import DistributedOptimizer  # noqa: F401
 from .sync_batch_norm import SyncBatchNorm  # noqa: F401

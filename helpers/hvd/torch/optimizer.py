@@ -6,7 +6,8 @@ Names, errors and warnings as in the API reference of horovod.torch.
 import warnings
 from contextlib import contextmanager
 
-from .arguments import check_passes, checked_groups, named_pairs, numbered
+import torch
+
 from .compression import Compression
 from .mpi_ops import Adasum, Average, allreduce_async_, global_process_set, size, synchronize
 from .reducer import Reducer
@@ -64,15 +65,15 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     if isinstance(optimizer, _Distributed):
         raise ValueError("the optimizer is a DistributedOptimizer already; wrap the plain one, and once")
-    named = named_pairs(optimizer, named_parameters)
-    check_passes(backward_passes_per_step)
+    named = _named_pairs(optimizer, named_parameters)
+    _check_passes(backward_passes_per_step)
     adasum = op == Adasum and size() > 1
     if adasum and process_set is not global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     made = _as_subclass(optimizer, _DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
     made.backward_passes_per_step, made.op, made.process_set = backward_passes_per_step, op, process_set
     made._compression, made._names = compression, {id(parameter): name for name, parameter in named}
-    made._reducer, groups = None, checked_groups(groups)
+    made._reducer, groups = None, _checked_groups(groups)
     if not adasum and size() > 1 and process_set.included():
         made._reducer = Reducer(
             made._all_named(), compression, backward_passes_per_step, op, gradient_predivide_factor, groups,
@@ -91,11 +92,11 @@ def _as_subclass(optimizer, mixin):
 
 
 class _Distributed:
-    """What is put before the class of an optimizer."""
+    """The mixin in front of an optimizer's class."""
 
     def _all_named(self):
         """Pairs (name, parameter) of all groups, also of those added since."""
-        return [(self._names.get(id(parameter), name), parameter) for name, parameter in numbered(self)]
+        return [(self._names.get(id(parameter), name), parameter) for name, parameter in _numbered(self)]
 
 
 class _DistributedOptimizer(_Distributed):
@@ -107,7 +108,7 @@ class _DistributedOptimizer(_Distributed):
 
     def set_backward_passes_per_step(self, passes):
         """Change the number of backward passes between steps; call it between a step and the next backward."""
-        check_passes(passes)
+        _check_passes(passes)
         self.backward_passes_per_step = passes
         if self._reducer is not None:
             self._reducer.passes = passes
@@ -143,7 +144,7 @@ class _DistributedOptimizer(_Distributed):
         finally:
             self._synchronized = self._for_scaler = False
 
-    step.hooked = True  # torch wraps every step that is not; the one below has been wrapped, so hooks would run twice
+    step.hooked = True  # torch wraps every unmarked step; super().step is wrapped already, so hooks would run twice
 
     @property
     def _step_supports_amp_scaling(self):
@@ -152,7 +153,7 @@ class _DistributedOptimizer(_Distributed):
         if self._should_synchronize and self._reducer is not None and self._reducer.started:
             self.synchronize()
             self._for_scaler = True
-        return vars(self).get("_step_supports_amp_scaling", False)  # what the wrapped optimizer says
+        return vars(self).get("_step_supports_amp_scaling", False)  # the wrapped optimizer's own answer
 
     def _synchronize_once(self):
         if not self._synchronized or (self._reducer is not None and self._reducer.started):
@@ -185,8 +186,8 @@ class _DistributedAdasumOptimizer(_Distributed):
     """Every rank steps on its own gradients; Adasum combines how far they came (arXiv:2006.02924, section 4)."""
 
     def set_backward_passes_per_step(self, passes):
-        """Has no effect on when anything is sent: that is in `step()`."""
-        check_passes(passes)
+        """Accepted for the interface; everything is sent in `step()`."""
+        _check_passes(passes)
         self.backward_passes_per_step = passes
 
     def synchronize(self):
@@ -196,7 +197,7 @@ class _DistributedAdasumOptimizer(_Distributed):
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 
     def step(self, closure=None):
-        """Step locally, then replace every parameter's step by the combination of all ranks' steps."""
+        """Step locally, then replace every parameter's step by the Adasum of all ranks' steps."""
         named = [(name, parameter) for name, parameter in self._all_named() if parameter.requires_grad]
         starts = [parameter.detach().clone() for _, parameter in named]
         loss = super().step(closure) if closure is not None else super().step()
@@ -210,3 +211,64 @@ class _DistributedAdasumOptimizer(_Distributed):
         return loss
 
     step.hooked = True  # as above
+
+
+# -- the arguments of DistributedOptimizer --------------------------------------------------------
+
+
+def _named_pairs(optimizer, named_parameters):
+    """Pairs (name, parameter) of all parameters of the optimizer; ValueError as `DistributedOptimizer` says."""
+    if named_parameters is None:
+        return _numbered(optimizer)
+    named = list(named_parameters)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in named):
+        raise ValueError(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+            "model.named_parameters()."
+        )
+    names = [name for name, _ in named]
+    twice = sorted({str(name) for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ValueError(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}. "
+            "Put a prefix before the names of each model"
+        )
+    known = {id(parameter) for _, parameter in named}
+    unnamed = [name for name, parameter in _numbered(optimizer) if id(parameter) not in known]
+    if unnamed:
+        raise ValueError(
+            "named_parameters was specified, but one or more model parameters were not named: "
+            f"{len(unnamed)} of the optimizer's (as {', '.join(unnamed[:5])}: group and place)"
+        )
+    return named
+
+
+def _numbered(optimizer):
+    """Pairs (name, parameter) with names made of the numbers of group and place."""
+    return [
+        (f"allreduce.noname.{i}.{j}", parameter)
+        for i, group in enumerate(optimizer.param_groups)
+        for j, parameter in enumerate(group["params"])
+    ]
+
+
+def _checked_groups(groups):
+    """`groups`, or None where there is none; ValueError when it is neither a number nor lists of tensors."""
+    if groups is None:
+        return None
+    if not isinstance(groups, (list, tuple)):
+        if not isinstance(groups, int) or groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of list of torch.Tensor.")
+        return groups or None
+    members = [parameter for group in groups for parameter in group]
+    if not all(isinstance(parameter, torch.Tensor) for parameter in members):
+        raise ValueError("groups must consist of torch.Tensor.")
+    if len({id(parameter) for parameter in members}) < len(members):
+        raise ValueError("A parameter can only appear once in groups.")
+    return groups
+
+
+def _check_passes(passes):
+    """ValueError unless `passes` can be a number of backward passes."""
+    if not isinstance(passes, int) or passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes!r}; give a positive integer")

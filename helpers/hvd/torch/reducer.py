@@ -1,7 +1,7 @@
 """Gradients averaged over ranks while backward still runs (the inside of `DistributedOptimizer`).
 
-A hook on every parameter fires when its gradient is complete and submits it; the core fuses what is
-waiting into buckets. What follows is on the path of every gradient of every step, so it is kept thin.
+A hook on every parameter fires when its gradient is complete and submits it; the core fuses waiting
+gradients into buckets. This code runs for every gradient of every step, so it does little.
 """
 
 import warnings
@@ -10,9 +10,15 @@ import weakref
 import torch
 
 from .. import core
-from .mpi_ops import Average, allreduce_async_, grouped_allreduce_async_, sparse_allreduce_async, synchronize
-from .objects import broadcast_object
-from .reductions import UNCHECKED
+from .functions import broadcast_object
+from .mpi_ops import (
+    UNCHECKED,
+    Average,
+    allreduce_async_,
+    grouped_allreduce_async_,
+    sparse_allreduce_async,
+    synchronize,
+)
 
 TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -26,9 +32,9 @@ CHANGED = (
 
 
 class Slot:
-    """One parameter: how many backward passes are left before its gradient is sent, and what was sent."""
+    """One parameter: how many backward passes are left before its gradient is sent, and the gradient in flight."""
 
-    __slots__ = ("parameter", "name", "left", "group", "gradient", "handle", "context", "sparse_dim", "version", "node")
+    __slots__ = ("parameter", "name", "left", "group", "gradient", "handle", "context", "sparse_dim", "version")
 
     def __init__(self, parameter, name, passes):
         self.parameter, self.name, self.left = parameter, name, passes
@@ -81,7 +87,7 @@ class Reducer:
 
     def _form(self, groups, process_set):
         # In the order of one rank: another may have met the parameters in another order.
-        order = broadcast_object([slot.name for slot in self.slots], _first(process_set), None, process_set)
+        order = broadcast_object([slot.name for slot in self.slots], process_set.ranks[0], None, process_set)
         place = {name: i for i, name in enumerate(order)}
         slots = sorted(self.slots, key=lambda slot: place[slot.name])
         if isinstance(groups, int):
@@ -207,7 +213,7 @@ class Reducer:
             slot.parameter.grad = gradient
 
     def forget(self):
-        """Be as before the first backward pass; what is still in flight is nobody's."""
+        """Return to the state before the first backward pass; results still in flight are ignored."""
         self.started = False
         for slot in self.slots:
             slot.left, slot.gradient, slot.handle, slot.context = self.passes, None, None, None
@@ -215,23 +221,14 @@ class Reducer:
             group.ready, group.dense, group.handle = 0, (), None
 
 
-def _first(process_set):
-    return list(process_set.ranks)[0] if process_set.ranks else 0
-
-
 def _hook(parameter, reducer, slot):
-    # Weakly, so that a discarded optimizer stops sending the gradients of a model that lives on.
+    # A weak reference, so that a discarded optimizer stops sending the gradients of its model.
     def hook(*_):
         alive = reducer()
         if alive is not None:
             alive.arrived(slot)
 
-    if hasattr(parameter, "register_post_accumulate_grad_hook"):
-        parameter.register_post_accumulate_grad_hook(hook)
-    else:  # torch before 2.1; the node has to be kept alive, or its hook goes with it
-        accumulate = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        accumulate.register_hook(hook)
-        slot.node = accumulate
+    parameter.register_post_accumulate_grad_hook(hook)
 
 
 def _nothing(parameter, sparse_dim):

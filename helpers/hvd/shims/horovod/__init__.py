@@ -9,7 +9,7 @@ for _ in range(5):
 if _root not in sys.path:
     sys.path.append(_root)
 
-from ... import imports  # noqa: E402
+from helpers.hvd import imports  # noqa: E402
 
 imports.install()
 sys.modules[__name__] = sys.modules["helpers.hvd"]

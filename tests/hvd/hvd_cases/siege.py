@@ -156,9 +156,9 @@ def meets_again(story, rank, tell):
 
 def open_folder(story, rank, tell):
     """The folder of the meeting is not this user's alone."""
-    from hvd_lost import caught
-
     import helpers.hvd.torch as hvd
+
+    from .lost import caught
 
     tempfile.tempdir = story["folder"]
     return caught(hvd.init)

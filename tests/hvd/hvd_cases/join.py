@@ -2,9 +2,10 @@
 
 import numpy as np
 import torch
-from hvd_lab import ERRORS, alike, case, healthy, reduced, refused, same, values
 
 import helpers.hvd.torch as hvd
+
+from .lab import ERRORS, alike, case, healthy, reduced, refused, same, values
 
 
 @case("join")

@@ -1,4 +1,4 @@
-"""Traffic that is drawn at random: what a rank does with a plan, and a thousand tensors in flight.
+"""Traffic that is drawn at random: what a rank does with a plan, and many tensors in flight.
 
 A plan is a list of collectives, plain dictionaries, with an order of submission for every rank.
 """
@@ -8,10 +8,11 @@ from multiprocessing.connection import Client
 
 import numpy as np
 import torch
-from hvd_lab import everyone, reduced, same, values, wide
-from hvd_move_cases import block
 
 import helpers.hvd.torch as hvd
+
+from .lab import everyone, reduced, same, values, wide
+from .move import block
 
 OPS = {"average": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}
 
@@ -88,7 +89,7 @@ def submit(act, rank, group):
     return hvd.alltoall_async(inputs[place], splits=splits, name=name, process_set=group), [want]
 
 
-def thousand(count=1000):
+def many(count):
     """`count` named tensors of all kinds in flight at once, submitted in another order by every rank."""
     hvd.init()
     rank, size = hvd.rank(), hvd.size()

@@ -1,10 +1,12 @@
-"""hvd.SyncBatchNorm is BatchNorm of the batch of all ranks: outputs, gradients, running statistics."""
+"""Cases of SyncBatchNorm, which is BatchNorm of the batch of all ranks: outputs, gradients, running statistics."""
 
 import pytest
 import torch
 from torch import nn
 
-import helpers
+import helpers.hvd.torch as hvd
+
+from .lab import case
 
 SHAPES = {"[N, C]": (), "[N, C, L]": (5,), "[N, C, H, W]": (3, 4), "[N, C, D, H, W]": (2, 1, 3)}
 
@@ -32,7 +34,7 @@ def weights_of(loss_rows):
     return [torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype) for part in loss_rows]
 
 
-def compare(hvd, shape, rows, steps=2, dtype=torch.float64, offset=0.0, **options):
+def compare(shape, rows, steps=2, dtype=torch.float64, offset=0.0, **options):
     """How far our layer is from torch's on the global batch, over some training steps and then in evaluation."""
     torch.manual_seed(2)
     ours = hvd.SyncBatchNorm(3, **options).to(dtype)
@@ -68,47 +70,42 @@ def distance(one, other):
     return (one.double() - other.double()).abs().max().item() if one.numel() else 0.0
 
 
-def run(checks):
-    import helpers.hvd.torch as hvd
-
-    hvd.init()
-    for check in checks:
-        check(hvd)
-    hvd.shutdown()
-    return len(checks)
-
-
-def as_the_global_batch(hvd):
+@case("batch_norm", least=2)
+def as_the_global_batch():
     for shape in SHAPES.values():
-        assert compare(hvd, shape, (4, 4, 4)) < 1e-12, shape
-        assert compare(hvd, shape, (5, 2, 3)) < 1e-12, shape
+        assert compare(shape, (4, 4, 4)) < 1e-12, shape
+        assert compare(shape, (5, 2, 3)) < 1e-12, shape
 
 
-def with_empty_batches(hvd):
+@case("batch_norm", least=2)
+def with_empty_batches():
     for rows in ((4, 0, 2), (0, 5, 0), (0, 2, 1), (1, 1, 1)):
-        assert compare(hvd, (), rows) < 1e-12, rows
-        assert compare(hvd, (3, 2), rows) < 1e-12, rows
+        assert compare((), rows) < 1e-12, rows
+        assert compare((3, 2), rows) < 1e-12, rows
 
 
-def with_every_option(hvd):
+@case("batch_norm", least=2)
+def with_every_option():
     for options in (
         {"affine": False}, {"momentum": None}, {"momentum": 0.7, "eps": 0.1}, {"track_running_stats": False},
         {"affine": False, "track_running_stats": False},
     ):  # fmt: skip
-        assert compare(hvd, (2,), (4, 3, 2), steps=3, **options) < 1e-12, options
+        assert compare((2,), (4, 3, 2), steps=3, **options) < 1e-12, options
 
 
-def with_a_large_mean(hvd):
+@case("batch_norm", least=2)
+def with_a_large_mean():
     """Single precision, values around 3,000 with a spread of about 1: no digits cancel in the variance."""
     batches = parts(hvd.size(), (8, 8), (4, 3, 2), offset=3000.0)
     exact = nn.BatchNorm2d(3).double()(torch.cat(batches))
     start = sum(len(batch) for batch in batches[: hvd.rank()])
     out = hvd.SyncBatchNorm(3)(batches[hvd.rank()].float())
     assert distance(out, exact[start : start + len(out)]) < 2e-3
-    assert compare(hvd, (8, 8), (4, 3, 2), dtype=torch.float32) < 1e-4
+    assert compare((8, 8), (4, 3, 2), dtype=torch.float32) < 1e-4
 
 
-def in_half_precision(hvd):
+@case("batch_norm", least=2)
+def in_half_precision():
     layer = hvd.SyncBatchNorm(3)
     batch = parts(hvd.size(), (4,), (4, 4, 4))[hvd.rank()]
     for dtype in (torch.bfloat16, torch.float16):
@@ -119,7 +116,8 @@ def in_half_precision(hvd):
         assert distance(out, hvd.SyncBatchNorm(3)(batch.float())) < 0.05
 
 
-def not_contiguous(hvd):
+@case("batch_norm", least=2)
+def not_contiguous():
     torch.manual_seed(3)
     batch = parts(hvd.size(), (4, 5), (4, 3, 2))[hvd.rank()]
     layer = hvd.SyncBatchNorm(3).double()
@@ -128,7 +126,8 @@ def not_contiguous(hvd):
     assert distance(layer(batch.transpose(2, 3)).transpose(2, 3), expected) < 1e-12
 
 
-def frozen_parameters(hvd):
+@case("batch_norm", least=2)
+def frozen_parameters():
     layer = hvd.SyncBatchNorm(3).double()
     layer.weight.requires_grad_(False)
     batch = parts(hvd.size(), (), (4, 3, 2))[hvd.rank()]
@@ -136,7 +135,8 @@ def frozen_parameters(hvd):
     assert layer.weight.grad is None and layer.bias.grad is not None
 
 
-def by_finite_differences(hvd):
+@case("batch_norm", least=2)
+def by_finite_differences():
     """gradcheck of one rank's inputs while the others answer: the loss is that of all ranks."""
     layer = hvd.SyncBatchNorm(2).double()
     layer.track_running_stats = False  # a function of its inputs only
@@ -164,7 +164,8 @@ def by_finite_differences(hvd):
                 assert analytic.view(-1)[i].item() == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-7)
 
 
-def running_statistics_are_equal(hvd):
+@case("batch_norm", least=2)
+def running_statistics_are_equal():
     layer = hvd.SyncBatchNorm(3)
     for step in range(3):
         torch.manual_seed(10 * step + hvd.rank())
@@ -174,14 +175,16 @@ def running_statistics_are_equal(hvd):
     assert int(layer.num_batches_tracked) == 3
 
 
-def evaluation_talks_to_nobody(hvd):
+@case("batch_norm", least=2)
+def evaluation_talks_to_nobody():
     layer = hvd.SyncBatchNorm(3).eval()
     if hvd.rank() == 0:
         for _ in range(3):
             assert torch.allclose(layer(torch.ones(2, 3)), torch.ones(2, 3) / (1 + 1e-5) ** 0.5)
 
 
-def refusals(hvd):
+@case("batch_norm", least=2)
+def refusals():
     layer = hvd.SyncBatchNorm(3)
     for wrong in (torch.ones(3), torch.ones(2, 4)):
         with pytest.raises(ValueError, match="expected"):
@@ -194,7 +197,8 @@ def refusals(hvd):
     assert layer.running_mean.tolist() == [0] * 3 and int(layer.num_batches_tracked) == 0
 
 
-def in_a_training(hvd):
+@case("batch_norm", least=2)
+def in_a_training():
     """With DistributedOptimizer: three steps of a small net are those of one process on the global batch."""
 
     def net(norm):
@@ -216,48 +220,20 @@ def in_a_training(hvd):
     )
 
 
-CHECKS = [
-    as_the_global_batch, with_empty_batches, with_every_option, with_a_large_mean, in_half_precision, not_contiguous,
-    frozen_parameters, by_finite_differences, running_statistics_are_equal, evaluation_talks_to_nobody, refusals,
-    in_a_training,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_sync_batch_norm(ranks):
-    assert helpers.launch(run, ranks, CHECKS, threads=1, timeout=60) == [len(CHECKS)] * ranks
-
-
-def in_sets():
-    import helpers.hvd.torch as hvd
-
-    some = hvd.ProcessSet([0, 2])
-    hvd.init(process_sets=[some])
-    batches = parts(3, (), (3, 4, 2))
+@case("batch_norm", least=3)
+def in_a_process_set():
+    some = hvd.add_process_set([0, 2])
+    batches = parts(hvd.size(), (), (3, 4, 2, 3))
     layer = hvd.SyncBatchNorm(3, process_set=some).double()
     out = layer(batches[hvd.rank()])
-    together = torch.cat([batches[0], batches[2]]) if some.included() else batches[1]
+    together = torch.cat([batches[0], batches[2]]) if some.included() else batches[hvd.rank()]
     expected = nn.BatchNorm1d(3).double()(together)
     start = 3 if hvd.rank() == 2 else 0
-    hvd.shutdown()
-    return distance(out, expected[start : start + len(out)])
+    assert distance(out, expected[start : start + len(out)]) < 1e-12
+    hvd.remove_process_set(some)
 
 
-def test_process_sets():
-    assert max(helpers.launch(in_sets, 3, threads=1, timeout=60)) < 1e-12
-
-
+@case("batch_norm", most=1)
 def alone():
-    import helpers.hvd.torch as hvd
-
-    with pytest.raises(ValueError, match="hvd.init"):
-        hvd.SyncBatchNorm(2)(torch.ones(2, 2))
-    hvd.init()
-    far = compare(hvd, (2,), (4,))
+    assert compare((2,), (4,)) == 0
     assert isinstance(hvd.SyncBatchNorm(2), nn.modules.batchnorm._BatchNorm)
-    hvd.shutdown()
-    return far
-
-
-def test_alone():
-    assert helpers.launch(alone, 1, threads=1, timeout=60) == [0.0]

@@ -2,9 +2,10 @@
 
 import numpy as np
 import torch
-from hvd_lab import NUMBERS, case, everyone, healthy, pairs, reduced, refused, same, values, wide
 
 import helpers.hvd.torch as hvd
+
+from .lab import NUMBERS, case, everyone, healthy, pairs, reduced, refused, same, values, wide
 
 CARRIED = NUMBERS + (torch.bool, torch.complex64)
 ROWS = ((2, 2, 2, 2), (1, 2, 3, 4), (0, 3, 0, 1), (5, 0, 0, 0), (0, 0, 0, 0))

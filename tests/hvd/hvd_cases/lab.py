@@ -1,12 +1,10 @@
 """What the tests of helpers.hvd share: inputs that each rank knows of every rank, a NumPy oracle, a table of cases.
 
-A case is a function that every rank calls; many of them run in one launch. Rank-side code lives in
-modules of its own (hvd_*.py), so that ranks need not import pytest.
+A case is a function that every rank calls; all cases of all sections run in one launch.
 """
 
 import importlib
 import re
-import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -19,41 +17,41 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NUMBERS = INTEGERS + FLOATS
 SHAPES = ((), (1,), (7,), (0,), (3, 5), (0, 4), (4, 0), (2, 3, 4))
 ERRORS = (RuntimeError, ValueError)  # what a collective may raise; both are bases of CollectiveError
-SECTIONS = {  # section -> the module with its cases
-    "reduce": "hvd_reduce_cases", "move": "hvd_move_cases", "gradients": "hvd_gradient_cases",
-    "world": "hvd_world_cases", "sets": "hvd_set_cases", "join": "hvd_join_cases",
-    "arrays": "hvd_array_cases", "brain_floats": "hvd_array_cases", "mismatch": "hvd_fault_cases",
-}  # fmt: skip
-CASES = {}  # section -> [(name, function, least number of ranks)]
+SECTIONS = ("reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
+LARGER = ("functions", "optimizer", "batch_norm", "elastic")  # for at most 3 ranks
+CASES = {}  # section -> [(function, least, most number of ranks)]
 
 
-def case(section, least=1):
-    """Enter a function into the table of `section`; it runs where there are at least `least` ranks."""
+def case(section, least=1, most=99):
+    """Enter a function into the table of `section`; it runs on `least` to `most` ranks."""
 
     def enter(function):
-        CASES.setdefault(section, []).append((function.__name__, function, least))
+        CASES.setdefault(section, []).append((function, least, most))
         return function
 
     return enter
 
 
-def run(section, only=None):
-    """Run the cases of one section on this rank; the error of a failing one says which case and rank it was."""
-    importlib.import_module(SECTIONS[section])
-    hvd.init()
-    rank, size = hvd.rank(), hvd.size()
-    times = {}
-    for name, function, least in CASES[section]:
-        if size < least or (only and name != only):
-            continue
-        start = time.monotonic()
-        try:
-            function()
-        except BaseException as error:
-            raise AssertionError(f"case {name}, rank {rank} of {size}: {type(error).__name__}: {error}") from error
-        times[name] = time.monotonic() - start
-    hvd.shutdown()
-    return times
+def run(sections, only=None):
+    """Run the cases of some sections on this rank; the error of a failing one says which case and rank it was.
+
+    Each section has a job of its own, so that it starts with unused names.
+    """
+    for section in sections:
+        importlib.import_module(f"hvd_cases.{section}")
+        hvd.init()
+        rank, size = hvd.rank(), hvd.size()
+        for function, least, most in CASES[section]:
+            name = function.__name__
+            if not least <= size <= most or (only and name != only):
+                continue
+            try:
+                function()
+            except BaseException as error:
+                raise AssertionError(
+                    f"{section}.{name}, rank {rank} of {size}: {type(error).__name__}: {error}"
+                ) from error
+        hvd.shutdown()
 
 
 def pairs(first, *others):

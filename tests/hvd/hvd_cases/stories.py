@@ -7,10 +7,11 @@ import threading
 import time
 
 import torch
-from hvd_lost import caught
 
 import helpers.hvd.torch as hvd
 from helpers.hvd import collectives, plane
+
+from .lost import caught
 
 
 def slow(seconds, kind, name):

@@ -12,16 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hvd_lab import ERRORS, case, everyone, healthy, reduced, refused, same
 
 import helpers.hvd.core as core
 import helpers.hvd.torch as hvd
+
+from .lab import ERRORS, case, everyone, healthy, reduced, refused, same
 
 UNINITIALISED = {
     "rank": (), "size": (), "local_rank": (), "local_size": (), "cross_rank": (), "cross_size": (),
     "is_homogeneous": (), "allreduce": (torch.ones(1),), "allgather": (torch.ones(1),), "barrier": (), "join": (),
     "broadcast": (torch.ones(1), 0), "alltoall": (torch.ones(4),), "reducescatter": (torch.ones(4),),
     "allreduce_async_": (torch.ones(1),), "grouped_allreduce": ([torch.ones(1)],), "add_process_set": ([0],),
+    "broadcast_object": (1,), "broadcast_parameters": ({"x": torch.ones(1)}, 0),
 }  # fmt: skip
 
 
@@ -98,17 +100,7 @@ def barrier_waits_for_the_last():
 
 @case("world")
 def names_of_every_kind():
-    odd = [
-        "",
-        " ",
-        "layer.0/weight:0",
-        "gewicht_ä_重み_🙂",
-        "two\nlines\r\n",
-        "x" * 5000,
-        "%s %d {} {0} \\ \"'",
-        "\0zero",
-        "1",
-    ]
+    odd = ["", " ", "layer.0/weight:0", "gewicht_ä_重み_🙂", "two\nlines\r\n", "x" * 5000, "%s {0} \\ \"", "\0", "1"]
     handles = [hvd.allreduce_async(torch.full((2,), float(n)), name=name) for n, name in enumerate(odd)]
     for n, handle in enumerate(handles):
         same(hvd.synchronize(handle), [float(n)] * 2, torch.float32, what=repr(odd[n])[:40])
@@ -283,3 +275,22 @@ def objects_of_any_kind():
         assert got["rank"] == root and got["tensor"].tolist() == [root, root]
     assert hvd.allgather_object("x" * (1 + rank * 5000)) == ["x" * (1 + r * 5000) for r in range(size)]
     assert hvd.allgather_object(None, name="nothing") == [None] * size
+
+
+@case("world")
+def bytes_of_another_origin_are_noticed():
+    for data in (b"", b"x", os.urandom(1000)):
+        signed = core.sign(data)
+        assert core.verify(signed) == data
+        for place in {0, len(signed) // 2, len(signed) - 1}:
+            changed = bytearray(signed)
+            changed[place] ^= 1
+            with refused(error=PermissionError):
+                core.verify(bytes(changed))
+    for wrong in (b"", b"x", signed[:31]):
+        with refused(error=PermissionError):
+            core.verify(wrong)
+    hvd.shutdown()
+    hvd.init()
+    with refused(error=PermissionError):
+        core.verify(signed)  # of an earlier job

@@ -4,9 +4,10 @@ import random
 
 import numpy as np
 import torch
-from hvd_lab import ERRORS, alike, case, healthy, reduced, refused, same, values
 
 import helpers.hvd.torch as hvd
+
+from .lab import ERRORS, alike, case, healthy, reduced, refused, same, values
 
 
 @case("sets")
@@ -144,18 +145,14 @@ def ranks_outside_are_refused_and_nobody_waits():
     size, rank = hvd.size(), hvd.rank()
     group = hvd.add_process_set([0])
     if rank > 0:
-        calls = {
-            "a": lambda n: hvd.allreduce(torch.ones(1), name=n, process_set=group),
-            "b": lambda n: hvd.allreduce_async_(torch.ones(1), name=n, process_set=group),
-            "c": lambda n: hvd.broadcast(torch.ones(1), 0, name=n, process_set=group),
-            "d": lambda n: hvd.allgather(torch.ones(1), name=n, process_set=group),
-            "e": lambda n: hvd.alltoall(torch.ones(1), name=n, process_set=group),
-            "f": lambda n: hvd.reducescatter(torch.ones(1), name=n, process_set=group),
-            "g": lambda n: hvd.grouped_allreduce([torch.ones(1)], name=n, process_set=group),
-        }
-        for call in calls.values():
+        calls = (
+            hvd.allreduce, hvd.allreduce_async_, hvd.allgather, hvd.alltoall, hvd.reducescatter,
+            lambda tensor, **options: hvd.broadcast(tensor, 0, **options),
+            lambda tensor, **options: hvd.grouped_allreduce([tensor], **options),
+        )  # fmt: skip
+        for call in calls:
             with refused(rank):
-                call("not mine")
+                call(torch.ones(1), name="not mine", process_set=group)
         with refused(rank):
             hvd.barrier(process_set=group)
         assert group.rank() in (-1, None)

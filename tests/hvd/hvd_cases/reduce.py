@@ -4,7 +4,10 @@ import warnings
 
 import numpy as np
 import torch
-from hvd_lab import (
+
+import helpers.hvd.torch as hvd
+
+from .lab import (
     ERRORS,
     FLOATS,
     INTEGERS,
@@ -20,8 +23,6 @@ from hvd_lab import (
     same,
     wide,
 )
-
-import helpers.hvd.torch as hvd
 
 OPS = {"average": hvd.Average, "sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max, "product": hvd.Product}
 

@@ -4,9 +4,9 @@ import keras
 import tensorflow as tf
 
 from ..core import Adasum, Average, global_process_set
-from ..tensorflow.bridge import as_is
-from ..tensorflow.compression import Compression
-from ..tensorflow.gradients import GradientReducer, layer_weights, ref
+from .collectives import as_is
+from .compression import Compression
+from .gradients import GradientReducer, layer_weights, ref
 
 
 class _Distributed:

@@ -1,32 +1,26 @@
-"""hvd.broadcast_parameters, broadcast_optimizer_state, broadcast_object, allgather_object."""
+"""Cases of broadcast_parameters, broadcast_optimizer_state, broadcast_object and allgather_object."""
 
 import collections
 import copy
+import os
 import threading
 
 import pytest
 import torch
 from torch import nn
 
-import helpers
+import helpers.hvd.torch as hvd
+from helpers.hvd import core
+
+from .lab import case
 
 Pair = collections.namedtuple("Pair", "one two")
-
-
-def run(checks, **options):
-    import helpers.hvd.torch as hvd
-
-    hvd.init(**options)
-    for check in checks:
-        check(hvd)
-    hvd.shutdown()
-    return len(checks)
 
 
 # -- parameters --------------------------------------------------------------------------------
 
 
-def values(hvd, shift=0):
+def values(shift=0):
     """Tensors of many kinds that differ from rank to rank."""
     rank = hvd.rank() + shift
     made = {
@@ -43,9 +37,10 @@ def values(hvd, shift=0):
     return made
 
 
-def every_kind_from_every_root(hvd):
+@case("functions", least=2)
+def every_kind_from_every_root():
     for root in range(hvd.size()):
-        ours, theirs = values(hvd), values(hvd, root - hvd.rank())
+        ours, theirs = values(), values(root - hvd.rank())
         places = {name: tensor.data_ptr() for name, tensor in ours.items() if tensor is not None}
         hvd.broadcast_parameters(ours, root_rank=root)
         for name, tensor in ours.items():
@@ -53,7 +48,8 @@ def every_kind_from_every_root(hvd):
                 assert torch.equal(tensor, theirs[name]) and tensor.data_ptr() == places[name], name
 
 
-def every_way_to_give_them(hvd):
+@case("functions", least=2)
+def every_way_to_give_them():
     for way in (
         lambda m: m.state_dict(), lambda m: m.named_parameters(), lambda m: list(m.named_parameters()),
         lambda m: m.parameters(), lambda m: list(m.parameters()), lambda m: dict(m.named_parameters()),
@@ -67,7 +63,8 @@ def every_way_to_give_them(hvd):
         assert all(p.requires_grad and p.is_leaf for p in model.parameters())
 
 
-def other_orders(hvd):
+@case("functions", least=2)
+def other_orders():
     """Named tensors find each other, whatever order a rank has them in."""
     given = {"a": torch.full((2,), hvd.rank()), "b": torch.full((3,), hvd.rank()), "c": torch.tensor(hvd.rank())}
     names = sorted(given, reverse=hvd.rank() % 2 == 1)
@@ -75,7 +72,8 @@ def other_orders(hvd):
     assert all((tensor == 1).all() for tensor in given.values())
 
 
-def wrong_parameters(hvd):
+@case("functions", least=2)
+def wrong_parameters():
     for wrong in (None, 3, "weights", torch.ones(2)):
         with pytest.raises(ValueError, match="invalid params of type"):
             hvd.broadcast_parameters(wrong, root_rank=0)
@@ -171,12 +169,12 @@ def same(one, other):
             assert a == b, path
 
 
-def the_roots_state_for_everybody(hvd):
+@case("functions", least=2)
+def the_roots_state_for_everybody():
     """Fresh optimizers of other ranks get the root's state; so do those with another; the root's does not move."""
     root = hvd.size() - 1
     for name, make in optimizers().items():
         for steps_of_others in (0, 1):
-            torch.manual_seed(3)
             _, theirs = model_and(make, 0.02, steps=2)
             is_root = hvd.rank() == root
             model, optimizer = model_and(make, 0.02 if is_root else 0.5, steps=2 if is_root else steps_of_others)
@@ -195,7 +193,8 @@ def the_roots_state_for_everybody(hvd):
             assert all(torch.equal(a, b) for other in everybody for a, b in zip(everybody[0], other, strict=True)), name
 
 
-def a_root_without_state(hvd):
+@case("functions", least=2)
+def a_root_without_state():
     """Nobody is left with a state of its own; options are those of the root."""
     for wrapped in (False, True):
         model, optimizer = model_and(optimizers()["momentum"], 0.1 + hvd.rank(), steps=min(hvd.rank(), 1))
@@ -206,7 +205,8 @@ def a_root_without_state(hvd):
         take_step(model, optimizer)
 
 
-def wrapped_optimizers(hvd):
+@case("functions", least=2)
+def wrapped_optimizers():
     model, optimizer = model_and(
         torch.optim.Adam, 0.1 * (hvd.rank() + 1), seed=hvd.rank(), steps=2 - min(hvd.rank(), 2)
     )
@@ -219,7 +219,8 @@ def wrapped_optimizers(hvd):
     assert everybody[-1]["param_groups"][0]["lr"] == 0.1 and len(everybody[-1]["state"]) == 2
 
 
-def options_of_any_type(hvd):
+@case("functions", least=2)
+def options_of_any_type():
     options = [
         {"tag": "text", "nested": {"a": [1, (2.5, None)], "b": Pair(1, "two")}, "flag": False},
         {"tag": None, "nested": torch.arange(3), "flag": None},
@@ -236,7 +237,8 @@ def options_of_any_type(hvd):
     assert optimizer.param_groups[0] is kept
 
 
-def tensors_in_place(hvd):
+@case("functions", least=2)
+def tensors_in_place():
     """A learning rate that is a tensor stays that tensor: schedulers and compiled steps hold on to it."""
     model, _ = model_and(torch.optim.Adam, 0.1)
     rate = torch.tensor(0.1 + hvd.rank())
@@ -245,7 +247,8 @@ def tensors_in_place(hvd):
     assert optimizer.param_groups[0]["lr"] is rate and rate.item() == pytest.approx(0.1)
 
 
-def sparse_adam(hvd):
+@case("functions", least=2)
+def sparse_adam():
     table = nn.Embedding(5, 2, sparse=True)
     optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=0.1)
     if hvd.rank() == 0:
@@ -257,7 +260,8 @@ def sparse_adam(hvd):
     assert everybody[-1]["state"][0]["exp_avg"].any()
 
 
-def wrong_optimizers(hvd):
+@case("functions", least=2)
+def wrong_optimizers():
     model, _ = model_and(torch.optim.SGD, 0.1)
     with pytest.raises(ValueError, match="cannot broadcast torch.optim.LBFGS state"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), root_rank=0)
@@ -267,13 +271,6 @@ def wrong_optimizers(hvd):
     some = list(model.parameters())[: 1 + hvd.rank() % 2]
     with pytest.raises(ValueError, match=r"ranks \[1"):
         hvd.broadcast_optimizer_state(torch.optim.SGD(some, lr=0.1), root_rank=0)
-
-
-PARAMETERS = [every_kind_from_every_root, every_way_to_give_them, other_orders, wrong_parameters]
-OPTIMIZERS = [
-    the_roots_state_for_everybody, a_root_without_state, wrapped_optimizers, options_of_any_type, tensors_in_place,
-    sparse_adam, wrong_optimizers,
-]  # fmt: skip
 
 
 # -- objects -----------------------------------------------------------------------------------
@@ -297,7 +294,8 @@ def alike(one, other):
     return one == other or one != one
 
 
-def objects_from_every_root(hvd):
+@case("functions", least=2)
+def objects_from_every_root():
     for root in range(hvd.size()):
         for ours, theirs in zip(objects_of(hvd.rank()), objects_of(root), strict=True):
             got = hvd.broadcast_object(ours, root_rank=root)
@@ -309,14 +307,16 @@ def objects_from_every_root(hvd):
     assert hvd.broadcast_object(3 if hvd.rank() == 1 else threading.Lock(), 1, name="mine") == 3
 
 
-def objects_of_all(hvd):
+@case("functions", least=2)
+def objects_of_all():
     for i in range(len(objects_of(0))):
         gathered = hvd.allgather_object(objects_of(hvd.rank())[i], name=f"object {i}")
         assert len(gathered) == hvd.size()
         assert all(alike(objects_of(rank)[i], got) for rank, got in enumerate(gathered))
 
 
-def unpicklable(hvd):
+@case("functions", least=2)
+def unpicklable():
     """One rank's mistake is told on all, and nobody waits."""
     ours = threading.Lock() if hvd.rank() == 1 else 5
     with pytest.raises(TypeError if hvd.rank() == 1 else ValueError, match="pickle"):
@@ -326,85 +326,55 @@ def unpicklable(hvd):
     assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
 
 
-def forged(hvd):
+@case("functions", least=2)
+def forged():
     """What is not signed by this job is not unpickled."""
-    from helpers.hvd import core
-
-    sign, loads = core.sign, []
+    sign = core.sign
     if hvd.rank() == 0:
         core.sign = lambda data: sign(data)[:-1] + b"?"  # one byte changed on the way
     try:
         if hvd.rank() == 0:
-            assert hvd.broadcast_object(Trap(loads)) is not None
+            assert hvd.broadcast_object(Trap()) is not None
         else:
             with pytest.raises(PermissionError, match="not"):
                 hvd.broadcast_object(None)
     finally:
         core.sign = sign
-    assert loads == []
 
 
 class Trap:
-    def __init__(self, loads):
-        self.loads = loads
+    """Whoever unpickles it ends."""
 
     def __reduce__(self):
-        return print, ("an unpickled trap",)
+        return os._exit, (9,)
 
 
-OBJECTS = [objects_from_every_root, objects_of_all, unpicklable, forged]
-
-
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_functions(ranks, capfd):
-    assert helpers.launch(run, ranks, PARAMETERS + OPTIMIZERS + OBJECTS, threads=1, timeout=120) == [15] * ranks
-    assert "trap" not in capfd.readouterr().out
-
-
-def in_sets():
-    """In a set, roots are numbers of the world, and only members take part."""
-    import helpers.hvd.torch as hvd
-
-    some = hvd.ProcessSet([1, 3])
-    hvd.init(process_sets=[some])
+@case("functions", least=3)
+def in_a_process_set():
+    """Roots are numbers of the world, and only members take part."""
+    some = hvd.add_process_set([0, 2])
     if some.included():
-        assert hvd.broadcast_object(hvd.rank(), root_rank=3, process_set=some) == 3
-        assert hvd.broadcast_object_fn(1, process_set=some)(hvd.rank()) == 1
-        assert hvd.allgather_object(hvd.rank(), process_set=some) == [1, 3]
+        assert hvd.broadcast_object(hvd.rank(), root_rank=2, process_set=some) == 2
+        assert hvd.broadcast_object_fn(0, process_set=some)(hvd.rank()) == 0
+        assert hvd.allgather_object(hvd.rank(), process_set=some) == [0, 2]
         tensor = torch.tensor([hvd.rank()])
-        hvd.broadcast_parameters([tensor], root_rank=3, process_set=some)
-        assert tensor.item() == 3
-        model, optimizer = model_and(torch.optim.Adam, 0.1 * hvd.rank(), steps=hvd.rank() // 2)
-        hvd.broadcast_optimizer_state(optimizer, root_rank=3, process_set=some)
+        hvd.broadcast_parameters([tensor], root_rank=2, process_set=some)
+        assert tensor.item() == 2
+        model, optimizer = model_and(torch.optim.Adam, 0.1 * (hvd.rank() + 1), steps=hvd.rank() // 2)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=2, process_set=some)
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.3) and len(optimizer.state) == 2
-        with pytest.raises(ValueError, match=r"ranks \[3\] differ from that of rank 1"):
+        with pytest.raises(ValueError, match=r"ranks \[2\] differ from that of rank 0"):
             hvd.broadcast_optimizer_state(
-                torch.optim.SGD(list(model.parameters())[hvd.rank() // 2 :], lr=0.1), 1, process_set=some
+                torch.optim.SGD(list(model.parameters())[hvd.rank() // 2 :], lr=0.1), 0, process_set=some
             )
-    hvd.shutdown()
-    return True
+    hvd.remove_process_set(some)
 
 
-def test_process_sets():
-    assert helpers.launch(in_sets, 4, threads=1, timeout=60) == [True] * 4
-
-
+@case("functions", most=1)
 def alone():
-    import helpers.hvd.torch as hvd
-
-    for function in (lambda: hvd.broadcast_object(1), lambda: hvd.broadcast_parameters({"x": torch.ones(1)}, 0)):
-        with pytest.raises(ValueError, match="hvd.init"):
-            function()
-    hvd.init()
     assert hvd.allgather_object({"x": 1}) == [{"x": 1}] and hvd.broadcast_object("a") == "a"
     model, optimizer = model_and(torch.optim.Adam, 0.1, steps=1)
     before = copy.deepcopy(optimizer.state_dict())
     hvd.broadcast_optimizer_state(optimizer, 0)
     same(before, optimizer.state_dict())
     hvd.broadcast_parameters(model.state_dict(), 0)
-    hvd.shutdown()
-    return True
-
-
-def test_alone():
-    assert helpers.launch(alone, 1, threads=1, timeout=60) == [True]

@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import torch
-from hvd_lab import FLOATS, case, everyone, reduced, same, values, wide
-from hvd_move_cases import block, exchanged, gathered, plan
 
 import helpers.hvd.torch as hvd
+
+from .lab import FLOATS, case, everyone, reduced, same, values, wide
+from .move import block, exchanged, gathered, plan
 
 
 def slope(function, tensor, weights):
