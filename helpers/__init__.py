@@ -11,7 +11,7 @@ from .device import choose as choose_devices
 from .device import machine
 from .launcher.display import in_notebook
 from .launcher.launch import LauncherError, RankError, RankTimeout, RunStopped, emit, launch, prepare_launcher
-from .launcher.process_group import World, distributed
+from .launcher.group import World, distributed
 from .launcher.progress import panel
 
 _LATER = {

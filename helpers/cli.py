@@ -113,17 +113,16 @@ def _settings(options, *leave_out):
 def _train(options):
     from .comparison.ladder import run
     from .config import RunConfig
-    from .launcher import process_group
-    from .launcher import progress as live
+    from .launcher import group, progress
     from .records import store
 
-    rank, size, local_rank = process_group.place()
-    here = process_group.local_size(size)
+    rank, size, local_rank = group.place()
+    here = group.local_size(size)
     launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
     settings = _settings(options, "log_every")
     if options.log_every < 1:
         raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
-    log = live.Log(options.log_every)
+    log = progress.Log(options.log_every)
     devices = settings.setdefault("nproc_per_node", here)
     if launched and devices != here:
         raise ValueError(f"--nproc-per-node is {devices}, but {here} processes were launched; leave it out")
@@ -149,7 +148,7 @@ def _in_this_rank(config, rank, local_rank, progress):
     import time
 
     from .data import sets
-    from .launcher import elastic
+    from .launcher import group
     from .records import store
     from .training import precision
     from .training.loop import train
@@ -157,8 +156,8 @@ def _in_this_rank(config, rank, local_rank, progress):
     if isinstance(config.data, str) and local_rank == 0:
         sets.ensure(config.data)
     machine = config.check_machine()
-    elastic.tie_to_agent()
-    record = store.new_record(config, machine, launch=elastic.launch())
+    group.die_with_agent()
+    record = store.new_record(config, machine, launch=group.agent())
     record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
     began = time.time()
     try:

@@ -6,10 +6,10 @@ from functools import partial
 
 from .. import device, xla
 from ..config import RunConfig
-from ..launcher import progress as live
 from ..launcher import turns
 from ..launcher.background import start
 from ..launcher.launch import RankError, launch, prepare_launcher
+from ..launcher.progress import Progress
 from ..records import store
 from ..training import precision
 from ..training.loop import train
@@ -34,7 +34,7 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None, backg
     work = partial(_recorded, config, machine, prediction, group, timeout)
     if background:
         return start(config.label, work)
-    progress = progress or live.Progress([config.label])
+    progress = progress or Progress([config.label])
     with progress, turns.turn(config.label, progress.queued):
         return work(progress)
 
@@ -52,7 +52,7 @@ def _recorded(config, machine, prediction, group, timeout, progress):
         environment.update(xla.environment())
     began = time.time()
     try:
-        with progress.telling(config.label):
+        with progress.showing(config.label):
             answers = launch(
                 xla_train if elsewhere else train, config.processes, config, began,
                 timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
@@ -149,7 +149,7 @@ def compare(
     title = f"the comparison of {configs[0].label} and {len(configs) - 1} more"
     if background:
         return start(title, work, labels)
-    progress = live.Progress(labels)
+    progress = Progress(labels)
     with progress, turns.turn(title, progress.queued):
         return work(progress)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..launcher import progress as live
+from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
 from ..records import store
 from . import ladder
@@ -89,7 +89,7 @@ def record(name, keep=False) -> Study:
     known = {_key(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
     records = [known[_key(c.label, c.seed)] for c in configs if _key(c.label, c.seed) in known]
     missing = [config for config in configs if _key(config.label, config.seed) not in known]
-    with live.Progress([config.label for config in missing]) as progress:
+    with Progress([config.label for config in missing]) as progress:
         for config in missing:
             with _empty_caches():  # what was compiled before would hide what it costs
                 made = ladder.run(config, group=f"study-{name}", progress=progress)

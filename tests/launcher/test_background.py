@@ -11,8 +11,7 @@ from kernel import kernel, wait_until
 
 import helpers
 from helpers import RankError, RunConfig, RunStopped, compare, launch, run
-from helpers.launcher import progress as live
-from helpers.launcher import turns
+from helpers.launcher import progress, turns
 from helpers.records import store
 
 TINY = RunConfig(steps=6, global_batch=16, evaluate=False, threads=1)
@@ -41,7 +40,7 @@ def test_the_handle_tells_runs_and_returns(gate):
     handle = launch(until, 2, str(gate), background=True)
     assert wait_until(lambda: handle.logs().count("here") == 2, 20) is not None
     assert handle.status == "running" and repr(handle) == "<until on 2 ranks: running>"
-    with pytest.raises(TimeoutError, match="running still"):
+    with pytest.raises(TimeoutError, match="is still running"):
         handle.result(timeout=0.01)
     gate.touch()
     assert handle.result(timeout=20) == [0, 1] and handle.status == "completed"
@@ -137,8 +136,8 @@ def test_a_stopped_comparison_keeps_what_it_has(tmp_path, monkeypatch):
 
 def test_stopping_a_launch_in_the_foreground_from_elsewhere():
     helpers.prepare_launcher()
-    with live.Progress(["a launch"]) as progress:
-        threading.Timer(0.3, progress.stop.set).start()
+    with progress.Progress(["a launch"]) as shown:
+        threading.Timer(0.3, shown.stop.set).start()
         with pytest.raises(KeyboardInterrupt, match="all 2 ranks were stopped"):
             launch(time.sleep, 2, 60)
     assert launch(lambda: 1, 1) == [1]
@@ -250,7 +249,7 @@ def test_the_panel_is_shown_again(watched):
 
 
 def test_where_nothing_can_be_drawn_the_panel_is_text(capsys, monkeypatch):
-    monkeypatch.setattr(live, "recent", type(live.recent)())
+    monkeypatch.setattr(progress, "recent", type(progress.recent)())
     helpers.panel()
     assert capsys.readouterr().out == "No runs yet in this kernel.\n"
     launch(lambda: 1, 2, background=True).result(timeout=20)

@@ -96,7 +96,7 @@ def test_a_wrong_number_of_processes_is_refused(tmp_path):
 
 
 def test_half_a_launcher_is_noticed(monkeypatch):
-    from helpers.launcher.process_group import place
+    from helpers.launcher.group import place
 
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ValueError, match="RANK set but not LOCAL_RANK, WORLD_SIZE"):

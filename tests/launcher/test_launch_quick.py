@@ -82,7 +82,7 @@ def test_a_group_is_left_without_its_wait_and_nothing_of_it_stays():
                 threads.append(self)
                 super().start()
 
-        helpers.launcher.process_group.threading.Thread = Recorded
+        helpers.launcher.group.threading.Thread = Recorded
         sums, held, threads = [], [], []
         for _ in range(3):
             with helpers.distributed("cpu"):

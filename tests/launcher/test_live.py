@@ -7,7 +7,7 @@ import sys
 
 from kernel import kernel, wait_until
 
-from helpers.launcher import progress as live
+from helpers.launcher.progress import Progress
 from helpers.measure import Parts, summary
 
 EVENTS = [dict(event="step", step=s, steps=4, loss=1.0 / s, images_per_s=100.0 * s) for s in range(1, 5)]
@@ -23,7 +23,7 @@ def show(progress):
 
 def test_plain_text_has_no_numbers_that_change(monkeypatch, capsys):
     monkeypatch.setenv("HELPERS_PROGRESS", "plain")
-    show(live.Progress(["DDP ×2", "DDP ×4"]))
+    show(Progress(["DDP ×2", "DDP ×4"]))
     assert capsys.readouterr().out == "[1/2] DDP ×2: done\n"
 
 
@@ -32,7 +32,7 @@ def test_a_terminal_gets_a_moving_bar(monkeypatch):
     near, far = pty.openpty()
     with os.fdopen(far, "w", encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stdout", terminal)
-        show(live.Progress())
+        show(Progress())
         terminal.flush()
         text = ""
         while "done" not in text:
@@ -46,14 +46,14 @@ def test_output_to_a_file_is_plain(monkeypatch):
     monkeypatch.delenv("HELPERS_PROGRESS", raising=False)
     file = io.StringIO()
     monkeypatch.setattr(sys, "stdout", file)
-    show(live.Progress())
+    show(Progress())
     assert file.getvalue() == "DDP ×2: done\n"
 
 
 def test_stop_button_during_a_comparison(tmp_path):
     """Control comes back, the finished runs are kept, the stopped one is recorded as stopped."""
     with kernel(HELPERS_RESULTS=str(tmp_path), HELPERS_PROGRESS="") as k:
-        k.value("import helpers\nfrom helpers import RunConfig, results\nhelpers.prepare_launcher()")
+        k.value("import helpers\nfrom helpers import RunConfig\nfrom helpers.records import store as results\nhelpers.prepare_launcher()")
         k.start_cell(
             "short = RunConfig(steps=6, global_batch=16, evaluate=False)\n"
             "helpers.compare([short, short.but(strategy='ddp', nproc_per_node=2, epochs=500)])"

@@ -16,9 +16,9 @@ def form(device=None) -> None:
     Raises:
         ValueError: there is no such device here.
     """
-    from ...launcher import display as show
+    from ...launcher import progress
 
-    if type(show.drawing(without=(show.Plain, show.Terminal, show.Notebook))) is show.Silent:
+    if not progress.has_widgets():
         print(_text(device))
         return
     from IPython.display import display

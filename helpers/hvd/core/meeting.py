@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ...launcher.meeting import local_size, parent
+from ...launcher.rendezvous import local_size, parent
 from .errors import RankLost
 
 ADDRESS = "HELPERS_HVD_ADDRESS"  # where the first rank listens, if loopback or the guess will not do
