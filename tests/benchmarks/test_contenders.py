@@ -143,6 +143,7 @@ def test_both_input_paths_take_whole_epochs(monkeypatch):
     assert sorted(seen) == sorted((path, epoch) for path in ("fast", "workers") for epoch in range(3))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux's /proc")
 def test_memory_of_all_processes_is_counted():
     rows, ratios = growth.launches(ranks=(1, 2), rounds=measure.AT_LEAST)
@@ -150,6 +151,7 @@ def test_memory_of_all_processes_is_counted():
     assert ratios["memory, each further rank"]["unit"] == "MB"
 
 
+@pytest.mark.long
 def test_a_bare_fork_does_the_same_work_and_ends():
     with launch_latency.BareFork() as fork:
         fork()  # it asserts the ranks' values

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-from kernel import limit
 
 from helpers import RunConfig, cli
 from helpers.hosts import commands as hosts
@@ -65,8 +64,8 @@ def test_torchrun_gets_every_word_as_it_was_given(odd):
     for name, (words, where, environment) in zip("ab", made, strict=True):
         assert words[0] == settings["python"] and words[-6:] == settings["train"]
         assert words[1:12] == [
-            "-m", "helpers.hosts.torchrun", "--nnodes=2", "--nproc-per-node=4", "--max-restarts=3", "--rdzv-backend=c10d",
-            "--rdzv-endpoint=a:29400", "--rdzv-id=run-1", f"--local-addr={name}", "-m", "helpers",
+            "-m", "helpers.hosts.torchrun", "--nnodes=2", "--nproc-per-node=4", "--max-restarts=3",
+            "--rdzv-backend=c10d", "--rdzv-endpoint=a:29400", "--rdzv-id=run-1", f"--local-addr={name}", "-m", "helpers",
         ]  # fmt: skip
         assert where == str(place) and environment["HELPERS_RESULTS"] == ODD
 
@@ -191,7 +190,7 @@ def test_attempts_of_one_launch_share_their_record(monkeypatch):
     first = group.agent()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     second = group.agent()
-    assert first[1] == second[1] and abs(first[0] - second[0]) < limit(0.1)
+    assert first[1] == second[1] and abs(first[0] - second[0]) < 1
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
     assert group.agent()[1] != first[1]
 

@@ -5,10 +5,10 @@ import os
 import pty
 import sys
 
+import pytest
 from kernel import kernel, wait_until
 
 from helpers.launcher.progress import Progress
-from helpers.measure import Parts, summary
 
 EVENTS = [dict(event="step", step=s, steps=4, loss=1.0 / s, images_per_s=100.0 * s) for s in range(1, 5)]
 
@@ -50,10 +50,12 @@ def test_output_to_a_file_is_plain(monkeypatch):
     assert file.getvalue() == "DDP ×2: done\n"
 
 
+@pytest.mark.long
 def test_stop_button_during_a_comparison(tmp_path):
     """Control comes back, the finished runs are kept, the stopped one is recorded as stopped."""
     with kernel(HELPERS_RESULTS=str(tmp_path), HELPERS_PROGRESS="") as k:
-        k.value("import helpers\nfrom helpers import RunConfig\nfrom helpers.records import store as results\nhelpers.prepare_launcher()")
+        k.value("import helpers\nfrom helpers import RunConfig\nfrom helpers.records import store")
+        k.value("helpers.prepare_launcher()")
         k.start_cell(
             "short = RunConfig(steps=6, global_batch=16, evaluate=False)\n"
             "helpers.compare([short, short.but(strategy='ddp', nproc_per_node=2, epochs=500)])"
@@ -63,23 +65,5 @@ def test_stop_button_during_a_comparison(tmp_path):
         k.interrupt()
         out = k.finish_cell()
         assert out.error == "KeyboardInterrupt" and "rank 0:" in out.stderr
-        assert k.value("[r['status'] for r in results.read_all()]") == "['completed', 'stopped']"
+        assert k.value("[r['status'] for r in store.read_all()]") == "['completed', 'stopped']"
         assert k.value("helpers.run(short)['status']").endswith("'completed'")
-
-
-def test_parts_book_each_second_once():
-    times = iter([0.0, 1.0, 4.0, 10.0])
-    parts = Parts(clock=lambda: next(times))
-    with parts.part("outer"), parts.part("inner"):
-        pass
-    assert parts.seconds == {"inner": 3.0, "outer": 7.0}
-
-
-def test_summary_needs_five_samples():
-    assert summary([3, 1, 2, 100, 2]) == {"median": 2, "q1": 2, "q3": 3, "min": 1, "max": 100, "n": 5}
-    try:
-        summary([1, 2, 3, 4])
-    except ValueError as error:
-        assert "at least 5" in str(error)
-    else:
-        raise AssertionError("four samples were taken for a spread")
