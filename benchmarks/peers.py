@@ -20,7 +20,7 @@ ROUNDS, ENOUGH = 2, 900.0  # rounds, and seconds after which no further one is b
 CAP = 10.0  # s after which a failure counts as not shown, or a launch as hanging
 START = 60.0  # s that setting up or a launch may take when nothing is wrong
 SETTLE, GONE = 1.0, 3.0  # s that processes may take to end after a failed cell, and after their kernel
-LATER_LAUNCHES = 3
+LATER_LAUNCHES, LATER_SECONDS = 3, 1.0  # at most, in one kernel: slow ones launch once more, quick ones three times
 
 # What the ranks run, pasted into a cell or written to a file. `group` is "env" where the function makes the process
 # group, "there" where the launcher has made it, "kept" where the ranks live on and have one: then a new group is the
@@ -215,7 +215,7 @@ def _launches(contender, here, found):
     if took[0] is None:
         raise Stuck("the first launch did not work")
     found.append((FIRST, time.monotonic() - began, ""))
-    for _ in range(LATER_LAUNCHES):
+    while len(took) <= LATER_LAUNCHES and sum(took[1:]) < LATER_SECONDS:
         took.append(_works(here, contender.cell("work"), START))
         if took[-1] is None:
             raise Stuck("a later launch did not work")

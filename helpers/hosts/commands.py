@@ -126,7 +126,8 @@ def _torchrun(job):
         f"{job.wait or 600} s of each other.",
         *_first_things(job),
         f"# The agents meet at {host}, port {port}: `nc -vz {host} {port}` from the others once its agent runs.",
-        f"# Rank 0, which writes the record, runs on {first}. helpers.hosts.torchrun is torchrun; it also says who came.",
+        f"# Rank 0, which writes the record, runs on {first}. helpers.hosts.torchrun is torchrun; it also says who "
+        "came.",
         *_restart_note(job),
     ]
     for name in job.hosts:

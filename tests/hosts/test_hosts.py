@@ -65,7 +65,8 @@ def test_torchrun_gets_every_word_as_it_was_given(odd):
         assert words[0] == settings["python"] and words[-6:] == settings["train"]
         assert words[1:12] == [
             "-m", "helpers.hosts.torchrun", "--nnodes=2", "--nproc-per-node=4", "--max-restarts=3",
-            "--rdzv-backend=c10d", "--rdzv-endpoint=a:29400", "--rdzv-id=run-1", f"--local-addr={name}", "-m", "helpers",
+            "--rdzv-backend=c10d", "--rdzv-endpoint=a:29400", "--rdzv-id=run-1", f"--local-addr={name}",
+            "-m", "helpers",
         ]  # fmt: skip
         assert where == str(place) and environment["HELPERS_RESULTS"] == ODD
 
