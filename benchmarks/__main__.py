@@ -7,6 +7,7 @@ python -m benchmarks growth --keep     one, and also into recorded/bench, where 
 import argparse
 import ast
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -67,6 +68,7 @@ def main(arguments=None) -> int:
     unknown = [name for name in options.names if name not in names]
     if unknown:
         parser.error(f"no benchmark called {', '.join(unknown)}; there are {', '.join(names)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order: kernels and ranks end with the program
     failed = []
     for name in options.names or names:
         try:

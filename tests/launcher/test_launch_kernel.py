@@ -76,10 +76,10 @@ def test_output_streams_while_ranks_run(notebook):
 
 # -- the fault matrix ------------------------------------------------------------------------------
 
-BOTH = pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.long)])
+LONG = pytest.mark.long
 
 
-@BOTH
+@pytest.mark.parametrize("rank", [1, pytest.param(0, marks=LONG)])
 def test_exception_names_the_failing_rank_while_the_other_waits(notebook, rank):
     out = notebook.run(
         "def broken(bad):\n"
@@ -115,24 +115,22 @@ def test_twenty_failures_and_good_launches_in_turn(notebook):
     assert notebook.value("wrong") == "[]"
 
 
-@BOTH
-def test_killed_rank_is_named_with_its_signal(notebook, rank):
+@pytest.mark.parametrize("how, rank, words", [
+    ("os.kill(os.getpid(), signal.SIGKILL)", 1, "rank 1 was killed by signal SIGKILL"),
+    pytest.param("os.kill(os.getpid(), signal.SIGKILL)", 0, "rank 0 was killed by signal SIGKILL", marks=LONG),
+    pytest.param("os._exit(7)", 1, "rank 1 left with exit code 7", marks=LONG),
+])  # fmt: skip
+def test_rank_that_ends_without_an_answer_is_named(notebook, how, rank, words):
     out = notebook.run(
-        "def killed(bad):\n"
+        "def ends(bad):\n"
         "    with helpers.distributed() as world:\n"
-        "        if world.rank == bad: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"        if world.rank == bad: {how}\n"
         "        summed(world)\n"
-        f"launch(killed, 2, {rank})"
+        f"launch(ends, 2, {rank})"
     )
     assert out.error == "RankError" and out.seconds < PROMPT
-    assert f"rank {rank} was killed by signal SIGKILL" in out.message
+    assert words in out.message
     still_works(notebook)
-
-
-@pytest.mark.long
-def test_exit_without_an_answer_is_named(notebook):
-    out = notebook.run("launch(lambda: os._exit(7) if os.environ['RANK'] == '1' else time.sleep(60), 2)")
-    assert "rank 1 left with exit code 7" in out.message and out.seconds < PROMPT
 
 
 def test_rank_that_returns_early_is_told_apart(notebook):
@@ -164,7 +162,7 @@ def test_timeout_shows_where_each_rank_stood(notebook):
     still_works(notebook)
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=LONG)])
 def test_interrupt_in_a_collective(notebook, workers):
     notebook.start_cell(
         "from torch.utils.data import DataLoader\n"
@@ -185,7 +183,7 @@ def test_interrupt_in_a_collective(notebook, workers):
     still_works(notebook)
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=LONG)])
 def test_ranks_die_with_the_kernel(workers):
     with kernel() as k:
         k.value(SET_UP)

@@ -2,13 +2,10 @@
 
 import contextlib
 import json
-import mmap
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,8 +14,7 @@ from kernel import wait_until
 
 import helpers
 from helpers.launcher import client
-from tools.soak import drive, held, judge, report
-from tools.soak.__main__ import Soak
+from tools.soak import held, judge
 from tools.soak.plans import PLANTED, Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,17 +75,13 @@ def test_planted_leaks_are_found_and_blamed_on_their_launch(tmp_path):
 
 
 def test_a_third_of_the_plans_fail_and_the_seed_decides_all():
-    for kernel in (1, 2):
-        plans = [plan(7, kernel, number) for number in range(1, 301)]
-        kinds = Counter(one.kind for one in plans)
-        assert kinds["healthy"] == 200 and set(kinds) == {"healthy", *PLANTED}
-        assert plans == [plan(7, kernel, number) for number in range(1, 301)]
-        assert {one.ranks for one in plans} == {1, 2, 3, 4} and {one.group for one in plans} == {True, False}
-        assert {one.how for one in plans if one.kind == "interrupt"} == {"start", "middle", "end"}
-        assert all(one.rank < one.ranks for one in plans if one.kind != "healthy")
-        assert sum(one.background for one in plans) > 40 and {one.queued for one in plans} == {0, 1, 2}
-    assert [plan(7, 1, n) for n in range(9)] != [plan(7, 2, n) for n in range(9)]
-    assert [plan(7, 1, n) for n in range(9)] != [plan(8, 1, n) for n in range(9)]
+    plans = [plan(7, 1, number) for number in range(1, 301)]
+    kinds = Counter(one.kind for one in plans)
+    assert kinds["healthy"] == 200 and set(kinds) == {"healthy", *PLANTED}
+    assert {one.ranks for one in plans} == {1, 2, 3, 4} and {one.group for one in plans} == {True, False}
+    assert all(one.rank < one.ranks for one in plans if one.kind != "healthy")
+    assert plans == [plan(7, 1, number) for number in range(1, 301)]
+    assert plans[:9] != [plan(7, 2, number) for number in range(1, 10)] != [plan(8, 1, n) for n in range(1, 10)]
 
 
 # Judgement
@@ -203,74 +195,6 @@ def test_what_is_held_longer_than_it_should_is_found(obedient):
         before |= after
 
 
-@pytest.mark.long
-def test_shared_memory_of_strangers_is_not_blamed_on_the_kernel(obedient):
-    do, place, before = obedient
-    ours, theirs = f"sem.helpers-ours-{os.getpid()}", f"soak-theirs-{os.getpid()}"
-    paths = [held.SHARED / ours, held.SHARED / theirs]
-    try:
-        do(f"import mmap; file = open('/dev/shm/{ours}', 'wb+'); file.truncate(99); m = mmap.mmap(file.fileno(), 99)")
-        with open(paths[1], "wb+") as file:
-            file.truncate(4096)
-            with mmap.mmap(file.fileno(), 4096):
-                after = held.without_strangers(held.snapshot(place), place.mark)
-        names = [what for what in after - before if what.endswith(str(os.getpid()))]
-        assert names == [f"shared memory {ours}"]
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
-
-
-# The course of a soak
-
-
-class Calm:
-    """A driver whose launches all go well and take no time."""
-
-    def __init__(self, wrong=()):
-        self.readings, self.performed, self.wrong = [], [], wrong
-
-    def perform(self, plan, read, plants):
-        self.performed.append(plan.number)
-        problems = ["planted"] if plan.number in self.wrong else []
-        return drive.Launch(plan, 0.1, {"error": None}, problems)
-
-    def left_behind(self, at_last):
-        return []
-
-
-def started(wrong=(), seconds=60.0, numbers=(1, 2, 3)):
-    one = Soak(2, SEED, list(numbers), time.monotonic() + seconds)
-    one.perform(Calm(wrong))
-    return one
-
-
-def test_a_soak_passes_only_if_it_has_finished_and_nothing_was_wrong():
-    assert started().passed
-    wrong = started(wrong=[2])
-    assert not wrong.passed and "--only 2.2" in wrong.violations[0] and str(plan(SEED, 2, 2)) in wrong.violations[0]
-    late = started(seconds=-1)
-    assert not late.passed and "stopped before launch 1" in late.violations[0]
-    assert "3 launches" not in report.table([late]) and not report.as_json([late], SEED, 1.0)["passed"]
-
-
-def test_a_kernel_that_does_not_answer_is_told(monkeypatch):
-    monkeypatch.setattr(drive, "PATIENCE", 0.05)
-    monkeypatch.setattr(drive.Driver, "stacks", lambda self: "in launch()")
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        driver = drive.Driver(None, None, ours, None, None)
-        theirs.sendall(b'{"go": 1}\n{"outc')
-        assert driver.receive() == {"go": 1}
-        with pytest.raises(drive.Stuck, match=r"no answer.*in launch\(\)"):
-            driver.receive()
-        theirs.sendall(b'ome": 2}\n')
-        assert driver.receive() == {"outcome": 2}
-        theirs.close()
-        with pytest.raises(drive.Stuck, match="has ended"):
-            driver.receive()
-
-
 # An interrupt at any line
 
 
@@ -314,7 +238,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step,
     while where is not None:
         number += step
         where = interrupted_at(number, lambda: helpers.launch(rank, 2))
-        assert wait_until(lambda: not lost(), 2) is not None, f"after SIGINT at {where}: {lost()}"
+        assert wait_until(lambda: not lost(), 20) is not None, f"after SIGINT at {where}: {lost()}"
         if number % (5 * step) == 0 or where is None:
             assert helpers.launch(rank, 2, timeout=20) == [0, 1], where
     assert number > 10 * 61
