@@ -173,7 +173,7 @@ def test_interrupt_in_a_collective(notebook, workers):
         "        summed(world)\n"
         "launch(stuck, 2)"
     )
-    assert wait_until(lambda: len(descendants(notebook.pid)) >= 4 + 2 * workers, 60) is not None
+    assert wait_until(lambda: len(descendants(notebook.pid)) >= 4 + 2 * workers, 120) is not None
     wait_until(lambda: False, 1)  # let rank 0 get into the collective
     notebook.interrupt()
     out = notebook.finish_cell(PROMPT)
@@ -199,7 +199,7 @@ def test_ranks_die_with_the_kernel(workers):
             "        summed(world)\n"
             "launch(stuck, 2)"
         )
-        assert wait_until(lambda: len(descendants(k.pid)) >= 4 + 3 * workers, 60) is not None
+        assert wait_until(lambda: len(descendants(k.pid)) >= 4 + 3 * workers, 120) is not None
         family = descendants(k.pid)
         kill(k.pid)
         assert wait_until(lambda: not any(map(running, family)), PROMPT) is not None
