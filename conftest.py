@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent
 # Files that take a minute or more.
 LONG = (
     "06_compiler", "07_npu_migration", "09_several_machines", "08_horovod_api",
-    "test_browser", "test_two_hosts", "test_soak", "test_hvd_faults", "test_compiled_run", "test_elsewhere",
+    "test_browser", "test_two_hosts", "test_soak", "test_hvd_faults", "test_compiled_run", "test_group",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ python -m benchmarks growth --keep     one, and also into recorded/bench, where 
 import argparse
 import ast
 import importlib
+import signal
 import sys
 import time
 import traceback
@@ -61,12 +62,13 @@ def main(arguments=None) -> int:
     names = available()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"those to run: {', '.join(names)}")
-    parser.add_argument("--keep", action="store_true", help="also write recorded/bench, where README's table comes from")
+    parser.add_argument("--keep", action="store_true", help="also write recorded/bench, of which README has a table")
     parser.add_argument("--label", default="", help="for --keep: a second record beside the first, of a GPU, say")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in names]
     if unknown:
         parser.error(f"no benchmark called {', '.join(unknown)}; there are {', '.join(names)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order: kernels and ranks end with the program
     failed = []
     for name in options.names or names:
         try:

@@ -14,9 +14,9 @@ import torch
 from helpers import device, measure
 from helpers.costmodel import published
 from helpers.data import sets
-from helpers.training import convolutions
 
-from . import article_case, in_turn, peak, turns
+from . import peak, turns
+from .cases import article as case
 
 UNIT = "s a step"
 MODEL, DATA, PIXELS, EPOCH = "resnet50", "mock", 32, 50_000
@@ -53,13 +53,13 @@ def contenders(where, rounds, warm, folder):
     python = [sys.executable, "-m"]
     torchrun = [*python, "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m"]
     commands = {
-        SCRIPT: [*torchrun, "benchmarks.article_case", "script", str(steps)],
-        KIT: [*python, "benchmarks.article_case", "kit", json.dumps({"settings": {**settings, "steps": steps}})],
+        SCRIPT: [*torchrun, "benchmarks.cases.article", "script", str(steps)],
+        KIT: [*python, "benchmarks.cases.article", "kit", json.dumps({"settings": {**settings, "steps": steps}})],
     }
     places = {SCRIPT: folder / "script.json", KIT: folder / "kit.json"}
     cpu = {"CUDA_VISIBLE_DEVICES": "", "HELPERS_DEVICE": "cpu"} if where == "cpu" else {}
     parties = {
-        name: (command, 1, {**cpu, article_case.OUT: str(places[name])}) for name, command in commands.items()
+        name: (command, 1, {**cpu, case.OUT: str(places[name])}) for name, command in commands.items()
     }  # fmt: skip
     return parties, places, batches, block
 
@@ -69,7 +69,7 @@ def breakdown(steps) -> dict:
     whole = sum(sum(step.values()) for step in steps)
     return {
         part: {**measure.summary(step[part] for step in steps), "share": sum(step[part] for step in steps) / whole}
-        for part in article_case.PARTS
+        for part in case.PARTS
     }
 
 
@@ -128,7 +128,7 @@ def table(where, seconds, steps, batches, limits):
         shares = lost(parts, work, limits[name])
         ratios |= {f"{name}, share of the step: {what}": share for what, share in shares.items()}
     rates = {name: [batches[name] / one for one in spent] for name, spent in seconds.items()}
-    ratios[FASTER] = in_turn.ratio(rates[KIT], rates[SCRIPT])
+    ratios[FASTER] = turns.ratio(rates[KIT], rates[SCRIPT])
     if where == "cuda":
         ratios[EPOCHS] = measure.summary(article_epoch() * rate / EPOCH for rate in rates[KIT])
     return rows, ratios
@@ -163,20 +163,8 @@ def notes(rows, ratios):
             f"One thread of the CPU is the device here. The kit's best path is the fast input path, channels last and "
             f"{default['precision']}; compiling is left out, because it takes longer than all of this benchmark."
         )
-        if convolutions.helps(torch.device("cpu")):
-            said.append(_products())
         said.append(f"No CUDA device here, so the article's epoch of {article_epoch()} s on 4 GPUs has no counterpart.")
     return said
-
-
-def _products():
-    """How a CPU with AVX2 alone convolves other than in the script, and what of the counted work that leaves out."""
-    counted, done = (peak.flops_of_image(MODEL, PIXELS, products=products) for products in (False, True))
-    return (
-        "This CPU has AVX2 and no AVX-512, so the kit's path computes convolutions of small images as products of "
-        f"matrices (helpers/training/convolutions.py). These leave out multiplications by the padding, {1 - done / counted:.0%} "
-        "of the FLOPs that are counted for both."
-    )
 
 
 def _where(name, ratios):

@@ -13,7 +13,7 @@ import tempfile
 
 from helpers import measure
 
-from .planted import FAULTS
+from .cases.planted import FAULTS
 
 UNIT = "s"
 CASES = (  # model, pixels, batch, bf16 allowed
@@ -30,7 +30,7 @@ TARGETS = {BEST: (">=", 0.95), EAGER: (">=", 0.98), WRONG: ("<=", 0), SOUND: ("<
 
 def child(case, **environment):
     """What one process found out about `case`."""
-    command = [sys.executable, "-m", "benchmarks.compiler_case", json.dumps(case)]
+    command = [sys.executable, "-m", "benchmarks.cases.compiler", json.dumps(case)]
     done = subprocess.run(
         command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, check=True
     )

@@ -116,7 +116,7 @@ def rate(loader, epoch):
 
 def held():
     """Megabytes of this process: memory of its own, and mapped files (its share, where others map them too)."""
-    from .growth_launch import pss
+    from .growth import pss
 
     return pss("self", "Pss_Anon") / 1e6, pss("self", "Pss_File") / 1e6
 

@@ -13,7 +13,7 @@ from helpers import measure
 from helpers.data import loaders as data
 from helpers.data import sets
 
-from . import in_turn
+from . import turns
 
 UNIT = "images/s"
 BATCH, WORKERS, ROUNDS = 128, 2, 5
@@ -40,7 +40,7 @@ def in_rounds(images, rounds, batch=BATCH):
     }
     found = {name: [] for name in loaders}
     for epoch in range(rounds + 1):
-        for name in in_turn.order(loaders, epoch):
+        for name in turns.order(loaders, epoch):
             found[name].append(rate(loaders[name], epoch))
     return {name: rates[1:] for name, rates in found.items()}
 
@@ -50,7 +50,7 @@ def run():
     sets.ensure("mock")
     found = in_rounds(sets.load("mock", "train"), ROUNDS)
     rows = {name: measure.summary(rates) for name, rates in found.items()}
-    return rows, {RATIO: in_turn.ratio(found[FAST], found[SLOW])}
+    return rows, {RATIO: turns.ratio(found[FAST], found[SLOW])}
 
 
 def reasons(rows, ratios):

@@ -10,7 +10,8 @@ import torch
 from helpers import measure
 from helpers.data import sets
 
-from . import in_turn, loop_case, peak, turns
+from . import peak, turns
+from .cases import loop
 
 UNIT = "images/s"
 MODEL, DATA, PIXELS, BATCHES = "resnet50", "mock", 32, (256, 128)
@@ -55,7 +56,7 @@ def contenders(batch, steps):
             settings |= {"strategy": "ddp", "nproc_per_node": ranks}
         if variant in BF16:
             settings["precision"] = "bf16"
-        found[variant] = loop_case.command(**settings), ranks, CPU
+        found[variant] = loop.kit(**settings), ranks, CPU
     return found
 
 
@@ -82,10 +83,10 @@ def ratios_of(rates, batch, peaks, flops):
     found = {}
     if peak.has_bf16():
         top, one, share = ratio_names(batch)
-        found |= {top: in_turn.ratio(rates[TOP], rates[BASE]), one: in_turn.ratio(rates[ONE], rates[BASE])}
+        found |= {top: turns.ratio(rates[TOP], rates[BASE]), one: turns.ratio(rates[ONE], rates[BASE])}
         found[share] = of_peak(ONE, "bf16")
     for variant in (LAST_DDP, LAST):
-        found[f"{variant}, speed-up, b{batch}"] = in_turn.ratio(rates[variant], rates[BASE])
+        found[f"{variant}, speed-up, b{batch}"] = turns.ratio(rates[variant], rates[BASE])
     for variant in (BASE, LAST):
         found[f"{variant}, of the peak, b{batch}"] = of_peak(variant, "fp32")
     return found

@@ -62,7 +62,7 @@ def torchrun():
 class BareFork:
     """A process that has imported torch, and forks two ranks whenever it is told to; use it as a context manager."""
 
-    def __init__(self, module="benchmarks.launch_fork"):
+    def __init__(self, module="benchmarks.cases.fork"):
         self.process = subprocess.Popen(
             [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -90,15 +90,15 @@ def in_new_process(code):
 
 def in_new_kernel(reading):
     """Seconds of the first launch in a new kernel: of one cell, or after a cell that imported helpers and a wait."""
-    from . import peers_kernel  # not above: ranks import this module for their function
+    from .kernel import kernel  # not above: ranks import this module for their function
 
     function = "from benchmarks.launch_latency import all_reduce, ours"
-    with tempfile.TemporaryDirectory() as folder, peers_kernel.kernel(sys.executable, folder) as kernel:
+    with tempfile.TemporaryDirectory() as folder, kernel(sys.executable, folder) as here:
         if not reading:
-            return _passed(kernel.run(f"{function}\nours()"))
-        _passed(kernel.run(function))
+            return _passed(here.run(f"{function}\nours()"))
+        _passed(here.run(function))
         time.sleep(reading)
-        return _passed(kernel.run("ours()"))
+        return _passed(here.run("ours()"))
 
 
 def _passed(outcome):

@@ -10,7 +10,8 @@ images, where it is a larger part: what it adds to those it adds to all.
 from helpers import measure
 from helpers.data import sets
 
-from . import in_turn, loop_case, loop_script, peers_envs, turns
+from . import environments, turns
+from .cases import loop
 
 UNIT = "s a step"
 KIT, BY_HAND, SAME_MALLOC = "the kit's loop", "by hand, torchrun", "by hand, same malloc"
@@ -29,12 +30,12 @@ _why_absent = {}
 
 def contenders(steps, ranks=2, batch=None):
     """For turns.measured: the kit, and the script by hand with and without the kit's settings of malloc."""
-    batch = batch or loop_script.LOCAL_BATCH
-    kit = loop_case.command(
-        model=loop_script.MODEL, data=loop_script.DATA, strategy="ddp", nproc_per_node=ranks, threads=1, steps=steps,
-        local_batch=batch, evaluate=False, device="cpu", **loop_script.SGD,
+    batch = batch or loop.LOCAL_BATCH
+    kit = loop.kit(
+        model=loop.MODEL, data=loop.DATA, strategy="ddp", nproc_per_node=ranks, threads=1, steps=steps,
+        local_batch=batch, evaluate=False, device="cpu", **loop.SGD,
     )  # fmt: skip
-    script = loop_script.command("plain", steps, ranks=ranks, batch=batch)
+    script = loop.script("plain", steps, ranks=ranks, batch=batch)
     return {
         KIT: (kit, ranks, CPU), BY_HAND: (script, ranks, CPU), SAME_MALLOC: (script, ranks, {**CPU, **MALLOC}),
     }  # fmt: skip
@@ -43,11 +44,11 @@ def contenders(steps, ranks=2, batch=None):
 def peers(steps):
     """The other libraries' loops, in an environment of their own; none where it cannot be made."""
     try:
-        python = peers_envs.python("loops", PINS)
-    except peers_envs.NoEnvironment as error:
+        python = environments.python("loops", PINS)
+    except environments.NoEnvironment as error:
         _why_absent.update(dict.fromkeys(PEERS, str(error)))
         return {}
-    return {name: (loop_script.command(how, steps, python), 2, CPU) for name, how in PEERS.items()}
+    return {name: (loop.script(how, steps, python), 2, CPU) for name, how in PEERS.items()}
 
 
 def compared(contenders, rounds, block, say=print):
@@ -65,7 +66,7 @@ def compared(contenders, rounds, block, say=print):
 
 
 def run():
-    sets.ensure(loop_script.DATA)
+    sets.ensure(loop.DATA)
     steps = turns.steps_needed(ROUNDS, BLOCK, warm=2)
     parties = {**contenders(steps), **peers(steps)}
     parties[AGAIN] = parties[SAME_MALLOC]
@@ -76,14 +77,14 @@ def run():
         print(f"  … {number + 1} of {CASTS}", flush=True)
         return {**compared(parties, ROUNDS, BLOCK), **compared(few, ROUNDS, FEW_BLOCK)}
 
-    seconds = in_turn.medians(play, CASTS)
+    seconds = turns.medians(play, CASTS)
     ratios = {
-        f"{KIT} / {name}": in_turn.ratio(seconds[KIT], seconds[name]) for name in parties if name not in (KIT, AGAIN)
+        f"{KIT} / {name}": turns.ratio(seconds[KIT], seconds[name]) for name in parties if name not in (KIT, AGAIN)
     }
     ratios |= {
-        f"{name} / {BY_HAND}": in_turn.ratio(seconds[name], seconds[BY_HAND]) for name in PEERS if name in seconds
+        f"{name} / {BY_HAND}": turns.ratio(seconds[name], seconds[BY_HAND]) for name in PEERS if name in seconds
     }
-    ratios[NOISE] = in_turn.ratio(seconds[AGAIN], seconds[SAME_MALLOC])
+    ratios[NOISE] = turns.ratio(seconds[AGAIN], seconds[SAME_MALLOC])
     ratios[OWN] = own_cost(seconds)
     return {name: measure.summary(spent) for name, spent in seconds.items()}, ratios
 
@@ -96,7 +97,7 @@ def few_images(name):
 def own_cost(seconds):
     """The share of a whole step that the kit's loop adds to the script's, from {name: seconds, cast by cast}."""
     added = [a - b for a, b in zip(seconds[few_images(KIT)], seconds[few_images(SAME_MALLOC)], strict=True)]
-    return in_turn.ratio(added, seconds[SAME_MALLOC])
+    return turns.ratio(added, seconds[SAME_MALLOC])
 
 
 def reasons(rows, ratios):

@@ -8,7 +8,8 @@ anew several times.
 from helpers import RunConfig, measure
 from helpers.data import sets
 
-from . import in_turn, loop_case, turns
+from . import turns
+from .cases import loop
 
 UNIT = "s a step"
 ONE, LOCAL, GLOBAL, ALONE = "1 rank", "DDP ×2, same local batch", "DDP ×2, same global batch", "2 runs without DDP"
@@ -26,10 +27,10 @@ def contenders(steps):
     one = {**common, "device": "cpu", "global_batch": default.global_batch}
     ddp = {**one, "strategy": "ddp", "nproc_per_node": 2}
     return {
-        ONE: (loop_case.command(**one), 1, CPU),
-        LOCAL: (loop_case.command(**{**ddp, "global_batch": 2 * default.global_batch}), 2, CPU),
-        GLOBAL: (loop_case.command(**ddp), 2, CPU),
-        ALONE: (loop_case.command(ranks=2, **one), 2, CPU),
+        ONE: (loop.kit(**one), 1, CPU),
+        LOCAL: (loop.kit(**{**ddp, "global_batch": 2 * default.global_batch}), 2, CPU),
+        GLOBAL: (loop.kit(**ddp), 2, CPU),
+        ALONE: (loop.kit(ranks=2, **one), 2, CPU),
     }
 
 
@@ -37,10 +38,10 @@ def ratios_of(seconds):
     """Efficiencies from {name: seconds of a step, round by round}: speed-up in images a second, divided by 2 ranks."""
     one = seconds[ONE]
     return {
-        FIXED_LOCAL: in_turn.ratio(one, seconds[LOCAL]),
-        FIXED_GLOBAL: in_turn.ratio(one, seconds[GLOBAL], 0.5),
-        SHARED: in_turn.ratio(one, seconds[ALONE]),
-        EXCHANGE: in_turn.ratio(seconds[ALONE], seconds[LOCAL]),
+        FIXED_LOCAL: turns.ratio(one, seconds[LOCAL]),
+        FIXED_GLOBAL: turns.ratio(one, seconds[GLOBAL], 0.5),
+        SHARED: turns.ratio(one, seconds[ALONE]),
+        EXCHANGE: turns.ratio(seconds[ALONE], seconds[LOCAL]),
     }
 
 
@@ -52,7 +53,7 @@ def run():
         print(f"  … {number + 1} of {CASTS}", flush=True)
         return {name: one["seconds"] for name, one in turns.measured(contenders(steps), ROUNDS, BLOCK).items()}
 
-    seconds = in_turn.medians(play, CASTS)
+    seconds = turns.medians(play, CASTS)
     return {name: measure.summary(spent) for name, spent in seconds.items()}, ratios_of(seconds)
 
 

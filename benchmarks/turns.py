@@ -1,8 +1,9 @@
-"""Training runs in processes of their own that take turns: one runs a block of steps while the others wait.
+"""Contenders that take turns: each round has a sample of all of them, and each round another begins.
 
-Every rank of every contender has a `Gate` in the place of its loss function. A block is measured from one call of
-the loss to another, so it holds whole rounds of the loop around it: the next batch, forward, backward, update
-and whatever else that loop does, be it ours or another's.
+A machine that gets slower does so for all alike, so what is compared is the ratio within a round. Training runs take
+turns in processes of their own: one runs a block of steps while the others wait. Every rank of every contender has a
+`Gate` in the place of its loss function. A block is measured from one call of the loss to another, so it holds whole
+rounds of the loop around it: the next batch, forward, backward, update and whatever else that loop does.
 """
 
 import contextlib
@@ -10,15 +11,42 @@ import json
 import os
 import selectors
 import socket
+import statistics
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from . import in_turn
+from helpers import measure
 
 PLACE, NAME, PATIENCE = "BENCH_TURNS", "BENCH_TURNS_NAME", 180  # s in which a contender has to answer
 ENDLESS = 10**9  # steps
+
+
+def order(names, number):
+    """`names` as round `number` (from 0) takes them: everybody is first, last and after everybody else in turn.
+
+    The order is rotated by the round's number, and turned around in every other lap of rotations.
+    """
+    names = list(names)
+    lap, shift = divmod(number, len(names))
+    turned = names[shift:] + names[:shift]
+    return turned[::-1] if lap % 2 else turned
+
+
+def medians(play, casts):
+    """{name: [casts] medians} of `play`, a function from a cast's number to {name: seconds by round}.
+
+    Each cast has new processes: where memory happens to be allocated makes all steps of a process quicker or slower
+    by some percent, which more rounds of the same processes do not average out.
+    """
+    found = [play(number) for number in range(casts)]
+    return {name: [statistics.median(cast[name]) for cast in found] for name in found[0]}
+
+
+def ratio(above, below, factor=1.0):
+    """measure.summary of factor · above / below, round by round; a list of samples each, in the same order."""
+    return measure.summary(factor * a / b for a, b in zip(above, below, strict=True))
 
 
 class Gate:
@@ -108,7 +136,7 @@ def measured(contenders, rounds, block, warm=1, say=lambda text: None):
                 runs[name].greet(server)
         found = {name: {"seconds": [], "cpu": []} for name in runs}
         for number in range(warm + rounds):
-            for name in in_turn.order(runs, number):
+            for name in order(runs, number):
                 seconds, cpu = runs[name].block(block)
                 if number >= warm:
                     found[name]["seconds"].append(seconds / block)

@@ -10,8 +10,8 @@ from .comparison.form import form
 from .device import choose as choose_devices
 from .device import machine
 from .launcher.display import in_notebook
+from .launcher.group import World, distributed
 from .launcher.launch import LauncherError, RankError, RankTimeout, RunStopped, emit, launch, prepare_launcher
-from .launcher.process_group import World, distributed
 from .launcher.progress import panel
 
 _LATER = {

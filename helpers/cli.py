@@ -65,12 +65,12 @@ def _parser():
 def _train(options):
     from .comparison.run import run, run_as_rank
     from .config import SETTINGS, RunConfig
-    from .launcher import process_group
+    from .launcher import group
     from .launcher.progress import Log
     from .records import store
 
-    rank, size, local_rank = process_group.place()
-    here = process_group.local_size(size)
+    rank, size, local_rank = group.place()
+    here = group.local_size(size)
     launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
     settings = chosen(options, SETTINGS)
     if options.log_every < 1:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from ..launcher.process_group import distributed
+from ..launcher.group import distributed
 from .ranks import on_ranks
 from .verdict import attempt, not_yet, right
 

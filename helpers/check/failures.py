@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ..launcher.process_group import distributed
+from ..launcher.group import distributed
 from .ranks import on_ranks
 from .verdict import attempt, not_yet, right
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from .. import npu
-from ..launcher.process_group import distributed
+from ..launcher.group import distributed
 from ..npu.recorded import why_missing
 from .ranks import on_ranks
 from .verdict import attempt, not_yet, right

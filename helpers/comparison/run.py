@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from .. import xla
-from ..launcher import elastic, turns
+from ..launcher import group, turns
 from ..launcher.background import start
 from ..launcher.launch import launch, prepare_launcher
 from ..launcher.progress import Progress
@@ -74,7 +74,7 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
     if elsewhere:
         environment.update(xla.environment())
     try:
-        with _written(record), progress.telling(config.label):
+        with _written(record), progress.showing(config.label):
             answers = launch(
                 xla_train if elsewhere else train, config.processes, config, time.time(),
                 timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
@@ -92,8 +92,8 @@ def run_as_rank(config, rank, local_rank, progress) -> dict | None:
     if isinstance(config.data, str) and local_rank == 0:
         sets.ensure(config.data)
     machine = config.check_machine()
-    elastic.tie_to_agent()
-    record = store.new_record(config, machine, launch=elastic.launch())
+    group.die_with_agent()
+    record = store.new_record(config, machine, launch=group.agent())
     record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
     if rank:
         train(config, tell=lambda name, **values: None)

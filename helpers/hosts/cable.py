@@ -18,7 +18,7 @@ SET_INTERFACE = 0x400454CA  # TUNSETIFF
 TUN, BARE = 0x0001, 0x1000  # IFF_TUN (packets without Ethernet), IFF_NO_PI (and without a header of the device's)
 OWN_FOLDER = 0x200  # CLONE_FS
 LARGEST = 65535  # bytes of a packet
-EARLY = 5e-5  # s: a packet that is due so soon is not slept for
+EARLY = 5e-5  # s: a packet that is due so soon is sent at once
 
 
 def enter(process, *kinds):
@@ -83,10 +83,10 @@ def main(arguments):
         due = [left for left in [line.drain() for line in lines] if left is not None]
         ready = select.select([*ends, sys.stdin], [], [], min(due, default=None))[0]
         if sys.stdin in ready:
-            told = sys.stdin.readline()
-            if not told:
+            line = sys.stdin.readline()
+            if not line:
                 return
-            rate, delay = settings(told.split())
+            rate, delay = settings(line.split())
             print("ready", flush=True)
         for line in lines:
             if line.source in ready:

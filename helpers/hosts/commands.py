@@ -30,7 +30,7 @@ def commands(
     train="", *, nnodes, nproc_per_node, hosts=None, rdzv_endpoint=None, rdzv_id=None, max_restarts=0, wait=None,
     timeout=None, interface=None, partition=None, time=None, python=None, folder=None, environment=None,
 ):  # fmt: skip
-    """The texts to paste, a dict from each of FORMATS to one.
+    """The texts to paste: {name of FORMATS: text}.
 
     Args:
         train: options of `python -m helpers train`, as a list or as one would type them; the word `train` may
@@ -38,17 +38,17 @@ def commands(
         nnodes, nproc_per_node: how many hosts, and ranks (devices) on each.
         hosts: their names or addresses (default: host0, host1, … to be replaced).
         rdzv_endpoint: "HOST:PORT" where the hosts meet (default: the first host, port 29400; 29500 for mpirun).
-        rdzv_id: the run's name, the same on all hosts and new for each run (default: a random one).
-        max_restarts: how often torchrun starts all ranks anew after a rank or a host was lost.
+        rdzv_id: the name of the run, equal on all hosts and different for each run (default: a random one).
+        max_restarts: how often torchrun restarts all ranks after a rank or a host was lost.
         wait: seconds that a host waits for the others (default: torchrun's 600).
         timeout: seconds that a collective may take, after which a silent host counts as lost (default: 1800).
-        interface: the network interface that joins the hosts, say "eth0" (default: Gloo and NCCL choose).
+        interface: the network interface that joins the hosts, such as "eth0" (default: Gloo and NCCL choose).
         partition, time: of the Slurm job.
         python, folder: interpreter and folder on the hosts (default: this one, and the current; "" for no `cd`).
-        environment: variables for the ranks (default: those of PASSED that are set here).
+        environment: variables for the ranks (default: those named in PASSED that are set here).
 
     Raises:
-        ValueError, TypeError: something in it cannot be, or `train` would refuse its options.
+        ValueError, TypeError: a setting is impossible, or `train` would refuse its options.
     """
     job = Job(nnodes, nproc_per_node, hosts, rdzv_endpoint, max_restarts, wait, timeout, interface)
     job.checked(partition, time)
@@ -61,7 +61,7 @@ def commands(
 
 
 class Job:
-    """What all three have in common."""
+    """The settings that all three commands share."""
 
     def __init__(self, nnodes, nproc_per_node, hosts, endpoint, max_restarts, wait, timeout, interface):
         self.nnodes, self.nproc, self.restarts = nnodes, nproc_per_node, max_restarts
@@ -79,7 +79,7 @@ class Job:
         self.endpoint = _endpoint(endpoint) if endpoint else None
 
     def checked(self, partition, time):
-        """Refuse what would not come through as one word."""
+        """Refuse what a shell would not read as one word."""
         for name, value, pattern in (
             ("interface", self.interface, r"[\w.:-]{1,15}"), ("partition", partition, r"[\w.,-]+"),
             ("time", time, TIMES),
@@ -102,7 +102,7 @@ class Job:
             chosen.update(GLOO_SOCKET_IFNAME=self.interface, NCCL_SOCKET_IFNAME=self.interface)
         return chosen
 
-    def meeting(self, launcher):
+    def rendezvous(self, launcher):
         """(host, port) where the ranks or agents meet."""
         return self.endpoint or (self.hosts[0], PORTS[launcher])
 
@@ -119,7 +119,7 @@ class Job:
 
 
 def _torchrun(job):
-    host, port = job.meeting("torchrun")
+    host, port = job.rendezvous("torchrun")
     before = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
     where = f"cd {shlex.quote(str(job.folder))} && " if job.folder else ""
     first = min(job.hosts)  # torchrun numbers its hosts by name
@@ -138,7 +138,7 @@ def _torchrun(job):
 
 
 def _mpirun(job):
-    host, port = job.meeting("mpirun")
+    host, port = job.rendezvous("mpirun")
     words = ["mpirun", "-np", str(job.nnodes * job.nproc), "-npernode", str(job.nproc), "-hostfile", "hostfile"]
     words += ["--bind-to", "none"] + (["--wdir", str(job.folder)] if job.folder else [])
     for name, value in {**job.environment, "MASTER_ADDR": host, "MASTER_PORT": str(port)}.items():

@@ -1,16 +1,16 @@
-"""torchrun, which also says who came when a host stays away: `python -m helpers.hosts.torchrun OPTIONS`.
+"""torchrun, which also names the hosts that came when one stays away: `python -m helpers.hosts.torchrun OPTIONS`.
 
-Options and doings are torchrun's own, but for three things. Where its patience ends (`--rdzv-conf
-join_timeout=SECONDS`, 600 by itself) with nothing but a traceback, the hosts that did come are named. Each start
-of the ranks gets a store of its own: in the one that torch 2.15 keeps over restarts, a rank that is early finds
-the address of one that is dead. And ranks are told in HELPERS_ROUND how often the hosts have met before.
+It takes torchrun's options and does what torchrun does, with three differences. When not all hosts come in time
+(`--rdzv-conf join_timeout=SECONDS`, 600 by default), torchrun shows a traceback; this names the hosts that came. Each
+start of the ranks gets a new store: in the one that torch 2.15 keeps over restarts, an early rank finds the address
+of a dead one. And the variable HELPERS_ROUND holds how often the hosts have met before.
 """
 
 import os
 import sys
 
 OWN_STORES = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-ROUND = "HELPERS_ROUND"
+ROUND = "HELPERS_ROUND"  # read by helpers.launcher.group
 
 
 def main(arguments=None) -> int:
@@ -21,7 +21,7 @@ def main(arguments=None) -> int:
 
     name = "python -m helpers.hosts.torchrun"
     os.environ.setdefault(OWN_STORES, "1")
-    _watch_meetings()
+    _watch_rendezvous()
     try:
         run.main(arguments)
     except RendezvousTimeoutError as error:
@@ -39,8 +39,8 @@ def main(arguments=None) -> int:
     return 1
 
 
-def _watch_meetings():
-    """Let the error of a meeting that took too long, and the ranks after one that did not, know what happened."""
+def _watch_rendezvous():
+    """Name the hosts in the error of a rendezvous that timed out; set HELPERS_ROUND after one that succeeded."""
     from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous as dynamic
 
@@ -50,10 +50,10 @@ def _watch_meetings():
         try:
             found = join(self)
         except RendezvousTimeoutError:
-            told = _who(self)
-            if told is None:  # this torch keeps its state elsewhere
+            message = _who_came(self)
+            if message is None:  # this torch keeps its state elsewhere
                 raise
-            raise RendezvousTimeoutError(told) from None
+            raise RendezvousTimeoutError(message) from None
         os.environ[ROUND] = str(_round(self))
         return found
 
@@ -67,7 +67,7 @@ def _round(handler):
         return 0
 
 
-def _who(handler):
+def _who_came(handler):
     try:
         state, settings = handler._state_holder.state, handler._settings
         came = sorted({node.addr for node in [*state.participants, *state.wait_list]} | {handler._this_node.addr})

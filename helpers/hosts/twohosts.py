@@ -5,8 +5,8 @@
 
 Each has its own interfaces, addresses, ports, host name and file of host names, so torchrun, mpirun and
 helpers treat them as two machines; processor, memory and folders are those of the one they are on. Connections
-keep their pace when they have been idle (tcp_slow_start_after_idle 0), as in most clusters. All of it
-has no name outside, and is gone when the block is left or the process that made it ends, however it does.
+keep their pace when they have been idle (tcp_slow_start_after_idle 0), as in most clusters. Nothing of it is visible
+outside, and all of it is gone when the block is left or the process that made it ends, in whatever way.
 """
 
 import os
@@ -70,7 +70,7 @@ def two_hosts(rate=None, delay=None, by=None):
             Compare settings by one means only: their own costs differ by some hundredths of a millisecond.
 
     Raises:
-        ValueError: a number that cannot be. RuntimeError: it cannot be done here, see `why_not`.
+        ValueError: an impossible number. RuntimeError: it cannot be done here, see `why_not`.
     """
     by = _means(rate, delay, by)
     reason = why_not(delay)
@@ -125,7 +125,7 @@ class Hosts:
                 self._must(host, "tc", "qdisc", "replace", "dev", INTERFACE, "root", "netem", *slow.split())
 
     def cut(self):
-        """Pull the cable out of the second host; nobody is told, as in life."""
+        """Pull the cable out of the second host; no process is notified, as with a real cable."""
         self._must(1, "ip", "link", "set", INTERFACE, "down")
 
     def mend(self):
@@ -185,7 +185,7 @@ def bytes_sent():
 
 
 def _on_its_host(processes, per_host, fn, args, kwargs):
-    """In a rank: move to its host, tell it the place that torchrun's agent there would, call `fn`."""
+    """In a rank: move to its host, set the variables that torchrun's agent there would, call `fn`."""
     from torch.distributed import TCPStore
 
     global _store
@@ -207,7 +207,7 @@ def _on_its_host(processes, per_host, fn, args, kwargs):
 
 
 def _means(rate, delay, by):
-    """How a cable of `rate` and `delay` is made; refuses what cannot be."""
+    """The one of SHAPES by which a cable of `rate` and `delay` is made; refuses what is impossible."""
     for name, value, unit in (("rate", rate, "megabits a second"), ("delay", delay, "milliseconds")):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value < 1e6 and (value or name == "delay")):
@@ -228,7 +228,7 @@ def _has(kind):
 
 
 def _keeper(stack, name, file):
-    """The process that keeps a host there; it ends with its standard input, so with this process at the latest."""
+    """The process that keeps a host alive; it ends with its standard input, so with this process at the latest."""
     script = HOST.format(name=name, file=shlex.quote(str(file)))
     return _attended(stack, ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], name)
 

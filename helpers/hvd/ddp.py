@@ -17,8 +17,8 @@ import torch
 import torch.distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from ..launcher import meeting
-from ..launcher.process_group import place
+from ..launcher import rendezvous
+from ..launcher.group import place
 
 HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 METHODS = (None, *HALVES, "powersgd")
@@ -53,7 +53,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
             for name, value in (("RANK", rank), ("WORLD_SIZE", world_size), ("LOCAL_RANK", local_rank)):
                 os.environ.setdefault(name, str(value))
         if "MASTER_ADDR" not in os.environ:
-            init_method, store = None, meeting.store(rank, world_size)
+            init_method, store = None, rendezvous.store(rank, world_size)
     torch.distributed.init_process_group(backend, init_method, timeout, world_size, rank, store, **options)
 
 

@@ -1,11 +1,17 @@
-"""What `helpers.launch` is made of: one idea a file.
+"""`helpers.launch`: run a function on N ranks from a notebook cell, and see what they do.
 
-payload     the reader's function on its way to the ranks
-client      the notebook's side of the fork server
-interpreter the environment of another interpreter, in which ranks can run
-forkserver  a process that imported torch once and forks fresh ranks from that clean state
-hugepages   keeps what a fork has to copy small
-rank        what one rank does from its first line to its last
-supervisor  watches one run: streams output, finds the rank that failed first, stops the others
-errors      what the reader gets to see when a run did not end well
+launch       checks the arguments, waits for its turn, runs the ranks, returns their values
+background   the same while the notebook is used for other things; `turns`: one run at a time
+payload      the reader's function on its way to the ranks
+client       the notebook's side of the fork server
+interpreter  the environment of another interpreter, in which ranks can run
+forkserver   a process that imported torch once and forks fresh ranks from that clean state
+hugepages    makes forking that process cheaper
+rank         what one rank does from its first line to its last; `malloc`: it keeps the memory that it frees
+supervisor   watches one run: streams output, finds the rank that failed first, stops the others
+scope        what surrounds a launch in its thread: stop buttons, output, progress
+errors       what the reader sees when a run did not end well
+progress     progress of runs; `display` and `panel`: how it is drawn
+group        `distributed()`: the process group of whichever launcher started this process
+rendezvous   how its ranks find each other
 """

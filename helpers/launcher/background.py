@@ -3,12 +3,12 @@
 import threading
 from collections import deque
 
-from . import display, interrupts, scope, turns
-from . import progress as live
+from . import display, scope, turns
 from .errors import RunStopped
+from .progress import Progress, best_display
 
 MOST_LINES = 100_000  # that are kept of what the ranks print
-IN_VAIN = 10  # s; no rank outlives being killed that long
+ENDED = 10  # s after which every stopped rank has ended
 
 
 class BackgroundRun:
@@ -33,7 +33,7 @@ class BackgroundRun:
     def stop(self):
         """Stop it and return when nothing of it is left; one that waits for its turn will not start."""
         self._progress.stop.set()
-        self._done.wait(IN_VAIN)
+        self._done.wait(ENDED)
 
     def result(self, timeout=None):
         """Wait for the run and return what it would have returned in the foreground.
@@ -46,7 +46,7 @@ class BackgroundRun:
             RankError, RankTimeout, LauncherError: as in the foreground.
         """
         if not self._done.wait(timeout):
-            raise TimeoutError(f"{self.label} is {self.status} still; it goes on")
+            raise TimeoutError(f"{self.label} is still {self.status}; it goes on")
         if self.status == "stopped":
             raise RunStopped(f"{self.label} was stopped before its end")
         if self._error is not None:
@@ -74,7 +74,7 @@ class BackgroundRun:
         except BaseException as error:
             self._error, self.status = error, "failed"
         finally:
-            self._work = None  # with it the reader's data
+            self._work = None  # frees the reader's data
             self._done.set()
 
 
@@ -83,9 +83,9 @@ def start(label, work, labels=None) -> BackgroundRun:
 
     Args:
         label: what is run, for those who wait for it.
-        work: shows what it does by `progress`, a live.Progress.
+        work: shows what it does in `progress`, a Progress.
         labels: of its runs, if there are several.
     """
-    progress = live.Progress(labels or [label], display.drawing(without=(display.Plain, display.Terminal)))
-    with interrupts.held_back():  # a ticket that nobody uses would keep all later runs waiting
+    progress = Progress(labels or [label], best_display(without=(display.Plain, display.Terminal)))
+    with scope.interrupts_held_back():  # a ticket that nobody uses would keep all later runs waiting
         return BackgroundRun(label, lambda: work(progress), progress)

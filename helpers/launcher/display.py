@@ -1,8 +1,7 @@
-"""Where progress is drawn: on a panel, on one line of a terminal, or as text that does not change."""
+"""What progress looks like: one line of a terminal, text that does not change, or a line of text below a cell."""
 
 from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
 
-import os
 import shutil
 import sys
 import time
@@ -23,7 +22,7 @@ class Row:
     state: str = "waiting"  # one of WORDS
     share: float | None = None  # of its steps that are done, 0 to 1
     numbers: str = ""
-    said: str = ""  # the last line that a rank printed
+    printed: str = ""  # the last line that a rank printed
     why: str = ""  # it did not end well
     began: float = 0.0  # time.monotonic()
     seconds: float = 0.0
@@ -34,16 +33,16 @@ class Row:
     def end(self, status, why=""):
         self.state, self.why, self.seconds = status, why, time.monotonic() - self.began
 
-    def told(self) -> str:
-        """What it does, in a line."""
-        return self.numbers or " · ".join(filter(None, [f"{time.monotonic() - self.began:.0f} s", self.said]))
+    def summary(self) -> str:
+        """What it does now, in a line."""
+        return self.numbers or " · ".join(filter(None, [f"{time.monotonic() - self.began:.0f} s", self.printed]))
 
 
 class Silent:
-    """Nobody looks."""
+    """Shows nothing; the other displays override what they show."""
 
     def open(self, rows, stop):
-        """Show all rows; setting `stop` (a threading.Event), if there is one, stops what they stand for."""
+        """Show all rows; setting `stop` (a threading.Event), if there is one, stops their runs."""
 
     def again(self, rows):
         """Show the rows once more, as they are."""
@@ -51,7 +50,7 @@ class Silent:
             print(f"{name(rows, row)}: {WORDS[row.state]}", flush=True)
 
     def forget(self):
-        """Nobody will ask for the rows again."""
+        """The rows are not shown again."""
 
     def queued(self, rows, names):
         """Other runs come first."""
@@ -63,20 +62,20 @@ class Silent:
         """The run of `row` has ended."""
 
     def say(self, text):
-        """Something between the runs."""
+        """A message between the runs."""
 
     def clear(self):
-        """Somebody else is about to print."""
+        """Other output follows."""
 
     def close(self, rows):
-        """All is over."""
+        """All runs have ended."""
 
 
 class Plain(Silent):
     """One line when a run ends, without numbers."""
 
     def queued(self, rows, names):
-        self.say(waits(names))
+        self.say(waiting_for(names))
 
     def end(self, rows, row):
         self.say(f"{name(rows, row)}: {WORDS[row.state]}")
@@ -92,11 +91,11 @@ class Terminal(Silent):
 
     def update(self, rows, row):
         share = "" if row.share is None else f"{bar(row.share, 12)} {row.share:4.0%}  "
-        self._line(f"{name(rows, row):<21} {share}{row.told()}")  # fits 80 columns
+        self._line(f"{name(rows, row):<21} {share}{row.summary()}")  # fits 80 columns
         self.drawn = True
 
     def queued(self, rows, names):
-        self._line(waits(names))
+        self._line(waiting_for(names))
         self.drawn = True
 
     def end(self, rows, row):
@@ -128,14 +127,14 @@ class Notebook(Silent):
 
     def queued(self, rows, names):
         for row in rows:
-            self._put(row, f"{name(rows, row)}: {waits(names)}")
+            self._put(row, f"{name(rows, row)}: {waiting_for(names)}")
 
     def say(self, text):
         print(text, flush=True)
 
     def update(self, rows, row):
         share = "" if row.share is None else f"{bar(row.share, 24)} {row.share:4.0%}  "
-        self._put(row, f"{name(rows, row)}  {share}{row.told()}")
+        self._put(row, f"{name(rows, row)}  {share}{row.summary()}")
 
     def end(self, rows, row):
         self._put(row, f"{name(rows, row)}: {WORDS[row.state]}")
@@ -149,8 +148,8 @@ class Notebook(Silent):
             self.lines[id(row)] = display({"text/plain": text}, raw=True, display_id=True)
 
 
-def waits(names) -> str:
-    """Why nothing moves."""
+def waiting_for(names) -> str:
+    """Why a queued run does not start."""
     return f"waiting for {' and '.join(names)} to end"
 
 
@@ -165,31 +164,7 @@ def name(rows, row) -> str:
     return f"[{rows.index(row) + 1}/{len(rows)}] {row.label}" if len(rows) > 1 else row.label
 
 
-def drawing(without=()):
-    """What fits the place where this process shows its output; nothing at all if that is among `without`."""
-    natural = _natural()
-    return Silent() if isinstance(natural, without) else natural
-
-
-def _natural():
-    if os.environ.get("HELPERS_PROGRESS") == "plain":
-        return Plain()
-    if in_notebook():
-        return _panel() or Notebook()
-    return Terminal() if sys.stdout.isatty() else Plain()
-
-
 def in_notebook() -> bool:
     """Whether this process is a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
-
-
-def _panel():
-    if not any(front_end in os.environ for front_end in FRONT_ENDS):
-        return None
-    try:
-        from .panel import Panel
-    except ImportError:  # no ipywidgets
-        return None
-    return Panel()

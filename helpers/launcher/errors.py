@@ -1,9 +1,9 @@
-"""Errors of a launched run, and the words in which they are told."""
+"""Errors of a launched run, and their messages."""
 
 from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 class RankError(RuntimeError):
@@ -47,7 +47,6 @@ class Failure:
     text: str = ""  # traceback; empty when the rank could not report
     exception: BaseException | None = None
     exitcode: int | None = None
-    notes: list = field(default_factory=list)
 
     @property
     def secondary(self) -> bool:
@@ -74,8 +73,8 @@ LOST_PEER = (
 def in_short(error) -> str:
     """What went wrong in one line: which rank, and the last line of its traceback if it could send one."""
     lines = [line for line in getattr(error, "traceback", "").splitlines() if line.strip()]
-    told = f"rank {error.rank}: {lines[-1]}" if lines else str(error)
-    return told.partition("\n")[0]
+    text = f"rank {error.rank}: {lines[-1]}" if lines else str(error)
+    return text.partition("\n")[0]
 
 
 def first_failure(failures):

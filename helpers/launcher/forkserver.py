@@ -211,8 +211,8 @@ def serve(control, notebook, starter, spare=()):
 def _life_line(notebook):
     """A descriptor that becomes readable when the notebook's process ends, where the system has one.
 
-    End-of-file on the control socket is not enough: a forked child of the notebook (a DataLoader
-    worker, say) holds a copy of the other end.
+    End-of-file on the control socket is not enough: a forked child of the notebook, such as a DataLoader
+    worker, holds a copy of the other end.
     """
     try:
         return os.pidfd_open(notebook)
@@ -294,4 +294,4 @@ def _tell(run, message):
     try:
         run.line.send(message)
     except OSError:
-        pass  # the notebook dropped the run; end-of-file on its line will tell us
+        pass  # the notebook dropped the run; end-of-file on its line follows

@@ -1,7 +1,8 @@
-"""Gather the fork server's memory in huge pages: forking it, and ending the forks, then takes half as long.
+"""Gather the fork server's memory in huge pages, which makes a warm launch a tenth to a sixth quicker.
 
-A fork copies an entry for every page that its parent has written, and its end takes them all down again: 100 000 pages
-of 4 KiB after the imports of the second generation, of which one huge page replaces 512.
+A fork copies an entry for every page that its parent has written, and its end frees them all: 100,000 pages of 4 KiB
+after the imports of the second generation, of which one huge page replaces 512. (Measured in 60 alternating pairs of
+launches on a busy machine: 0.82 to 0.90 of the time without.)
 """
 
 import array
@@ -27,7 +28,7 @@ def gather():
                 for start in range(-(-first // HUGE) * HUGE, last - HUGE + 1, HUGE):
                     if _alone(entries, start) >= OURS * PAGES:
                         advise(ctypes.c_void_p(start), ctypes.c_size_t(HUGE), COLLAPSE)
-    except (OSError, AttributeError):  # not Linux, or one that does not tell
+    except (OSError, AttributeError):  # not Linux, or not readable
         pass
 
 

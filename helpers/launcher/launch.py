@@ -22,8 +22,9 @@ from functools import partial
 from numbers import Integral
 
 from .. import device
-from . import client, errors, interpreter, interrupts, payload, scope, turns, watch
+from . import client, errors, interpreter, payload, scope, turns
 from .background import start
+from .progress import Watch
 from .rank import emit
 from .supervisor import Supervisor
 
@@ -74,8 +75,8 @@ def launch(
     label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
     plan = Plan(nprocs, data, timeout, on_event, python)
     if background:
-        return start(label, partial(_told, plan, label))
-    return _told(plan, label, watch.Watch(label))
+        return start(label, partial(_in_turn, plan, label))
+    return _in_turn(plan, label, Watch(label))
 
 
 @dataclass
@@ -89,10 +90,10 @@ class Plan:
     python: str | None
 
 
-def _told(plan, label, progress):
-    """Run the plan when it is its turn; `progress` tells how it goes, unless that is done already."""
+def _in_turn(plan, label, progress):
+    """Run the plan when it is its turn; `progress` shows how it goes, unless something around it does already."""
     own = nullcontext() if scope.progress() else progress
-    with interrupts.held_back(), own, turns.turn(label, progress.queued), progress.telling(label):
+    with scope.interrupts_held_back(), own, turns.turn(label, progress.queued), progress.showing(label):
         answers = _run(plan)
     import cloudpickle
 
@@ -140,7 +141,7 @@ def _check_function(fn, args, kwargs):
         raise TypeError(f"launch needs a function to run on the ranks, got {type(fn).__name__}: {fn!r:.80}")
     try:
         signature = inspect.signature(fn)
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have none
         return
     try:
         signature.bind(*args, **kwargs)

@@ -6,10 +6,10 @@ over plain HTML takes its place, which stays in the saved notebook.
 
 from html import escape
 
+import IPython.display
 import ipywidgets
-from IPython.display import display, update_display
 
-from . import display as show
+from . import display
 
 SIGNS = {"waiting": "○", "running": "▶", "completed": "✓", "failed": "✗", "stopped": "■", "left out": "–"}
 # Jupyter's own colours, so that dark themes hold; the values after the comma are for pages without a theme.
@@ -27,11 +27,12 @@ STYLE = """<style>
 .helpers-panel .helpers-note {margin: 2px 0 0; white-space: pre-wrap}
 </style>"""
 
-class Panel(show.Silent):
-    """Draws the rows of one Progress (see live)."""
+
+class Panel(display.Silent):
+    """Shows the rows of one Progress."""
 
     def __init__(self):
-        self.places, self.widget, self.said, self.waits, self.over = [], None, [], "", False
+        self.places, self.widget, self.messages, self.waits, self.over = [], None, [], "", False
 
     def open(self, rows, stop):
         if self.widget is not None:
@@ -49,9 +50,9 @@ class Panel(show.Silent):
         self.again(rows)
 
     def again(self, rows):
-        """Show the panel below the cell that runs: as long as something runs the widget, then its last state."""
+        """Show the panel below the cell that runs: the widget while something runs, afterwards its last state."""
         bundle = self._last_state() if self.over else self._alive()
-        self.places.append(display(bundle, raw=True, display_id=True).display_id)
+        self.places.append(IPython.display.display(bundle, raw=True, display_id=True).display_id)
 
     def queued(self, rows, names):
         self.waits = f"Waiting for {' and '.join(names)} to end: one run at a time, so that each has all cores."
@@ -68,7 +69,7 @@ class Panel(show.Silent):
         if self.widget is None:
             print(text, flush=True)
         else:
-            self.said.append(text)
+            self.messages.append(text)
             self._draw()
 
     def close(self, rows):
@@ -81,10 +82,10 @@ class Panel(show.Silent):
         self.button.layout.display = "none"
         self.over = True
         for place in self.places:
-            update_display(self._last_state(), raw=True, display_id=place)
+            IPython.display.update_display(self._last_state(), raw=True, display_id=place)
 
     def forget(self):
-        """Give back what the widgets hold."""
+        """Free the widgets."""
         if self.widget is not None:
             for widget in (self.widget, self.text, self.button):
                 for part in (widget.layout, getattr(widget, "style", None), widget):
@@ -108,30 +109,30 @@ class Panel(show.Silent):
         return {"text/plain": self._text(), "text/html": self._html()}
 
     def _text(self):
-        """Without numbers: they would be different in every run."""
-        return "\n".join(f"{show.name(self.rows, row)}: {show.WORDS[row.state]}" for row in self.rows)
+        """Without numbers, which differ from run to run."""
+        return "\n".join(f"{display.name(self.rows, row)}: {display.WORDS[row.state]}" for row in self.rows)
 
     def _html(self):
         rows = "".join(_row(self.rows, row) for row in self.rows)
-        said = [text for text in (self.waits, *self.said) if text]
-        notes = "".join(f'<p class="helpers-note">{escape(text)}</p>' for text in said)
+        messages = [text for text in (self.waits, *self.messages) if text]
+        notes = "".join(f'<p class="helpers-note">{escape(text)}</p>' for text in messages)
         return f'{STYLE}<div class="helpers-panel" role="group" aria-label="Runs">{rows}{notes}</div>'
 
 
 def _row(rows, row):
-    label, state = escape(show.name(rows, row)), row.state
+    label, state = escape(display.name(rows, row)), row.state
     share = {"completed": 1.0, "waiting": 0.0}.get(state, row.share)
     value = "" if share is None else f' aria-valuenow="{share * 100:.0f}"'
-    told = row.told() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
-    if row.seconds and not told:
-        told = f"{row.seconds:.1f} s"
+    text = row.summary() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
+    if row.seconds and not text:
+        text = f"{row.seconds:.1f} s"
     done = f'<div style="width:{share * 100:.1f}%"></div>' if share else ""
     return (
         f'<div class="helpers-run"><span class="helpers-label" title="{label}">{label}</span>'
-        f'<span class="helpers-state">{SIGNS[state]} {show.WORDS[state]}</span>'
-        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {show.WORDS[state]}" aria-valuemin="0" '
+        f'<span class="helpers-state">{SIGNS[state]} {display.WORDS[state]}</span>'
+        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {display.WORDS[state]}" aria-valuemin="0" '
         f'aria-valuemax="100"{value}>{done}</div>'
-        f'<span class="helpers-numbers" title="{escape(told)}">{escape(told)}</span></div>'
+        f'<span class="helpers-numbers" title="{escape(text)}">{escape(text)}</span></div>'
     )
 
 

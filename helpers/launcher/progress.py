@@ -1,9 +1,12 @@
 """Progress of runs: a panel in a notebook, a bar in a terminal, plain text elsewhere.
 
-The plain text does not change from run to run, so that executed notebooks can be compared. It
-is chosen by HELPERS_PROGRESS=plain and wherever the output is neither a terminal nor a notebook.
+The plain text does not change from run to run, so that executed notebooks can be compared. It is chosen by
+HELPERS_PROGRESS=plain and wherever the output is neither a terminal nor a notebook.
 """
 
+import importlib.util
+import os
+import sys
 import threading
 import time
 from collections import deque
@@ -12,6 +15,7 @@ from contextlib import contextmanager
 from . import display, errors, scope
 
 REDRAW = 0.2  # s
+PATIENCE = 2.0  # s that a single launch may take before its progress is shown
 KEPT = 20  # of the last runs and comparisons can be shown again
 
 
@@ -19,31 +23,57 @@ recent = deque()
 
 
 def panel():
-    """Show below this cell how the last runs of this kernel stand, oldest first; what still runs goes on moving.
+    """Show below this cell how the last runs of this kernel stand, oldest first; runs that go on are updated.
 
-    For when the page was reloaded, or the cell that started a run in the background is far away. A cell that
-    was on the page when it was reloaded keeps its panel only as long as the kernel lives; this one's stays.
+    For when the page was reloaded, or the cell that started a run in the background is far away. A cell that was on
+    the page when it was reloaded keeps its panel only while the kernel lives; this one's stays.
     """
     for progress in list(recent):
-        progress.draw.again(progress.rows)
+        progress.display.again(progress.rows)
     if not recent:
         print("No runs yet in this kernel.")
+
+
+def best_display(without=()):
+    """The display that fits where this process shows its output; a silent one if that is among the types `without`."""
+    found = _best()
+    return display.Silent() if isinstance(found, without) else found
+
+
+def _best():
+    if os.environ.get("HELPERS_PROGRESS") == "plain":
+        return display.Plain()
+    if not display.in_notebook():
+        return display.Terminal() if sys.stdout.isatty() else display.Plain()
+    if has_widgets():
+        from .panel import Panel
+
+        return Panel()
+    return display.Notebook()
+
+
+def has_widgets() -> bool:
+    """Whether the front end of this process shows widgets, as far as is known, and may."""
+    plain = os.environ.get("HELPERS_PROGRESS") == "plain" or not display.in_notebook()
+    if plain or not any(front_end in os.environ for front_end in display.FRONT_ENDS):
+        return False
+    return importlib.util.find_spec("ipywidgets") is not None
 
 
 class Progress:
     """Shows one run after the other. `event` fits launch's `on_event`.
 
-    Used as a context manager it is also what launches of this thread look at: `stop` set from elsewhere, by
-    the panel's button say, interrupts them; what their ranks print goes through `printed`.
+    Used as a context manager it is also what launches of this thread look at: `stop`, set from elsewhere (the panel's
+    button for example), interrupts them; what their ranks print goes through `printed`.
     """
 
-    def __init__(self, labels=(), draw=None):
+    def __init__(self, labels=(), to=None):
         self.rows = [display.Row(label) for label in labels]
-        self.draw = draw or display.drawing()
+        self.display = to or best_display()
         self.stop = threading.Event()
         self.sink = scope.write
         self.drawn, self.depth = 0.0, 0
-        self.row = None  # that of the run which goes on
+        self.row = None  # of the current run
         self.advised = set()
 
     def __enter__(self):
@@ -61,20 +91,20 @@ class Progress:
             for row in self.rows:
                 if row.state == "waiting":
                     row.state = "stopped" if stopped and self.row is None else "left out"
-            self.draw.close(self.rows)
+            self.display.close(self.rows)
 
     def open(self):
         """Show the panel before anything runs, so that it stands below the cell that asked for it."""
         if self not in recent:
             recent.append(self)
             if len(recent) > KEPT:
-                recent.popleft().draw.forget()
-            self.draw.open(self.rows, self.stop)
+                recent.popleft().display.forget()
+            self.display.open(self.rows, self.stop)
 
     def queued(self, names):
         """Runs with these `names` come first."""
         self.open()
-        self.draw.queued(self.rows, names)
+        self.display.queued(self.rows, names)
 
     def begin(self, label, since=None):
         """A run starts, or has started at `since` (time.monotonic())."""
@@ -103,19 +133,19 @@ class Progress:
 
     def printed(self, rank, stream, text):
         """A rank printed whole lines."""
-        self.draw.clear()
+        self.display.clear()
         if self.row is not None and text.strip():
-            self.row.said = text.strip().rpartition("\n")[2]
+            self.row.printed = text.strip().rpartition("\n")[2]
         self.sink(rank, stream, text)
 
     def end(self, status, why=""):
-        """The run has ended as `status` says, for the reason `why` if it did not go well."""
+        """The run has ended with `status`, for the reason `why` if it did not go well."""
         self.row.end(status, why)
-        self.draw.end(self.rows, self.row)
+        self.display.end(self.rows, self.row)
 
     @contextmanager
-    def telling(self, label):
-        """Show a run from its beginning to its end, whatever that is."""
+    def showing(self, label):
+        """Show a run from its beginning to its end, however it ends."""
         self.begin(label)
         status, why = "failed", ""
         try:
@@ -131,27 +161,27 @@ class Progress:
             self.end(status, why)
 
     def note(self, text):
-        """Something that has to be said between runs."""
-        self.draw.say(text)
+        """A message between runs."""
+        self.display.say(text)
 
     def advise(self, text):
-        """Something to know before a run starts; said once, however many runs it holds for."""
-        subject = text.partition(":")[0]  # the numbers after it are measured anew in each process
+        """A message before a run starts; shown once, however many runs it holds for."""
+        subject = text.partition(":")[0]  # the numbers after it are measured in each process
         if text and subject not in self.advised:
             self.advised.add(subject)
-            self.draw.say(text)
+            self.display.say(text)
 
     def _redraw(self, now=False):
         if self.row is not None and (now or time.monotonic() - self.drawn >= REDRAW):
             self.drawn = time.monotonic()
-            self.draw.update(self.rows, self.row)
+            self.display.update(self.rows, self.row)
 
 
 class Log(Progress):
-    """A line every so many steps, with what a training script prints; for runs from a command line."""
+    """A line every so many steps, as a training script prints it; for runs from a command line."""
 
     def __init__(self, every=10):
-        super().__init__(draw=display.Plain())
+        super().__init__(to=display.Plain())
         self.every, self.logged = every, 0
 
     def begin(self, label):
@@ -173,7 +203,52 @@ class Log(Progress):
             flush=True,
         )
 
-    def advise(self, text):
-        """Something to know before the run starts."""
-        if text:
-            print(text, flush=True)
+
+class Watch(Progress):
+    """Shows one launch once it has taken a while; nothing where the output is plain or of an unknown front end."""
+
+    def __init__(self, label):
+        super().__init__([label], best_display(without=(display.Plain, display.Notebook)))
+
+    def begin(self, label):
+        """The launch starts."""
+        self.began = time.monotonic()
+        if self in recent:  # it had to wait for its turn, and has said so
+            super().begin(label)
+
+    def tick(self):
+        """Time has passed."""
+        if self.row is None and time.monotonic() - self.began > PATIENCE:
+            super().begin(self.rows[0].label, self.began)
+        super().tick()
+
+    def queued(self, names):
+        """Runs with these `names` come first; a silent wait would look like a hang anywhere."""
+        if type(self.display) is display.Silent:
+            print(display.waiting_for(names), flush=True)
+        super().queued(names)
+
+    def end(self, status, why=""):
+        """The launch has ended; nothing is shown of a short one."""
+        if self.row is not None:
+            super().end(status, why)
+
+
+@contextmanager
+def waiting(label):
+    """Show that a block goes on which reports nothing, such as another program; the stop button interrupts it."""
+    watch, over = Watch(label), threading.Event()
+    watch.stop = None  # no button of its own: nobody would look whether it was pressed
+
+    def tick():
+        while not over.wait(REDRAW):
+            watch.tick()
+
+    with watch, watch.showing(label):
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            over.set()
+            ticker.join()

@@ -21,7 +21,7 @@ import traceback
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
-from . import payload
+from . import malloc, payload
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
 _last_acts = []
@@ -38,7 +38,7 @@ def emit(event, **values):
 
 
 def at_end(call):
-    """Have `call()` called in this rank once its function has returned and that is told, before its process ends.
+    """Have `call()` called in this rank after its function has returned and reported, before its process ends.
 
     It is not called in a rank that has failed or is stopped, nor in a process that `launch` did not start.
     """
@@ -62,6 +62,7 @@ def main(plan, rank, fds):
         config["semprefix"] = "/" + os.path.basename(plan["folder"])
     surroundings, call = payload.unpack(fds.payload)
     _move_in(surroundings, plan, rank)
+    malloc.keep_pages()  # here, so that it holds for every function and every rung alike
     stacks = os.fdopen(fds.stacks, "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)  # the signal may hit any thread
     faulthandler.enable(file=sys.stderr)
@@ -173,16 +174,16 @@ def _run(call):
 
 
 def _failure(error):
-    told = traceback.TracebackException.from_exception(error)
-    told.stack = traceback.StackSummary.from_list(f for f in told.stack if f.filename != __file__)
+    report = traceback.TracebackException.from_exception(error)
+    report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename != __file__)
     if isinstance(error, SystemExit):
-        text = f"SystemExit: {error.code} (the function called sys.exit)\n" + "".join(told.format())
+        text = f"SystemExit: {error.code} (the function called sys.exit)\n" + "".join(report.format())
     else:
-        text = "".join(told.format())
+        text = "".join(report.format())
     try:
         carried = pickle.dumps(error)
         pickle.loads(carried)
-    except Exception:  # an exception that cannot travel is still told in words
+    except Exception:  # its text is sent all the same
         carried = None
     return ("failure", text, carried, time.monotonic())
 
@@ -208,12 +209,12 @@ def _do_last_acts():
 
 
 def _report(answer, wait):
-    """Tell the answer, and if there is something to wait for, until all ranks have answered; whether that went well."""
+    """Send the answer, wait for the others if so asked, and return whether that went well."""
     try:
         if answer is not None:
             _channel.send(answer)
         if wait and answer is not None and answer[0] == "result":
             _channel.recv()  # the store must outlive the other ranks' last words
     except (EOFError, OSError, KeyboardInterrupt):
-        return False  # the launcher is gone or has stopped us; there is nobody left to tell
+        return False  # the launcher is gone or has stopped us
     return True

@@ -277,6 +277,6 @@ def readable_stack(dump):
             continue
         source = getline(file, int(number)).strip()
         shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
-    if len(shown) > MOST_FRAMES:  # a rank that was importing something, say
+    if len(shown) > MOST_FRAMES:  # of a rank that was importing something, for example
         shown[: len(shown) - MOST_FRAMES] = [f"  … {len(shown) - MOST_FRAMES} calls further out"]
     return "\n".join(shown)

@@ -33,7 +33,7 @@ def draw(name) -> Ticket:
 def turn(name, queued=None, ticket=None):
     """Wait until all runs of this process that asked before have ended; a run within a run has its turn already.
 
-    Threads that the reader made need not wait: launches that need each other, the agents of two hosts say, could
+    Threads that the reader made do not wait: launches that need each other, such as the agents of two hosts, could
     not be started otherwise.
 
     Args:
@@ -54,11 +54,11 @@ def turn(name, queued=None, ticket=None):
         ticket.thread = here
         if ticket not in _line:
             _line.append(ticket)
-        told = []
+        shown = []
         while names := _before(ticket):
             scope.raise_if_stopped()
-            if queued is not None and names != told:
-                queued(told := names)
+            if queued is not None and names != shown:
+                queued(shown := names)
             time.sleep(LOOK)
         yield
     finally:

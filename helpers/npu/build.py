@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..launcher import watch
+from ..launcher import progress
 from ..paths import cache_root
 
 SOURCE = Path(__file__).parent / "csrc" / "npu.cpp"
@@ -75,7 +75,7 @@ def _compile(compiler, path):
     command += [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     command += [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{home / 'lib'}"]
     try:
-        with watch.waiting("compiling the emulated NPU, once"):
+        with progress.waiting("compiling the emulated NPU, once"):
             done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()

@@ -26,7 +26,7 @@ FACE = (
 def new_record(config, machine, group="", launch=None) -> dict:
     """The record of a run that is about to start; `group` names the comparison it belongs to.
 
-    `launch` is what `elastic.launch` gives: attempts of one launch have one record, that of the last.
+    `launch` is what `group.agent` gives: attempts of one launch have one record, that of the last.
     """
     started, token = launch or (time.time(), secrets.token_hex(3))
     now = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 from .. import device, measure
 from ..data import loaders, sets
-from ..launcher import elastic, malloc
-from ..launcher.process_group import distributed
+from ..launcher import malloc
+from ..launcher.group import distributed, process_start, restarts
 from ..launcher.rank import emit
 from . import communication, compiled, convolutions, models, resume, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
@@ -44,7 +44,7 @@ def train(config, started=None, tell=emit):
     """
     malloc.keep_pages_in_rank()
     parts = measure.Parts()
-    parts.seconds["start"] = time.time() - (started or elastic.began())
+    parts.seconds["start"] = time.time() - (started or process_start())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
     with parts.part("start"), distributed(config.device) as world:
         run = Run(config, world, parts, tell if world.is_main else lambda *_, **__: None)
@@ -93,7 +93,7 @@ class Run:
 
     def complete(self):
         """Train from where the run stands to its end, evaluate, and return what was measured."""
-        self.restarts = elastic.restarts(self.world)
+        self.restarts = restarts(self.world)
         if self.config.resume or (self.restarts and self.config.checkpoint_dir):
             resume.load(self)
         else:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from .. import device, measure
-from ..launcher.process_group import distributed
+from ..launcher.group import distributed
 from ..launcher.rank import emit
 
 

@@ -10,7 +10,7 @@ import time
 
 import hosts_lab as lab
 import pytest
-from kernel import ROOT, limit, running, wait_until
+from kernel import ROOT, running, wait_until
 
 from helpers import RankError, RunConfig, launch
 from helpers.hosts import commands as hosts
@@ -63,6 +63,7 @@ def check_record(record, alone, per_host):
     assert lab.losses(record) == alone[2 * per_host][measured["first_step"] :]
 
 
+@pytest.mark.long
 def test_the_printed_torchrun_commands(pair, alone, tmp_path):
     commands = re.findall(r"^# on (host\d):\n(.*)", printed(pair, tmp_path, "torchrun"), re.MULTILINE)
     assert [name for name, _ in commands] == ["host0", "host1"]
@@ -81,6 +82,7 @@ needs_mpirun = pytest.mark.skipif(
 )
 
 
+@pytest.mark.long
 @needs_mpirun
 def test_the_printed_mpirun_command(pair, alone, tmp_path):
     text = printed(pair, tmp_path, "mpirun")
@@ -91,6 +93,7 @@ def test_the_printed_mpirun_command(pair, alone, tmp_path):
     check_record(record, alone, 1)
 
 
+@pytest.mark.long
 @needs_mpirun
 def test_mpirun_with_two_ranks_a_host_that_find_each_other(pair, alone, tmp_path):
     """Without MASTER_ADDR."""
@@ -113,6 +116,7 @@ def agents(pair, tmp_path, train, plan=None, wait=20, **settings):
     return lab.Agents(pair, lab.words(pair, train, **settings), [tmp_path, tmp_path], plan, wait)
 
 
+@pytest.mark.long
 def test_torchrun_with_two_ranks_a_host(pair, alone, tmp_path):
     with agents(pair, tmp_path, lab.TRAIN, per_host=2) as started:
         assert [answer.result()[0] for answer in started.start(0, 1)] == [0, 0]
@@ -121,6 +125,7 @@ def test_torchrun_with_two_ranks_a_host(pair, alone, tmp_path):
     assert record["measured"]["restarts"] == 0
 
 
+@pytest.mark.long
 def test_a_rank_is_killed(pair, alone, tmp_path):
     with agents(pair, tmp_path, saving(tmp_path / ODD), {"dies": [1, 7]}, max_restarts=1) as started:
         assert [answer.result()[0] for answer in started.start(0, 1)] == [0, 0]
@@ -129,6 +134,7 @@ def test_a_rank_is_killed(pair, alone, tmp_path):
     check_record(record, alone, 1)
 
 
+@pytest.mark.long
 def test_an_agent_is_killed_and_hosts_share_no_folder(pair, alone, tmp_path):
     for host in (0, 1):
         (tmp_path / f"disk{host}").mkdir()
@@ -148,6 +154,7 @@ def test_an_agent_is_killed_and_hosts_share_no_folder(pair, alone, tmp_path):
     assert len(list((tmp_path / "disk0").iterdir())) == 2 and not list((tmp_path / "disk1").iterdir())
 
 
+@pytest.mark.long
 def test_the_cable_is_out_for_a_while(pair, alone, tmp_path):
     with agents(pair, tmp_path, saving(tmp_path / ODD), {"note": [1, 7]}, timeout=4, max_restarts=2) as started:
         answers = started.start(0, 1)
@@ -160,6 +167,7 @@ def test_the_cable_is_out_for_a_while(pair, alone, tmp_path):
     check_record(record, alone, 1)
 
 
+@pytest.mark.long
 def test_the_cable_is_cut(pair, tmp_path):
     """Also that a host which does not come is an error that names those who did."""
     plan = {"note": [1, 2]}
@@ -206,15 +214,17 @@ def test_ranks_of_the_launcher_on_two_hosts(pair):
         pair.run(train, RunConfig(strategy="ddp", nproc_per_node=2, steps=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["tbf", "process"])
 def test_a_narrow_cable_takes_its_time(by):
     with twohosts.two_hosts(rate=40, by=by) as narrow:
         seconds, sent, _ = narrow.run(exchange, 1.0)[0]
-        assert 0.9e6 < sent < 1.2e6 and 0.18 < seconds < limit(0.6)  # each of two ranks sends 1 MB: 0.2 s
+        assert 0.9e6 < sent < 1.2e6 and 0.18 < seconds  # each of two ranks sends 1 MB: 0.2 s
         narrow.shape(rate=400)
-        assert narrow.run(exchange, 1.0)[0][0] < 0.15
+        assert narrow.run(exchange, 1.0)[0][0] < seconds
 
 
+@pytest.mark.long
 @pytest.mark.skipif(twohosts.why_not(1) is not None, reason=f"nothing delays packets here: {twohosts.why_not(1)}")
 def test_a_long_cable_is_late():
     with twohosts.two_hosts(delay=20) as long:
@@ -223,9 +233,10 @@ def test_a_long_cable_is_late():
         assert long.run(exchange)[0][0] < 0.02
 
 
+@pytest.mark.long
 def test_nothing_stays_when_the_maker_is_killed():
     script = (
-        "import os, signal\nfrom helpers import twohosts\n"
+        "import os, signal\nfrom helpers.hosts import twohosts\n"
         "with twohosts.two_hosts(delay=1) as made:\n"
         "    print(*made.processes, made._carrier.pid if made._carrier else '', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

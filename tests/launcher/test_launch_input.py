@@ -68,27 +68,15 @@ def test_argument_that_cannot_be_pickled_is_named():
         launch(lambda *a, **k: None, 2, threading.Lock(), other=threading.Lock())
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "1", True, float("nan"), float("inf")])
-def test_timeout(timeout):
-    with pytest.raises(ValueError, match="timeout"):
-        launch(fine, 2, timeout=timeout)
-
-
-@pytest.mark.parametrize("threads", [0, -2, 1.5, "1", True])
-def test_threads(threads):
-    with pytest.raises(ValueError, match="threads"):
-        launch(fine, 2, threads=threads)
-
-
-@pytest.mark.parametrize("env", [{"A": 1}, {1: "a"}, {"A": None}])
-def test_environment(env):
-    with pytest.raises(TypeError, match="env"):
-        launch(fine, 2, env=env)
-
-
-def test_on_event():
-    with pytest.raises(TypeError, match="on_event"):
-        launch(fine, 2, on_event="print")
+@pytest.mark.parametrize("name, values, error", [
+    ("timeout", [0, -1, "1", True, float("nan"), float("inf")], ValueError),
+    ("threads", [0, -2, 1.5, "1", True], ValueError),
+    ("env", [{"A": 1}, {1: "a"}, {"A": None}], TypeError), ("on_event", ["print"], TypeError),
+])  # fmt: skip
+def test_options(name, values, error):
+    for value in values:
+        with pytest.raises(error, match=name):
+            launch(fine, 2, **{name: value})
 
 
 def test_start_method(monkeypatch):

@@ -9,7 +9,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from kernel import descendants, kernel, limit, running, wait_until
+from kernel import descendants, kernel, running, wait_until
 
 import helpers
 from helpers import RankError, RankTimeout, launch
@@ -66,6 +66,7 @@ def test_ranks_run_in_the_other_environment(other):
     assert launch(lambda: sys.prefix, 1) == [sys.prefix]  # and the usual ranks where they always did
 
 
+@pytest.mark.long
 def test_output_events_and_environment_are_the_same_as_ever(other, capfd):
     seen = []
 
@@ -93,13 +94,14 @@ def test_a_failing_rank_is_named(other):
     assert caught.value.rank == 1 and isinstance(caught.value.exception, ZeroDivisionError)
 
 
+@pytest.mark.long
 def test_timeout_and_what_is_left(other):
     launch(int, 1, python=other)
     helpers.prepare_launcher(other)
     before = descendants(os.getpid())
     with pytest.raises(RankTimeout, match="planted to last"):
         launch(lambda: __import__("time").sleep(60), 2, python=other, timeout=1)  # planted to last
-    assert wait_until(lambda: descendants(os.getpid()) == before, limit(2)) is not None
+    assert wait_until(lambda: descendants(os.getpid()) == before, 20) is not None
 
 
 def test_one_server_for_each_interpreter(other):
@@ -109,6 +111,7 @@ def test_one_server_for_each_interpreter(other):
     assert client._servers == servers and {None, str(other)} <= set(servers)
 
 
+@pytest.mark.long
 def test_servers_end_with_the_process(other):
     code = (
         "import sys, helpers; from helpers.launcher import client; helpers.launch(int, 1); "
@@ -121,9 +124,10 @@ def test_servers_end_with_the_process(other):
         [sys.executable, "-c", code, other], cwd=root, check=True, capture_output=True, text=True, timeout=120
     )
     pids = ast.literal_eval(said.stdout.splitlines()[-1])
-    assert len(pids) == 2 and wait_until(lambda: not any(map(running, pids)), limit(5)) is not None
+    assert len(pids) == 2 and wait_until(lambda: not any(map(running, pids)), 20) is not None
 
 
+@pytest.mark.long
 def test_ranks_die_with_the_kernel_and_stop_with_the_button(other, tmp_path):
     with kernel() as k:
         k.value(
@@ -142,7 +146,7 @@ def test_ranks_die_with_the_kernel_and_stop_with_the_button(other, tmp_path):
         assert wait_until(lambda: len(descendants(k.pid)) == servers + 2, 60) is not None
         family = descendants(k.pid)
         os.kill(k.pid, 9)
-        assert wait_until(lambda: not any(map(running, family)), limit(5)) is not None
+        assert wait_until(lambda: not any(map(running, family)), 20) is not None
 
 
 # The import path
@@ -166,12 +170,7 @@ def test_the_kit_is_found_where_no_path_names_it(other, monkeypatch):
     python = interpreter.checked(other)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", root)])
     assert root in interpreter.import_path(python)
-
-
-def test_a_project_around_the_environment_is_no_part_of_it(other, monkeypatch):
-    """`.venv` lies in the project's folder, and an interpreter's prefix may lie around it."""
-    python = interpreter.checked(other)
-    monkeypatch.setattr(sys, "path", [sys.prefix, *sys.path])
+    monkeypatch.setattr(sys, "path", [sys.prefix, *sys.path])  # a folder around an environment is no part of it
     assert interpreter.import_path(python)[0] == sys.prefix
 
 
@@ -185,20 +184,11 @@ class TestRefused:
         with pytest.raises(TypeError, match="give the path of an interpreter"):
             launch(int, 2, python=wrong)
 
-    def test_not_there(self, tmp_path):
+    def test_not_there_or_no_interpreter(self, tmp_path):
         with pytest.raises(ValueError, match="cannot be run: No such file"):
             launch(int, 2, python=tmp_path / "nowhere")
-
-    def test_not_executable(self, tmp_path):
-        (tmp_path / "python").write_text("")
-        with pytest.raises(ValueError, match="cannot be run: Permission denied"):
-            launch(int, 2, python=tmp_path / "python")
-
-    def test_not_an_interpreter(self, tmp_path):
         with pytest.raises(ValueError, match="no Python interpreter that works: I am no Python"):
             launch(int, 2, python=script(tmp_path, "echo I am no Python >&2; exit 3"))
-        with pytest.raises(ValueError, match="no Python interpreter that works: it left with exit code 0"):
-            launch(int, 2, python=script(tmp_path, "exit 0"))
 
     def test_another_version(self, tmp_path):
         fake = script(tmp_path, """echo '{"version": [3, 9], "path": [], "lacks": []}'""")
@@ -214,7 +204,3 @@ class TestRefused:
         (packages,) = (tmp_path / "empty").glob("lib/python*/site-packages")
         (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
         assert interpreter.checked(python) == str(python)  # asked anew, not remembered
-
-    def test_bad_arguments_come_first(self, tmp_path):
-        with pytest.raises(ValueError, match="nprocs"):
-            launch(int, 0, python=tmp_path / "nowhere")

@@ -2,15 +2,11 @@
 
 import contextlib
 import json
-import mmap
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,13 +14,12 @@ from kernel import wait_until
 
 import helpers
 from helpers.launcher import client
-from tools.soak import drive, held, judge, report
-from tools.soak.__main__ import Soak, _options
+from tools.soak import held, judge
 from tools.soak.plans import PLANTED, Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 4  # the failures of its first 30 launches in two kernels are of all kinds
-STEP = 61  # lines between two interrupts
+STEPS = (997, pytest.param(61, marks=pytest.mark.long))  # lines between two interrupts
 
 
 def soak(tmp_path, *arguments):
@@ -36,6 +31,7 @@ def soak(tmp_path, *arguments):
     return done.returncode, done.stdout, json.loads(file.read_text())
 
 
+@pytest.mark.long
 def test_short_form(tmp_path):
     """Thirty launches in each of two kernels at once, of which a third fail as planned."""
     status, text, told = soak(tmp_path, "--launches", 30, "--seed", SEED, "--minutes", 3)
@@ -46,6 +42,7 @@ def test_short_form(tmp_path):
     assert all(one["background"] >= 5 for one in told["kernels"])
 
 
+@pytest.mark.long
 def test_planted_leaks_are_found_and_blamed_on_their_launch(tmp_path):
     """In a real kernel: launch 2 leaks one of each, later ones lie about a rank, a value, and hold memory."""
     leaks = ["descriptor", "thread", "process", "orphan", "file", "shared memory", "server"]
@@ -78,33 +75,20 @@ def test_planted_leaks_are_found_and_blamed_on_their_launch(tmp_path):
 
 
 def test_a_third_of_the_plans_fail_and_the_seed_decides_all():
-    for kernel in (1, 2):
-        plans = [plan(7, kernel, number) for number in range(1, 301)]
-        kinds = Counter(one.kind for one in plans)
-        assert kinds["healthy"] == 200 and set(kinds) == {"healthy", *PLANTED}
-        assert plans == [plan(7, kernel, number) for number in range(1, 301)]
-        assert {one.ranks for one in plans} == {1, 2, 3, 4} and {one.group for one in plans} == {True, False}
-        assert {one.how for one in plans if one.kind == "interrupt"} == {"start", "middle", "end"}
-        assert all(one.rank < one.ranks for one in plans if one.kind != "healthy")
-        assert sum(one.background for one in plans) > 40 and {one.queued for one in plans} == {0, 1, 2}
-    assert [plan(7, 1, n) for n in range(9)] != [plan(7, 2, n) for n in range(9)]
-    assert [plan(7, 1, n) for n in range(9)] != [plan(8, 1, n) for n in range(9)]
-
-
-def test_what_to_perform():
-    assert _options(["--only", "2.17"]).only == (2, 17) and _options(["--only", "17"]).only == (1, 17)
-    assert (_options([]).launches, _options([]).kernels, _options([]).minutes) == (300, 2, 10)
-    for wrong in (["--launches", "0"], ["--minutes", "0.1"], ["--only", "x"]):
-        with pytest.raises(SystemExit):
-            _options(wrong)
+    plans = [plan(7, 1, number) for number in range(1, 301)]
+    kinds = Counter(one.kind for one in plans)
+    assert kinds["healthy"] == 200 and set(kinds) == {"healthy", *PLANTED}
+    assert {one.ranks for one in plans} == {1, 2, 3, 4} and {one.group for one in plans} == {True, False}
+    assert all(one.rank < one.ranks for one in plans if one.kind != "healthy")
+    assert plans == [plan(7, 1, number) for number in range(1, 301)]
+    assert plans[:9] != [plan(7, 2, number) for number in range(1, 10)] != [plan(8, 1, n) for n in range(1, 10)]
 
 
 # Judgement
 
-SAID = {"hang": "no result after 1.5 s: rank 1 of 2 had not returned; all ranks were stopped."}
+HUNG = "no result after 1.5 s: rank 1 of 2 had not returned; all ranks were stopped."
 RIGHT = {
     Plan(5): {"error": None, "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]]},
-    Plan(5, group=False): {"error": None, "value": [[0, None, 5, True], [1, None, 5, True]]},
     Plan(5, "exception", rank=1): {
         "error": "RankError", "rank": 1, "exitcode": None,
         "message": "rank 1 failed; the other ranks were stopped. Planted: planted in launch 5",
@@ -112,14 +96,8 @@ RIGHT = {
     Plan(5, "sigkill", rank=1): {
         "error": "RankError", "rank": 1, "exitcode": -9, "message": "rank 1 was killed by signal SIGKILL. Nothing",
     },
-    Plan(5, "exit", rank=1, code=7): {
-        "error": "RankError", "rank": 1, "exitcode": 7, "message": "rank 1 left with exit code 7 before",
-    },
-    Plan(5, "collective", rank=0, how="exit", code=9): {
-        "error": "RankError", "rank": 0, "exitcode": 9, "message": "rank 0 left with exit code 9 before",
-    },
     Plan(5, "hang", rank=1, timeout=1.5): {
-        "error": "RankTimeout", "rank": None, "message": SAID["hang"], "stacks": {"1": "in planted_hang"},
+        "error": "RankTimeout", "rank": None, "message": HUNG, "stacks": {"1": "in planted_hang"},
         "events": [("hanging", 1, 1.0), ("leaving", 0, 1.0)],
     },
     Plan(5, "interrupt", rank=0): {"error": "KeyboardInterrupt", "ended": 10.5},
@@ -127,52 +105,28 @@ RIGHT = {
         "error": "RunStopped", "status": "stopped", "stop_s": 0.4, "queued": [[[0, 1.0, 5, True]]],
     },
 }  # fmt: skip
+WRONG = [
+    ("healthy", {"error": "LauncherError", "message": "lost"}), ("healthy", {"value": [[0, 3.0, 5, True]]}),
+    ("healthy", {"value": [[0, 3.0, 5, True], [1, 3.0, 4, True]]}), ("exception", {"rank": 0}),
+    ("exception", {"error": "RankTimeout"}), ("exception", {"message": "rank 1 failed: something else"}),
+    ("sigkill", {"exitcode": -15}), ("hang", {"error": "RankError"}),
+    ("hang", {"message": HUNG.replace("rank 1", "rank 0")}), ("hang", {"stacks": {"1": "elsewhere"}}),
+    ("interrupt", {"error": None}), ("interrupt", {"ended": 14.0}),
+    ("stop", {"error": None}), ("stop", {"stop_s": 4.0}),
+    ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
+]  # fmt: skip
 
 
 def judged(planned, **changes):
-    outcome = {"value": None, "events": [], **RIGHT[planned], **changes}
-    return judge.problems(planned, outcome, interrupted=10.0)
+    return judge.problems(planned, {"value": None, "events": [], **RIGHT[planned], **changes}, interrupted=10.0)
 
 
-@pytest.mark.parametrize("planned", RIGHT, ids=str)
-def test_what_had_to_come_is_accepted(planned):
-    assert judged(planned) == []
-
-
-@pytest.mark.parametrize(
-    "kind, changes, said",
-    [
-        ("healthy", {"error": "LauncherError", "message": "lost"}, "LauncherError in a healthy launch: lost"),
-        ("healthy", {"value": [[0, 3.0, 5, True]]}, "it returned"),
-        ("healthy", {"value": [[0, 3.0, 5, True], [1, 3.0, 4, True]]}, "it returned"),
-        ("healthy", {"value": [[0, 3.0, 5, True], [1, 3.0, 5, False]]}, "it returned"),
-        ("healthy", {"value": None}, "it returned None"),
-        ("exception", {"rank": 0}, "blames rank 0 instead of 1"),
-        ("exception", {"error": "RankTimeout"}, "RankError expected"),
-        ("exception", {"error": None}, "RankError expected"),
-        ("exception", {"message": "rank 0 failed"}, "does not start with"),
-        ("exception", {"message": "rank 1 failed: something else"}, "does not show the exception"),
-        ("sigkill", {"exitcode": -15}, "exit code -15 instead of -9"),
-        ("sigkill", {"message": "rank 1 failed; Connection closed by peer"}, "does not start with"),
-        ("exit", {"exitcode": 0}, "exit code 0 instead of 7"),
-        ("collective", {"rank": 1}, "blames rank 1 instead of 0"),
-        ("hang", {"error": "RankError"}, "RankTimeout expected"),
-        ("hang", {"message": SAID["hang"].replace("rank 1", "rank 0")}, "does not name rank 1"),
-        ("hang", {"message": SAID["hang"].replace("rank 1", "rank 0, 1")}, r"names ranks that had returned \(\[0\]\)"),
-        ("hang", {"stacks": {"1": "elsewhere"}}, "does not show where rank 1 hung"),
-        ("interrupt", {"error": None}, "it went unnoticed"),
-        ("interrupt", {"ended": 14.0}, "4.0 s to stop"),
-        ("interrupt", {"value": [1, 2]}, "it returned"),
-        ("stop", {"error": None}, "RunStopped expected"),
-        ("stop", {"status": "failed"}, "RunStopped expected"),
-        ("stop", {"stop_s": 4.0}, r"stop\(\) took 4.0 s"),
-        ("stop", {"queued": [[[0, 1.0, 4, True]]]}, "the run behind it returned"),
-    ],
-)  # fmt: skip
-def test_what_must_not_come_is_found(kind, changes, said):
-    planned = next(one for one in RIGHT if one.kind == kind)
-    with pytest.raises(AssertionError, match=said):
-        assert not judged(planned, **changes), "\n".join(judged(planned, **changes))
+def test_what_had_to_come_is_accepted_and_what_must_not_come_is_found():
+    for planned in RIGHT:
+        assert judged(planned) == []
+    for kind, changes in WRONG:
+        planned = next(one for one in RIGHT if one.kind == kind)
+        assert judged(planned, **changes), (kind, changes)
 
 
 def readings(values):
@@ -215,101 +169,30 @@ def obedient(tmp_path):
     process.communicate()
 
 
-@pytest.mark.parametrize(
-    "line, found",
-    [
-        ("kept.append(os.pipe())", ["2 more: kernel descriptor (pipe)"]),
-        ("kept.append(socket.socketpair())", ["2 more: kernel descriptor (socket)"]),
-        ("kept.append(os.memfd_create('helpers-payload'))", ["1 more: kernel descriptor (memfd)"]),
-        ("kept.append(os.eventfd(0))", ["1 more: kernel descriptor ([eventfd])"]),
-        ("kept.append(open('/dev/null'))", ["1 more: kernel descriptor (device)"]),
-        ("kept.append(tempfile.TemporaryFile())", ["1 more: kernel descriptor (file)"]),
-        ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", ["1 more: kernel thread"]),
-        ("kept.append(subprocess.Popen(['sleep', '60']))", ["1 more: process sleep 60"]),
-        ("subprocess.run(['sh', '-c', 'sleep 61 & true'], start_new_session=True)", ["1 more: process sleep 61"]),
-        ("open(tempfile.gettempdir() + '/left', 'w').close()", ["1 more: temporary left"]),
-        ("socket.socket(socket.AF_UNIX).bind(tempfile.gettempdir() + '/line')", ["1 more: temporary line"]),
-        ("os.close(os.open('/dev/null', 0))", []),
-    ],
-)
-def test_what_is_held_longer_than_it_should_is_found(obedient, line, found):
+LEAKS = {
+    "kept.append(os.pipe())": "2 more: kernel descriptor (pipe)",
+    "kept.append(socket.socketpair())": "2 more: kernel descriptor (socket)",
+    "kept.append(os.memfd_create('helpers-payload'))": "1 more: kernel descriptor (memfd)",
+    "kept.append(os.eventfd(0))": "1 more: kernel descriptor ([eventfd])",
+    "kept.append(open('/dev/null'))": "1 more: kernel descriptor (device)",
+    "kept.append(tempfile.TemporaryFile())": "1 more: kernel descriptor (file)",
+    "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()": "1 more: kernel thread",
+    "kept.append(subprocess.Popen(['sleep', '60']))": "1 more: process sleep 60",
+    "subprocess.run(['sh', '-c', 'sleep 61 & true'], start_new_session=True)": "1 more: process sleep 61",
+    "open(tempfile.gettempdir() + '/left', 'w').close()": "1 more: temporary left",
+    "socket.socket(socket.AF_UNIX).bind(tempfile.gettempdir() + '/line')": "1 more: temporary line",
+    "os.close(os.open('/dev/null', 0))": None,
+}
+
+
+def test_what_is_held_longer_than_it_should_is_found(obedient):
     do, place, before = obedient
-    do(line)
-    after = held.settled(place, before, 0.3)
-    assert held.more(before, Counter({k: n for k, n in after.items() if not k.startswith("shared memory")})) == found
-
-
-def test_shared_memory_of_strangers_is_not_blamed_on_the_kernel(obedient):
-    do, place, before = obedient
-    ours, theirs = f"sem.helpers-ours-{os.getpid()}", f"soak-theirs-{os.getpid()}"
-    paths = [held.SHARED / ours, held.SHARED / theirs]
-    try:
-        do(f"import mmap; file = open('/dev/shm/{ours}', 'wb+'); file.truncate(99); m = mmap.mmap(file.fileno(), 99)")
-        with open(paths[1], "wb+") as file:
-            file.truncate(4096)
-            with mmap.mmap(file.fileno(), 4096):
-                after = held.without_strangers(held.snapshot(place), place.mark)
-        names = [what for what in after - before if what.endswith(str(os.getpid()))]
-        assert names == [f"shared memory {ours}"]
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
-
-
-def test_a_process_that_is_gone_is_a_loss(obedient):
-    _, place, before = obedient
-    gone = replace(place, roles={**place.roles, 2**22 + 1: "fork server"})
-    assert held.more(before, held.snapshot(gone))[:1] == ["1 more: fork server lost"]
-
-
-# The course of a soak
-
-
-class Calm:
-    """A driver whose launches all go well and take no time."""
-
-    def __init__(self, wrong=()):
-        self.readings, self.performed, self.wrong = [], [], wrong
-
-    def perform(self, plan, read, plants):
-        self.performed.append(plan.number)
-        problems = ["planted"] if plan.number in self.wrong else []
-        return drive.Launch(plan, 0.1, {"error": None}, problems)
-
-    def left_behind(self, at_last):
-        return []
-
-
-def started(wrong=(), seconds=60.0, numbers=(1, 2, 3)):
-    one = Soak(2, SEED, list(numbers), time.monotonic() + seconds)
-    one.perform(Calm(wrong))
-    return one
-
-
-def test_a_soak_passes_only_if_it_has_finished_and_nothing_was_wrong():
-    assert started().passed
-    wrong = started(wrong=[2])
-    assert not wrong.passed and "--only 2.2" in wrong.violations[0] and str(plan(SEED, 2, 2)) in wrong.violations[0]
-    late = started(seconds=-1)
-    assert not late.passed and "stopped before launch 1" in late.violations[0]
-    assert "3 launches" not in report.table([late]) and not report.as_json([late], SEED, 1.0)["passed"]
-
-
-def test_a_kernel_that_does_not_answer_is_told(monkeypatch):
-    monkeypatch.setattr(drive, "PATIENCE", 0.05)
-    monkeypatch.setattr(drive.Driver, "stacks", lambda self: "in launch()")
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        driver = drive.Driver(None, None, ours, None, None)
-        theirs.sendall(b'{"go": 1}\n{"outc')
-        assert driver.receive() == {"go": 1}
-        with pytest.raises(drive.Stuck, match=r"no answer.*in launch\(\)"):
-            driver.receive()
-        theirs.sendall(b'ome": 2}\n')
-        assert driver.receive() == {"outcome": 2}
-        theirs.close()
-        with pytest.raises(drive.Stuck, match="has ended"):
-            driver.receive()
+    for line, found in LEAKS.items():
+        do(line)
+        after = held.settled(place, before, 0.1 if found else 1.0)
+        after = Counter({what: n for what, n in after.items() if not what.startswith("shared memory")})
+        assert held.more(before, after) == ([found] if found else []), line
+        before |= after
 
 
 # An interrupt at any line
@@ -338,7 +221,8 @@ def interrupted_at(number, launching):
     return where
 
 
-def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(capfd):
+@pytest.mark.parametrize("step", STEPS)
+def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step, capfd):
     def rank():
         return int(os.environ["RANK"])
 
@@ -352,9 +236,9 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(capfd
     assert helpers.launch(rank, 2) == [0, 1]
     before, number, where = descriptors(), 0, ""
     while where is not None:
-        number += STEP
+        number += step
         where = interrupted_at(number, lambda: helpers.launch(rank, 2))
-        assert wait_until(lambda: not lost(), 2) is not None, f"after SIGINT at {where}: {lost()}"
-        if number % (5 * STEP) == 0 or where is None:
+        assert wait_until(lambda: not lost(), 20) is not None, f"after SIGINT at {where}: {lost()}"
+        if number % (5 * step) == 0 or where is None:
             assert helpers.launch(rank, 2, timeout=20) == [0, 1], where
-    assert number > 10 * STEP
+    assert number > 10 * 61

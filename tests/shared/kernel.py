@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jupyter_client
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -40,7 +41,7 @@ class Kernel:
         self.message_id = self.client.execute(code)
         self.started = time.monotonic()
 
-    def finish_cell(self, timeout=60):
+    def finish_cell(self, timeout=300):
         outcome = Outcome()
         end = time.monotonic() + timeout
         while True:
@@ -60,11 +61,11 @@ class Kernel:
                 outcome.seconds = time.monotonic() - self.started
                 return outcome
 
-    def run(self, code, timeout=60):
+    def run(self, code, timeout=300):
         self.start_cell(code)
         return self.finish_cell(timeout)
 
-    def value(self, code, timeout=60):
+    def value(self, code, timeout=300):
         """The printed value of the cell; fails with the cell's traceback when there is an error."""
         outcome = self.run(code, timeout)
         assert not outcome.error, outcome.traceback
@@ -82,7 +83,7 @@ def kernel(**environment):
     manager.start_kernel(env=env, cwd=str(ROOT / "tests"))
     client = manager.client()
     client.start_channels()
-    client.wait_for_ready(timeout=60)
+    client.wait_for_ready(timeout=180)
     try:
         yield Kernel(manager, client)
     finally:
@@ -93,27 +94,17 @@ def kernel(**environment):
 
 def descendants(pid):
     """Process ids below `pid`, the fork server's ranks and their children included."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = stat.read_text()
-        except OSError:
-            continue
-        parents[int(stat.parent.name)] = int(text.rpartition(")")[2].split()[1])
-    found, todo = set(), [pid]
-    while todo:
-        parent = todo.pop()
-        for child in [p for p, of in parents.items() if of == parent and p not in found]:
-            found.add(child)
-            todo.append(child)
-    return found
+    try:
+        return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    except psutil.NoSuchProcess:
+        return set()
 
 
 def running(pid):
     """Whether a process runs (a zombie does not)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 

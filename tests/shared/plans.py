@@ -5,7 +5,7 @@ import time
 import torch
 from torch import nn
 
-from benchmarks.planted import *  # noqa: F403
+from benchmarks.cases.planted import *  # noqa: F403
 
 # -- backends: (graph module, example inputs) -> callable ---------------------------------
 

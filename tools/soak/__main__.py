@@ -149,7 +149,7 @@ def _options(arguments):
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was seen there")
     parser.add_argument("--plant", action="append", default=[], help=argparse.SUPPRESS)  # WHAT@LAUNCH, for the tests
     options = parser.parse_args(arguments)
-    if not Path("/proc/self/smaps_rollup").exists():
+    if sys.platform != "linux":
         parser.error("this needs Linux: it looks at processes through /proc")
     if min(options.launches, options.kernels, options.times) < 1 or options.minutes <= SPARE / 60:
         parser.error(f"nothing to do: give at least one launch, one kernel and {2 * SPARE / 60:g} minutes")

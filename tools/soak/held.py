@@ -1,4 +1,4 @@
-"""What a kernel and its fork server hold, seen from outside through /proc (Linux)."""
+"""What a kernel and its fork server hold, seen from outside (Linux)."""
 
 import os
 import re
@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 MARK = "HELPERS_SOAK"  # environment variable that a kernel hands down to all it starts
 SHARED = Path("/dev/shm")
@@ -32,43 +34,30 @@ class Place:
 
 def family(mark) -> list:
     """Ids of the processes that carry `mark` and run, oldest first; wherever init or others have put them."""
-    wanted, found = f"{MARK}={mark}\0".encode(), []
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit():
-            continue
+    found = []
+    for process in psutil.process_iter():
         try:
-            if wanted in Path(entry.path, "environ").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # gone meanwhile, or somebody else's
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append((process.create_time(), process.pid))
+        except (psutil.Error, OSError):  # gone meanwhile, or somebody else's
             continue
-    return sorted((pid for pid in found if _started(pid) is not None), key=lambda pid: (_started(pid), pid))
-
-
-def _started(pid):
-    """When the process started, in clock ticks; None for one that has ended."""
-    words = _stat(pid)
-    return int(words[19]) if words and words[0] != "Z" else None
+    return [pid for _, pid in sorted(found)]
 
 
 def parent(pid):
     """The id of the process's parent, or None."""
-    words = _stat(pid)
-    return int(words[1]) if words else None
+    try:
+        return psutil.Process(pid).ppid()
+    except psutil.Error:
+        return None
 
 
 def children(pid) -> list:
-    """Ids of the running children of a single-threaded process, oldest first."""
+    """Ids of the children of a process, oldest first."""
     try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
+        return [child.pid for child in sorted(psutil.Process(pid).children(), key=lambda child: child.create_time())]
+    except psutil.Error:
         return []
-
-
-def _stat(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
 
 
 def descriptors(pid) -> Counter:
@@ -95,9 +84,9 @@ def snapshot(place) -> Counter:
     held = Counter()
     for pid, role in place.roles.items():
         try:
-            held[f"{role} thread"] = len(os.listdir(f"/proc/{pid}/task"))
+            held[f"{role} thread"] = psutil.Process(pid).num_threads()
             held.update({f"{role} descriptor ({k})": n for k, n in descriptors(pid).items()})
-        except OSError:
+        except (psutil.Error, OSError):
             held[f"{role} lost"] = 1
     for pid in set(family(place.mark)) - set(place.roles):
         held[f"process {_command(pid)}"] += 1
@@ -115,10 +104,9 @@ def shared() -> frozenset:
 
 def _command(pid):
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
+        text = " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
         return "gone"
-    text = b" ".join(words).decode(errors="replace").strip()
     return "forked from the fork server" if "forkserver" in text else text[:60]
 
 
@@ -147,29 +135,27 @@ def without_strangers(held, mark) -> Counter:
     names = [what for what in held if what.startswith("shared memory ")]
     if not names:
         return held
-    strangers = {int(path.name) for path in Path("/proc").glob("[0-9]*")} - set(family(mark))
-    mapped = "".join(filter(None, map(_maps, strangers)))
+    strangers = set(psutil.pids()) - set(family(mark))
+    mapped = set().union(*map(_mapped, strangers))
     theirs = {what for what in names if str(SHARED / what.removeprefix("shared memory ")) in mapped}
     return Counter({what: count for what, count in held.items() if what not in theirs})
 
 
-def _maps(pid):
+def _mapped(pid):
     try:
-        return Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return None
+        return {region.path for region in psutil.Process(pid).memory_maps()}
+    except (psutil.Error, OSError):
+        return set()
 
 
 def memory(place) -> dict:
     """Bytes of {"kernel": {"resident": …, "anonymous": …}, "fork server": …}, its generations added up.
 
-    Resident memory counts each mapped page in full, whoever else has it mapped, so other processes
-    of the machine do not change it. Anonymous memory leaves out the code of libraries.
+    Resident memory counts each mapped page in full, whoever else has it mapped, so other processes of the machine do
+    not change it. Anonymous memory leaves out mapped files, such as the code of libraries, and shared memory.
     """
     sums = {}
     for pid, role in place.roles.items():
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-        of_role = sums.setdefault(role, Counter())
-        for name, line in (("resident", "Rss"), ("anonymous", "Anonymous")):
-            of_role[name] += 1024 * int(re.search(rf"^{line}:\s+(\d+) kB", text, re.MULTILINE)[1])
+        found = psutil.Process(pid).memory_info()
+        sums.setdefault(role, Counter()).update(resident=found.rss, anonymous=found.rss - found.shared)
     return {role: dict(values) for role, values in sums.items()}

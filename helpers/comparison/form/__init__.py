@@ -16,9 +16,9 @@ def form(device=None) -> None:
     Raises:
         ValueError: there is no such device here.
     """
-    from ...launcher.display import Notebook, Plain, Silent, Terminal, drawing
+    from ...launcher import progress
 
-    if type(drawing(without=(Plain, Terminal, Notebook))) is Silent:
+    if not progress.has_widgets():
         print(_text(device))
         return
     from IPython.display import display

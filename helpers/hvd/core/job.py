@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import defaultdict
 
-from ...launcher.process_group import place
+from ...launcher.group import place
 from ...launcher.rank import at_end
 from . import links, meeting, wire
 from .engine import Engine

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ...launcher.meeting import local_size, parent
+from ...launcher.rendezvous import local_size, parent
 from .errors import RankLost
 
 ADDRESS = "HELPERS_HVD_ADDRESS"  # where rank 0 listens, if neither loopback nor the guess below is right

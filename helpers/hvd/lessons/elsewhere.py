@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from ...launcher import watch
+from ...launcher import progress
 from ...paths import project_root
 
 LESSONS = {"keras": "keras_fit.py", "mxnet": "mxnet_gluon.py", "caffe": "caffe_solver.py"}
@@ -30,7 +30,7 @@ def run_or_show(name, ranks=2, timeout=120):
     command.append(str(root / "helpers" / "hvd" / "lessons" / LESSONS[name]))
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment = dict(kept, PYTHONPATH=str(root), OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
-    with watch.waiting(f"the {name} lesson on {ranks} ranks, in its own environment"):
+    with progress.waiting(f"the {name} lesson on {ranks} ranks, in its own environment"):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
     answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not answers:

@@ -1,4 +1,4 @@
-"""The same function and command under torchrun and mpirun."""
+"""`helpers.distributed()` and `train` under every launcher."""
 
 import json
 import os
@@ -9,6 +9,9 @@ import textwrap
 
 import pytest
 from kernel import ROOT
+
+import helpers
+from helpers import launch
 
 SCRIPT = textwrap.dedent(
     """
@@ -40,7 +43,7 @@ def run(starter, arguments, tmp_path):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=ROOT)
 
 
-@pytest.mark.parametrize("starter", STARTERS)
+@pytest.mark.parametrize("starter", [*STARTERS])
 def test_the_same_function_under_every_starter(starter, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -66,12 +69,14 @@ def trained(starter, tmp_path, extra=()):
     return record["measured"]["samples"]["loss"]
 
 
+@pytest.mark.long
 def test_train_gives_the_same_losses_however_it_is_started(tmp_path):
     ours = trained("nobody", tmp_path, ["--nproc_per_node", "2"])
     assert trained("torchrun", tmp_path) == pytest.approx(ours, rel=1e-6)
     assert trained("mpirun", tmp_path) == pytest.approx(ours, rel=1e-6)
 
 
+@pytest.mark.long
 def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
     options = ["--checkpoint-dir", str(tmp_path / "saved"), "--checkpoint-every", "6"]
     assert run("nobody", [*TRAIN, *options], tmp_path).returncode == 0
@@ -84,20 +89,64 @@ def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
     (["--model", "resnet9"], "Did you mean"), (["--epochs", "1"], "both epochs"),
     (["--strategy", "baseline", "--nproc-per-node", "2"], "one device"),
 ])  # fmt: skip
-def test_bad_options_are_refused_with_the_reason(option, reason, tmp_path):
-    done = run("nobody", [*TRAIN, *option], tmp_path)
-    assert done.returncode == 2 and reason in done.stderr and "Traceback" not in done.stderr
+def test_bad_options_are_refused_with_the_reason(option, reason, tmp_path, monkeypatch, capsys):
+    from helpers import cli
+
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
+    try:
+        status = cli.main([*TRAIN[2:], *option])
+    except SystemExit as error:  # argparse
+        status = error.code
+    assert status == 2 and reason in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.long
 def test_a_wrong_number_of_processes_is_refused(tmp_path):
     done = run("torchrun", [*TRAIN, "--nproc-per-node", "4"], tmp_path)
     assert done.returncode != 0 and "2 processes were launched" in done.stderr
 
 
 def test_half_a_launcher_is_noticed(monkeypatch):
-    from helpers.launcher.process_group import place
+    from helpers.launcher.group import place
 
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ValueError, match="RANK set but not LOCAL_RANK, WORLD_SIZE"):
         place()
+
+
+def test_a_group_is_left_without_its_wait_and_nothing_of_it_stays():
+    def leaves():
+        import threading
+        import time
+
+        import torch
+        import torch.distributed as dist
+
+        class Recorded(threading.Thread):
+            def start(self):
+                threads.append(self)
+                super().start()
+
+        helpers.launcher.group.threading.Thread = Recorded
+        sums, held, threads = [], [], []
+        for _ in range(3):
+            with helpers.distributed("cpu"):
+                value = torch.ones(1)
+                dist.all_reduce(value)
+                sums.append(value.item())
+            assert not dist.is_initialized()
+            threads[-1].join()
+            time.sleep(0.2)  # a joined thread stays in the system's list for a moment
+            held.append([len(os.listdir(f"/proc/self/{what}")) for what in ("task", "fd")])
+        return sums, len(threads), held
+
+    for sums, threads, held in launch(leaves, 2, threads=1, timeout=100):
+        assert sums == [2.0] * 3 and threads == 3
+        assert held[2][0] <= held[0][0] and held[2][1] <= held[0][1] + 2, held  # one more connection to the store each
+
+
+def test_a_script_that_has_left_its_group_ends():
+    code = "import helpers\nwith helpers.distributed('cpu') as world: print(world.size)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stdout) == (0, "1\n"), run.stderr

@@ -1,4 +1,4 @@
-"""One case of the compiler benchmark, in a process of its own: `python -m benchmarks.compiler_case '{"model": …}'`.
+"""One case of the compiler benchmark, in a process of its own: `python -m benchmarks.cases.compiler '{"model": …}'`.
 
 Prints what it found as JSON in its last line.
 """
@@ -10,7 +10,7 @@ import time
 import torch
 import torch.nn.functional as F
 
-from benchmarks import planted
+from benchmarks.cases import planted
 from helpers import device
 from helpers.compiler import Plan, compiler_stats, optimize
 from helpers.training import models

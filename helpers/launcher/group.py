@@ -1,23 +1,33 @@
-"""`distributed()`: join the process group of whoever started this process, and leave it again."""
+"""`distributed()`: join the process group of the launcher that started this process, and leave it again.
 
+Launchers are `helpers.launch`, torchrun, mpirun and srun. After a loss torchrun starts all ranks again: `restarts`,
+`agent` and `die_with_agent` are what a training run needs to know and do about that.
+"""
+
+import ctypes
+import hashlib
 import itertools
 import os
+import signal
 import socket
+import sys
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from .. import device
-from . import meeting
-from .meeting import local_size
+from . import rendezvous
+from .rendezvous import local_size
 
 PLACES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
 )
 RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
+ROUND = "HELPERS_ROUND"  # set by helpers.hosts.torchrun: how often the hosts had met before
 _groups = itertools.count()  # those that this process was in
 TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
 
@@ -79,10 +89,10 @@ def distributed(kind=None, backend=None, timeout=None):
     timeout = timeout or _seconds(os.environ.get(TIMEOUT))
     options = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
     if "MASTER_ADDR" not in os.environ:
-        options["store"] = meeting.store(rank, size)
-    elif os.environ.get(AGENT_STORE) == "True" and (names := _names_of_its_own(size)):
+        options["store"] = rendezvous.store(rank, size)
+    elif os.environ.get(AGENT_STORE) == "True" and (prefix := _prefix(size)):
         kept = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-        options["store"] = dist.PrefixStore(names, kept)
+        options["store"] = dist.PrefixStore(prefix, kept)
     dist.init_process_group(backend, rank=rank, world_size=size, **options)
     try:
         yield World(rank, size, local_rank, here, backend, _hosts(size))
@@ -92,10 +102,10 @@ def distributed(kind=None, backend=None, timeout=None):
 
 
 def _leave(backend):
-    """Destroy the process group. What gloo then waits for, nobody else has to.
+    """Destroy the process group; nobody else waits while gloo shuts down.
 
-    Its threads look every 10 ms whether they should end, one after the other (gloo's tcp/loop.cc): 20 ms, which would
-    be a fifth of a short launch. A thread of its own waits for them; a process ends only after it, as after any thread.
+    gloo's threads look every 10 ms whether they should end, one after the other (gloo's tcp/loop.cc): 20 ms, a fifth
+    of a short launch. A separate thread waits for them, and the process for that thread when it ends.
     """
     import torch.distributed as dist
 
@@ -108,10 +118,10 @@ def _leave(backend):
             last.clear()
 
 
-def _names_of_its_own(size):
-    """What sets this group's keys apart in a store that torchrun keeps over restarts and over groups, if need be.
+def _prefix(size):
+    """A prefix for this group's keys in the store that torchrun keeps over restarts and groups, "" if none is needed.
 
-    Without it a rank finds the address of a dead one there, or that of the group before.
+    Without it a rank finds the address of a dead rank there, or of the group before.
     """
     restart, group = int(os.environ.get(RESTARTS, 0)), next(_groups)
     return f"attempt{restart}-{group}" if group or (restart and local_size(size) == size) else ""
@@ -134,7 +144,7 @@ def place():
 
 
 def _hosts(size):
-    """All hosts with their ranks. Ranks on several hosts ask each other: launchers number them as they like."""
+    """All hosts with their ranks. Ranks on several hosts ask each other, since launchers number them differently."""
     import torch.distributed as dist
 
     if local_size(size) == size:
@@ -148,7 +158,7 @@ def _hosts(size):
 
 
 def _machine():
-    """What is the same for all ranks of one host, and for no others: names alone may be given twice."""
+    """Equal on all ranks of one host and on no others; two hosts may have one name."""
     marks = [socket.gethostname(), os.environ.get("GROUP_RANK")]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"):
         try:
@@ -168,3 +178,49 @@ def _seconds(text):
     if not 0 < seconds < float("inf"):
         raise ValueError(f"{TIMEOUT} is {text!r}; it must be a positive number of seconds")
     return seconds
+
+
+# -- torchrun's restarts ---------------------------------------------------------------------------
+
+
+def restarts(world) -> int:
+    """How often torchrun has started this run's ranks again; the same on all ranks, all of which must call it.
+
+    An agent that replaces a lost one counts from 0, and none counts a restart because a host joined, so the highest
+    count of all ranks is the right one.
+    """
+    if RESTARTS not in os.environ:
+        return 0
+    import torch
+    import torch.distributed as dist
+
+    count = torch.tensor(max(int(os.environ[RESTARTS]), int(os.environ.get(ROUND, 0))), device=world.device)
+    dist.all_reduce(count, dist.ReduceOp.MAX)
+    return int(count)
+
+
+def agent():
+    """(time.time() at its start, a name of 6 hexadecimal digits) of the torchrun agent that started this process.
+
+    None without torchrun. Both are the same after a restart.
+    """
+    if RESTARTS not in os.environ:
+        return None
+    started = process_start(os.getppid())
+    marks = os.environ.get("TORCHELASTIC_RUN_ID"), os.getppid(), round(started)
+    return started, hashlib.sha256(repr(marks).encode()).hexdigest()[:6]
+
+
+def die_with_agent():
+    """Let this rank end when its torchrun agent does, even inside a collective (Linux): nobody else would end it."""
+    if RESTARTS in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def process_start(process="self"):
+    """time.time() at which a process was started, where the system says so; else now."""
+    ticks = rendezvous.started_ticks(process)
+    if ticks is None:
+        return time.time()
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    return time.time() - (up - ticks / os.sysconf("SC_CLK_TCK"))

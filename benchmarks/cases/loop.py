@@ -1,21 +1,28 @@
-"""The same training as one writes it by hand with PyTorch, or with another library's loop; run by torchrun.
+"""One training, in the kit's loop, written by hand with PyTorch, or with another library's loop.
 
-    torchrun --nproc-per-node 2 -m benchmarks.loop_script plain STEPS [LOCAL_BATCH]
+    python -m benchmarks.cases.loop kit '{"settings": …, "ranks": …}'
+    torchrun --nproc-per-node 2 -m benchmarks.cases.loop plain STEPS [LOCAL_BATCH]
 
-Model, data, order of the images, augmentation and optimizer are those of the kit's run, so that what is compared
-is what goes on around them.
+Model, data, order of the images, augmentation and optimizer of a script are those of the kit's run, so that what is
+compared is the loop around them.
 """
 
+import json
+import os
 import sys
+import tempfile
 from itertools import count
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+import helpers
 from benchmarks import turns
+from helpers import RunConfig, launch
 from helpers.data import loaders, sets
 from helpers.training import models
+from helpers.training.loop import train
 
 MODEL, DATA, LOCAL_BATCH, CLASSES = "resnet8", "digits", 64, 10
 SGD = {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}
@@ -86,13 +93,40 @@ def accelerate(steps):
     accelerator.end_training()
 
 
-def command(how, steps, python=sys.executable, ranks=2, batch=None):
-    """What starts it, for turns.measured."""
+def unconnected(config):
+    """A whole run of one device in each rank, all at the same time and none aware of the others."""
+    gate = turns.Gate(F.cross_entropy, rank=int(os.environ["RANK"]))
+    for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"):
+        os.environ.pop(name, None)
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
+    return train(RunConfig(**config, loss=gate))
+
+
+def run_kit(case):
+    """The kit's own run; with "ranks" as many unconnected runs at the same time."""
+    if case["ranks"]:
+        launch(unconnected, case["ranks"], case["settings"], threads=case["settings"]["threads"])
+        return
+    with tempfile.TemporaryDirectory() as records:
+        os.environ["HELPERS_RESULTS"] = records
+        helpers.run(RunConfig(**case["settings"], loss=turns.Gate(F.cross_entropy)))
+
+
+def kit(ranks=None, **settings):
+    """The command of `run_kit`, for turns.measured. `settings` need steps=turns.steps_needed(…)."""
+    return [sys.executable, "-m", "benchmarks.cases.loop", "kit", json.dumps({"settings": settings, "ranks": ranks})]
+
+
+def script(how, steps, python=sys.executable, ranks=2, batch=None):
+    """The command of `plain`, `fabric` or `accelerate`, for turns.measured."""
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*torchrun, "-m", "benchmarks.loop_script", how, str(steps), str(batch or LOCAL_BATCH)]
+    return [*torchrun, "-m", "benchmarks.cases.loop", how, str(steps), str(batch or LOCAL_BATCH)]
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    LOCAL_BATCH = int(sys.argv[3]) if sys.argv[3:] else LOCAL_BATCH
-    {"plain": plain, "fabric": fabric, "accelerate": accelerate}[sys.argv[1]](int(sys.argv[2]))
+    if sys.argv[1] == "kit":
+        run_kit(json.loads(sys.argv[2]))
+    else:
+        torch.set_num_threads(1)
+        LOCAL_BATCH = int(sys.argv[3]) if sys.argv[3:] else LOCAL_BATCH
+        {"plain": plain, "fabric": fabric, "accelerate": accelerate}[sys.argv[1]](int(sys.argv[2]))
