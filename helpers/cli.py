@@ -152,9 +152,9 @@ def _in_this_rank(config, rank, local_rank, progress):
 
 def _line(record):
     """The result of one run in a line."""
-    from .records.store import row
+    from .records import read
 
-    values = row(record)
+    values = read.row(record)
     accuracy = ""
     if values["accuracy"] is not None:
         accuracy = f", accuracy {values['accuracy']:.1%} of {values['test_images']} images"
@@ -166,10 +166,9 @@ def _line(record):
 
 
 def _run(options):
-    from . import device
+    from . import device, report
     from .comparison import ladder as comparison
-    from .records import store
-    from .report import single
+    from .paths import results_root
 
     settings = _settings(options)
     here = device.machine(settings.get("device"))
@@ -180,10 +179,10 @@ def _run(options):
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = comparison.compare(name="ladder", full=True, **settings)
-    folder = store.results_root() / "report"
-    paths = single.write(made, folder)
+    found = report.of(made)
+    paths = found.write_ladder(results_root() / "report")
     print()
-    print(single.text(made))
+    print(found.text())
     print()
     for name, path in paths.items():
         print(f"{name}: {path}")
@@ -201,12 +200,13 @@ def _study(options):
 
 
 def _records(options):
-    from .records import store
+    from .paths import results_root
+    from .records import read
 
-    records = store.read_all()
+    records = read.read_all()
     for record in records:
         print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
-    print(f"{len(records)} record(s) in {store.results_root() / 'runs'}")
+    print(f"{len(records)} record(s) in {results_root() / 'runs'}")
 
 
 def _of_a_script(arguments):

@@ -2,7 +2,7 @@
 """Write the measured tables of README.md from recorded runs; no number there is typed by hand.
 
     .venv/bin/python tools/render_readme.py --from results   take the newest complete ladder, then render
-    .venv/bin/python tools/render_readme.py                  render what is in recorded/ladder, recorded/studies and recorded/bench
+    .venv/bin/python tools/render_readme.py                  render recorded/ladder, recorded/studies and recorded/bench
 """
 
 import argparse
@@ -15,7 +15,7 @@ from helpers import paths, plots
 from helpers.comparison import studies
 from helpers.comparison.ladder import Comparison
 from helpers.plots import style
-from helpers.records import store
+from helpers.records import read, store
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # benchmarks are not installed with the package
@@ -32,7 +32,7 @@ COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accur
 def take(root):
     """Copy the records of the newest completed ladder below `root` to recorded/ladder."""
     ladders = {}
-    for record in store.read_all(root):
+    for record in read.read_all(root):
         if record["group"].endswith("-ladder"):
             ladders.setdefault(record["group"], []).append(record)
     done = [group for group, records in ladders.items() if all(r["status"] == "completed" for r in records)]
@@ -115,9 +115,10 @@ def _lines(columns, rows):
 
 def render():
     """README.md as it has to be, and its figures as {path: SVG text}."""
-    comparison, study = Comparison(store.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
+    comparison, study = Comparison(read.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
     kept = records.read(ROOT / BENCH)
-    blocks = {"recorded/ladder": ladder_block(comparison), "recorded/studies": study_block(study), BENCH: bench_block(kept)}
+    blocks = {"recorded/ladder": ladder_block(comparison), "recorded/studies": study_block(study)}
+    blocks[BENCH] = bench_block(kept)
     text = README.read_text(encoding="utf-8")
     for source, block in blocks.items():
         place = re.compile(BLOCK.format(source), re.DOTALL)

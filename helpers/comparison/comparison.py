@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ..records import store
+from ..records import read
 
 COMPUTES = ("model", "precision", "channels_last", "compiler")  # settings that change how fast one device is
 
@@ -19,7 +19,7 @@ class Comparison:
     baseline: dict = field(init=False)
 
     def __post_init__(self):
-        self.records = store.merged(self.runs)
+        self.records = read.merged(self.runs)
         if not self.records or self.records[0]["status"] != "completed":
             raise ValueError("a comparison needs a completed first run to compare with")
         self.baseline = self.records[0]
@@ -40,7 +40,7 @@ class Comparison:
         rows, base = [], self.baseline["config"]
         for record in self.records:
             speed = self.speed_up(record) or {}
-            row, median = store.row(record), speed.get("median")
+            row, median = read.row(record), speed.get("median")
             total = record.get("total_s")
             alike = all(record["config"].get(key) == base.get(key) for key in COMPUTES)
             rows.append({

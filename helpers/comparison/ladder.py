@@ -10,7 +10,7 @@ from ..launcher import progress as live
 from ..launcher import turns
 from ..launcher.background import start
 from ..launcher.launch import RankError, launch, prepare_launcher
-from ..records import store
+from ..records import read, store
 from ..training import precision
 from ..training.loop import train
 from ..xla.loop import train as xla_train
@@ -166,7 +166,7 @@ def _one_after_the_other(configs, prediction, group, timeout, progress):
                 raise
             progress.note(f"{config.label}: {error}")
             broken.add(config.label)
-            records.append(next(r for r in reversed(store.read_all(group=group)) if r["label"] == config.label))
+            records.append(next(r for r in reversed(read.read_all(group=group)) if r["label"] == config.label))
     return Comparison(records)
 
 

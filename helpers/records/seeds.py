@@ -7,8 +7,8 @@
 import math
 from statistics import fmean, median, median_low
 
-from ..plots.style import clean
-from . import store
+from . import read
+from .read import clean
 
 MARKS = "*†‡§"  # of notes
 
@@ -62,7 +62,7 @@ def _row(label, records, target):
     measured = [record["measured"] for record in kept]
     final = [_final_accuracy(record) for record in kept]
     rates = [m["images_per_s"]["median"] for m in measured if m["images_per_s"]]
-    times = [store.time_to_accuracy(record, target) for record in kept]
+    times = [read.time_to_accuracy(record, target) for record in kept]
     seconds = median(math.inf if time is None else time for time in times) if times else math.inf
     return {
         "label": clean(label), "records": kept, "seeds": len(kept), "left_out": _reasons(records),

@@ -1,4 +1,4 @@
-"""The report of all runs as files: a page, a table for spreadsheets, and everything for programs."""
+"""The report as files: a page, figures, tables for spreadsheets, and everything for programs."""
 
 import csv
 import io
@@ -6,27 +6,43 @@ import json
 import math
 
 from ..paths import replace_file
+from ..plots import style
 from ..plots.style import clean
-from ..records import store
+from ..records import read
 from . import page
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
 
 
-def write(made, folder, name, formats) -> dict:
-    """Write `name`.html, .csv and .json, those of `formats`, to `folder`; returns the paths by format."""
+def everything(report, folder, formats) -> dict:
+    """Write all_runs.html, .csv and .json, those of `formats`, to `folder`; returns the paths by format."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"html": page.page_of, "csv": table, "json": everything}
-    paths = {kind: folder / f"{name}.{kind}" for kind in content if kind in formats}
+    content = {"html": page.page_of, "csv": lambda report: table(numbers(report)), "json": for_programs}
+    paths = {kind: folder / f"all_runs.{kind}" for kind in content if kind in formats}
     for kind, path in paths.items():
-        replace_file(path, content[kind](made))
+        replace_file(path, content[kind](report))
     return paths
 
 
-def numbers(made) -> list:
+def ladder(report, ladder, folder) -> dict:
+    """Write the page, the figure of the speed-up and the table of a ladder to `folder`; returns the paths by name."""
+    if not ladder.comparison:
+        raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn, alt = report.figures(ladder)[0]
+    files = {
+        "report": ("report.html", page.page_of(report)), "plot": ("speedup.svg", style.svg(drawn, alt)),
+        "picture": ("speedup.png", report.png(drawn)), "table": ("table.csv", table(ladder.rows())),
+    }  # fmt: skip
+    for name, content in files.values():
+        replace_file(folder / name, content)
+    return {kind: folder / name for kind, (name, _) in files.items()}
+
+
+def numbers(report) -> list:
     """One dict a record on disk: its machine, ladder and file, what it measured, and its speed-up."""
     rows = []
-    for site, ladder, _ in made.said:
+    for site, ladder in _ladders(report):
         speeds = {row["label"]: row for row in ladder.rows()}
         for record in ladder.runs:
             of_label = speeds.get(record["label"], {})
@@ -35,24 +51,27 @@ def numbers(made) -> list:
                 "model": record["config"]["model"], "data": record["config"]["data"],
                 "precision": record["config"]["precision"], "compiler": record["config"]["compiler"],
                 "accumulation": record["config"]["accumulation"], "seed": record["config"]["seed"],
-                **store.row(record),
+                **read.row(record),
                 "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
-                "seconds_to_target": _to_target(record, made.target),
+                "seconds_to_target": _to_target(record, report.target),
                 "speed_up_of_label": of_label.get("speed_up"), "efficiency_of_label": of_label.get("efficiency"),
             })  # fmt: skip
     return rows
 
 
+def _ladders(report):
+    return [(site, ladder) for site in report.sites for ladder in site.ladders]
+
+
 def _to_target(record, target):
     try:
-        return store.time_to_accuracy(record, target)
+        return read.time_to_accuracy(record, target)
     except ValueError:  # no accuracy on the way
         return None
 
 
-def table(made) -> str:
-    """A CSV with a row for each record, in seconds, bytes and shares of one."""
-    rows = numbers(made)
+def table(rows) -> str:
+    """A CSV of dicts, in seconds, bytes and shares of one."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -68,20 +87,20 @@ def _cell(value):
     return "" if value is None else value
 
 
-def everything(made) -> str:
+def for_programs(report) -> str:
     """A JSON with machines, ladders, sentences with the records behind them, numbers, and what was skipped."""
     ladders = [
         {
             "machine": site.name, "name": ladder.name, "what": ladder.what, "started": ladder.started,
             "baseline": ladder.comparison and ladder.comparison.baseline["label"], "runs": ladder.rows(),
-            "sentences": [said._asdict() for said in sentences],
+            "sentences": [said._asdict() for said in report.sentences(ladder)],
         }
-        for site, ladder, sentences in made.said
+        for site, ladder in _ladders(report)
     ]  # fmt: skip
     content = {
-        "target": made.target, "machines": [_machine(site) for site in made.sites], "ladders": ladders,
-        "between_machines": [said._asdict() for said in made.between], "records": numbers(made),
-        "skipped": [{"file": file, "why": why} for file, why in made.found.skipped],
+        "target": report.target, "machines": [_machine(site) for site in report.sites], "ladders": ladders,
+        "between_machines": [said._asdict() for said in report.between], "records": numbers(report),
+        "skipped": [{"file": file, "why": why} for file, why in report.found.skipped],
     }  # fmt: skip
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

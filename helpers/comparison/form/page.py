@@ -4,7 +4,6 @@ from html import escape
 
 from ... import plots
 from ...plots import style
-from ...report import html
 from . import words as form_words
 from .refusal import steps_of
 
@@ -127,7 +126,7 @@ def result(comparison) -> str:
     return (
         f'<div role="status"><strong>{escape(told(comparison))}</strong></div>{more}'
         f'<div class="helpers-wide" role="region" tabindex="0" aria-label="Both runs in numbers">'
-        f"{comparison._repr_html_()}</div>{html.figure(drawn, alt, 'png')}"
+        f"{comparison._repr_html_()}</div>{style.html(drawn, alt)}"
     )
 
 
