@@ -1,42 +1,14 @@
-"""The report as files: a page, figures, tables for spreadsheets, and everything for programs."""
+"""What a report holds, as tables for spreadsheets and as JSON for programs."""
 
 import csv
 import io
 import json
 import math
 
-from ..paths import replace_file
-from ..plots import style
 from ..plots.style import clean
 from ..records import read
-from . import page
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
-
-
-def everything(report, folder, formats) -> dict:
-    """Write all_runs.html, .csv and .json, those of `formats`, to `folder`; returns the paths by format."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"html": page.page_of, "csv": lambda report: table(numbers(report)), "json": for_programs}
-    paths = {kind: folder / f"all_runs.{kind}" for kind in content if kind in formats}
-    for kind, path in paths.items():
-        replace_file(path, content[kind](report))
-    return paths
-
-
-def ladder(report, ladder, folder) -> dict:
-    """Write the page, the figure of the speed-up and the table of a ladder to `folder`; returns the paths by name."""
-    if not ladder.comparison:
-        raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn, alt = report.figures(ladder)[0]
-    files = {
-        "report": ("report.html", page.page_of(report)), "plot": ("speedup.svg", style.svg(drawn, alt)),
-        "picture": ("speedup.png", report.png(drawn)), "table": ("table.csv", table(ladder.rows())),
-    }  # fmt: skip
-    for name, content in files.values():
-        replace_file(folder / name, content)
-    return {kind: folder / name for kind, (name, _) in files.items()}
 
 
 def numbers(report) -> list:
@@ -70,8 +42,13 @@ def _to_target(record, target):
         return None
 
 
+def csv_of(report) -> str:
+    """A CSV with a row for each record, in seconds, bytes and shares of one."""
+    return table(numbers(report))
+
+
 def table(rows) -> str:
-    """A CSV of dicts, in seconds, bytes and shares of one."""
+    """A CSV of dicts."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -87,7 +64,7 @@ def _cell(value):
     return "" if value is None else value
 
 
-def for_programs(report) -> str:
+def json_of(report) -> str:
     """A JSON with machines, ladders, sentences with the records behind them, numbers, and what was skipped."""
     ladders = [
         {

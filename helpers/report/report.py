@@ -3,6 +3,7 @@
 from functools import cached_property
 from pathlib import Path
 
+from ..paths import replace_file
 from ..plots import style
 from ..records import read
 from ..records.read import Found
@@ -64,15 +65,16 @@ class Report:
         Raises:
             ValueError: a format that is not one of FORMATS, or there is no record.
         """
-        from . import export
+        from . import export, page
 
+        content = {"html": page.page_of, "csv": export.csv_of, "json": export.json_of}
         formats = [formats] if isinstance(formats, str) else list(formats)
-        unknown = [name for name in formats if name not in FORMATS]
+        unknown = [name for name in formats if name not in content]
         if unknown or not formats:
             asked = ", ".join(map(str, unknown)) or "none"
             raise ValueError(f"formats are {', '.join(FORMATS)}; asked for was {asked}")
         self._check_records()
-        return export.everything(self, Path(folder), formats)
+        return _replace(folder, {kind: (f"all_runs.{kind}", content[kind](self)) for kind in formats})
 
     def write_ladder(self, folder) -> dict:
         """Write report.html, and speedup.svg, speedup.png and table.csv of the newest ladder; returns the paths.
@@ -80,10 +82,17 @@ class Report:
         Raises:
             ValueError: the ladder has no run that the others could be compared with, or there is no record.
         """
-        from . import export
+        from . import export, page
 
         self._check_records()
-        return export.ladder(self, self.sites[0].ladders[0], Path(folder))
+        ladder = self.sites[0].ladders[0]
+        if not ladder.comparison:
+            raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
+        drawn, alt = self.figures(ladder)[0]
+        return _replace(folder, {
+            "report": ("report.html", page.page_of(self)), "plot": ("speedup.svg", style.svg(drawn, alt)),
+            "picture": ("speedup.png", self.png(drawn)), "table": ("table.csv", export.table(ladder.rows())),
+        })  # fmt: skip
 
     def show(self, ladder=None) -> None:
         """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""
@@ -105,6 +114,16 @@ class Report:
             places = ", ".join(str(place) for place in self.found.places)
             skipped = "".join(f"\n  {file}: {why}" for file, why in self.found.skipped[:10])
             raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
+
+
+def _replace(folder, files):
+    """Write {kind: (name, content)} to a folder, each file in one step; returns {kind: path}."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {kind: folder / name for kind, (name, _) in files.items()}
+    for kind, (_, content) in files.items():
+        replace_file(paths[kind], content)
+    return paths
 
 
 def everything(*places, target=TARGET) -> Report:

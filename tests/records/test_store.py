@@ -4,12 +4,10 @@ import io
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -92,28 +90,6 @@ def test_killed_between_the_steps_of_writing(tmp_path):
     (tmp_path / "runs" / "b.json").write_text(whole[: len(whole) // 2])  # as a less careful writer would leave it
     with pytest.raises(UserWarning, match="b.json is not a readable record"):
         sound(tmp_path)
-
-
-RUNS = """
-from helpers import RunConfig, run
-for number in range(1000):
-    run(RunConfig(strategy="ddp", nproc_per_node=2, steps=3, local_batch=8, evaluate=False, label=f"r{number}"))
-"""
-
-
-@pytest.mark.long
-def test_real_runs_killed_at_a_random_moment(tmp_path):
-    env = {**os.environ, "HELPERS_RESULTS": str(tmp_path), "HELPERS_PROGRESS": "plain"}
-    runs = subprocess.Popen([sys.executable, "-c", RUNS], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
-    end = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*.json")):
-        assert runs.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    time.sleep(random.uniform(0, 0.7))
-    runs.kill()
-    runs.wait()
-    records = sound(tmp_path)
-    assert records and all(record["status"] == "completed" for record in records)
 
 
 def save_and_die(folder, at):

@@ -110,7 +110,6 @@ def test_without_a_baseline_no_speed_up_is_told():
 def test_a_failed_run_is_named_with_its_error():
     error = "RankError: rank 1 failed. The traceback:\n\nTraceback (most recent call last):\n  …\nValueError: no data"
     assert "DDP ×2 has no numbers to compare, its run failed: ValueError: no data." in told(failed(error))
-
     assert "The run of DDP ×2 failed: RankError" in one(said({**failed(), "group": ""}), "failed")[0]
 
 
