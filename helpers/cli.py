@@ -67,7 +67,7 @@ def _train(options):
     from .config import SETTINGS, RunConfig
     from .launcher import group
     from .launcher.progress import Log
-    from .records import store
+    from .paths import results_root
 
     rank, size, local_rank = group.place()
     here = group.local_size(size)
@@ -93,14 +93,14 @@ def _train(options):
     if record is not None:
         print(_line(record))
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
-        print(f"record: {host}{store.results_root() / 'runs' / record['run_id']}.json")
+        print(f"record: {host}{results_root() / 'runs' / record['run_id']}.json")
 
 
 def _line(record):
     """The result of one run in a line."""
-    from .records.store import row
+    from .records import read
 
-    values = row(record)
+    values = read.row(record)
     accuracy = ""
     if values["accuracy"] is not None:
         accuracy = f", accuracy {values['accuracy']:.1%} of {values['test_images']} images"
@@ -112,11 +112,10 @@ def _line(record):
 
 
 def _run(options):
-    from . import device
+    from . import device, report
     from .comparison.ladder import compare
     from .config import SETTINGS
-    from .records import store
-    from .report import single
+    from .paths import results_root
 
     settings = chosen(options, SETTINGS)
     here = device.machine(settings.get("device"))
@@ -127,10 +126,10 @@ def _run(options):
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
-    folder = store.results_root() / "report"
-    paths = single.write(made, folder)
+    found = report.of(made)
+    paths = found.write_ladder(results_root() / "report")
     print()
-    print(single.text(made))
+    print(found.text())
     print()
     for name, path in paths.items():
         print(f"{name}: {path}")
@@ -148,12 +147,13 @@ def _study(options):
 
 
 def _records(options):
-    from .records import store
+    from .paths import results_root
+    from .records import read
 
-    records = store.read_all()
+    records = read.read_all()
     for record in records:
         print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
-    print(f"{len(records)} record(s) in {store.results_root() / 'runs'}")
+    print(f"{len(records)} record(s) in {results_root() / 'runs'}")
 
 
 def _of_a_script(arguments):

@@ -1,4 +1,4 @@
-"""Which devices are here, and how to drive them. No other file names a vendor.
+"""Which devices are here, what they can compute, and how to drive them.
 
 On a machine without accelerators a CPU process with a fixed number of threads plays the
 device, so that "two devices" means the same there as elsewhere: twice the hardware of one.
@@ -14,6 +14,14 @@ KINDS = ("cuda", "npu", "xla", "mps", "cpu")
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "xla": "xla", "mps": "gloo", "cpu": "gloo"}
 MOST_CPU_DEVICES = 8
 FORMATS = ("float32", "bfloat16", "float16")
+INSTRUCTIONS = (  # of a CPU, as Linux names them: those that decide how fast it computes in which format
+    "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16", "asimd", "sve", "bf16",
+)  # fmt: skip
+LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+DRIVERS = {  # files that hold the version of an accelerator's driver
+    "cuda": ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"),
+    "npu": ("/usr/local/Ascend/driver/version.info",),
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,8 @@ class Machine:
         backend: the process-group backend that goes with it.
         cores: CPU cores this process may use (cgroup limits and affinity respected).
         threads: CPU threads of each rank, the same in every run of a comparison.
+        instructions: those of INSTRUCTIONS that the CPU has.
+        driver: version of the accelerator's driver; "" on a CPU, or where it cannot be read.
     """
 
     kind: str
@@ -35,6 +45,8 @@ class Machine:
     backend: str
     cores: int
     threads: int
+    instructions: tuple = ()
+    driver: str = ""
 
     def describe(self) -> str:
         """One line for people."""
@@ -46,8 +58,16 @@ class Machine:
         return f"{self.count} × {self.name} ({self.kind}, {self.backend}), {self.cores} CPU cores"
 
     def as_dict(self) -> dict:
-        """The same as a dict, for a record."""
-        return asdict(self)
+        """The same as a dict, for a record, with what the libraries of this process use of the CPU. Imports torch.
+
+        "capability" names the instructions for which torch chose its kernels, "limits" the environment variables
+        that keep libraries from using all that the CPU has.
+        """
+        import torch
+
+        limits = {name: os.environ[name] for name in LIMITS if name in os.environ}
+        used = {"capability": torch.backends.cpu.get_cpu_capability(), "limits": limits}
+        return {**asdict(self), "instructions": list(self.instructions), **used}
 
 
 def machine(kind=None) -> Machine:
@@ -66,7 +86,8 @@ def machine(kind=None) -> Machine:
         raise ValueError(f"this machine has no {kind} device; it has {here or 'only its CPU (cpu)'}")
     cores = usable_cores()
     count = max(2, min(cores, MOST_CPU_DEVICES)) if kind == "cpu" else _count(kind)
-    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, max(1, cores // count))
+    threads = max(1, cores // count)
+    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, threads, _instructions(), _driver(kind))
 
 
 def choose(at_least=2) -> Machine:
@@ -274,14 +295,34 @@ def _name(kind):
     return module.get_device_name(0) if hasattr(module, "get_device_name") else kind
 
 
-@lru_cache
 def _cpu_name():
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     import platform
 
-    return platform.processor() or platform.machine()
+    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
+
+
+def _instructions():
+    known = _cpuinfo()
+    flags = {*known.get("flags", "").split(), *known.get("Features", "").split()}  # x86 and Arm
+    return tuple(name for name in INSTRUCTIONS if name in flags)
+
+
+@lru_cache
+def _cpuinfo():
+    """What Linux says of the first core, as {name: text}; {} elsewhere."""
+    try:
+        first, *_ = Path("/proc/cpuinfo").read_text().split("\n\n")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+@lru_cache
+def _driver(kind):
+    for path in DRIVERS.get(kind, ()):
+        try:
+            return Path(path).read_text().splitlines()[0].strip()
+        except (OSError, IndexError):
+            pass
+    return ""

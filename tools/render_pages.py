@@ -15,7 +15,7 @@ from helpers import paths, plots
 from helpers.comparison import studies
 from helpers.comparison.ladder import Comparison
 from helpers.plots import style
-from helpers.records import store
+from helpers.records import read, store
 from helpers.report.ladders import machine_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accur
 def take(root):
     """Copy the records of the newest completed ladder below `root` to recorded/ladder."""
     ladders = {}
-    for record in store.read_all(root):
+    for record in read.read_all(root):
         if record["group"].endswith("-ladder"):
             ladders.setdefault(record["group"], []).append(record)
     done = [group for group, records in ladders.items() if all(r["status"] == "completed" for r in records)]
@@ -112,7 +112,7 @@ def _lines(columns, rows):
 
 def render():
     """The pages as they have to be, as {path: text}, and their figures as {path: SVG text}."""
-    comparison, study = Comparison(store.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
+    comparison, study = Comparison(read.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
     kept = records.read(BENCH)
     blocks = {
         "README.md": ("recorded/ladder", ladder_block(comparison)),

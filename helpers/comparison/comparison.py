@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..config import SETTINGS
-from ..records import store
+from ..records import read
 from ..settings import differing
 
 
@@ -20,7 +20,7 @@ class Comparison:
     baseline: dict = field(init=False)
 
     def __post_init__(self):
-        self.records = store.merged(self.runs)
+        self.records = read.merged(self.runs)
         if not self.records or self.records[0]["status"] != "completed":
             raise ValueError("a comparison needs a completed first run to compare with")
         self.baseline = self.records[0]
@@ -44,7 +44,7 @@ class Comparison:
     def _rows(self):
         rows = []
         for record in self.records:
-            speed, row, total = self.speed_up(record) or {}, store.row(record), record.get("total_s")
+            speed, row, total = self.speed_up(record) or {}, read.row(record), record.get("total_s")
             median, changed = speed.get("median"), differing(record["config"], self.baseline["config"], SETTINGS)
             scaled = median and not any(one.changes_timing and not one.spreads for one in changed)
             rows.append({

@@ -3,7 +3,7 @@
 from math import isfinite
 from statistics import fmean
 
-from ..records import store
+from ..records import read
 from . import style
 from .drawing import LINES, key, name_ends
 from .style import number
@@ -145,8 +145,8 @@ def _curve(record, block):
 
 
 def row(record) -> dict:
-    """results.row with the note that a run's name depends on."""
-    return {**store.row(record), "note": (record.get("measured") or {}).get("note")}
+    """`read.row` with the note that a run's name depends on."""
+    return {**read.row(record), "note": (record.get("measured") or {}).get("note")}
 
 
 def _those_with(key, records):

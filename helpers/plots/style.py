@@ -11,6 +11,8 @@ import sys
 import textwrap
 from html import escape
 
+from ..records.read import clean
+
 WIDTH = 9.0  # inches
 CSS_PIXELS = 96  # an inch on a screen: 9 pt text is 12 CSS pixels high
 DPI = 1.5 * CSS_PIXELS  # of PNGs, sharp on screens with more than one dot a CSS pixel
@@ -143,6 +145,16 @@ def svg(figure, alt) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
 
 
+def data_uri(picture) -> str:
+    """Bytes of a PNG as an address, for the `src` of an HTML image."""
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+
+
+def html(figure, alt) -> str:
+    """The figure as an HTML element that names `alt` for readers who cannot see it."""
+    return f'<figure><img src="{data_uri(png(figure))}" alt="{escape(alt)}"></figure>'
+
+
 def show(figure, alt):
     """Display a figure in the notebook, with `alt` for readers who cannot see it."""
     from IPython.display import display
@@ -184,14 +196,6 @@ def times(factor) -> str:
 def percent(share) -> str:
     """A share of one as a percentage, such as "97.2%"."""
     return "–" if share is None else f"{share * 100:.1f}%"
-
-
-def clean(text, width=None) -> str:
-    """Text from a record on one line, without control characters, at most `width` characters long."""
-    text = str(text)
-    if not text.isprintable() or "  " in text or text != text.strip():
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if width is None or len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 def mark(row) -> str:

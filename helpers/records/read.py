@@ -1,40 +1,40 @@
-"""Records found on disk, of this machine and of others: read, checked, brought to today's shape.
+"""Records read from disk, of this machine and of others: checked, brought to today's shape, and their numbers.
 
-Nothing that was found is lost without a word: a file that is no record is named, with what is wrong with it.
+A file that is not a record is never dropped silently: it is named, with what is wrong with it.
 """
 
 import json
 import math
 import os
-from dataclasses import MISSING, dataclass, field, fields
+import statistics
+import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..config import RunConfig
+from .. import measure
+from ..config import SETTINGS
 from ..paths import results_root
-from ..plots.style import clean
-from . import store
+from .store import SCHEMA, STATUSES
 
-MANY = 1000  # files of a folder, from which on their heads are kept in an index (helpers.records.index)
+MOST_FILES = 3000  # in one reading: all are held in memory
 MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
-AMOUNTS = ("step_time_s", "images_per_s")  # of what was measured, those whose numbers are checked
-SUMMARY = ("median", "q1", "q3")
+AMOUNTS = ("step_time_s", "images_per_s")  # of the measurements, those whose numbers are checked
 NOTHING_MEASURED = {
     "note": "", "first_step": 0, "steps": 0, "step_time_s": None, "images_per_s": None, "input_wait_s": None,
     "curve": [], "final_loss": None, "evaluation": None, "peak_memory_bytes": [], "parts_s": {}, "compiler": None,
     "world_size": 1, "epochs": [], "skipped_steps": 0,
 }  # fmt: skip
-
-DEFAULTS = {f.name: f.default for f in fields(RunConfig) if f.default is not MISSING}
+DEFAULTS = {**{name: setting.default for name, setting in SETTINGS.items()}, "loss": "cross_entropy"}
 
 
 @dataclass
 class Found:
-    """What was read.
+    """Records, and the files that are none.
 
     Attributes:
-        records: oldest first; "file" says where in the folder each was.
-        skipped: (file, why) of what is no record.
-        places: the folders and files that were looked through.
+        records: oldest first; "file" is the file's path in the folder that was read.
+        skipped: (file, why) of what is not a record.
+        places: the folders and files that were read.
     """
 
     records: list = field(default_factory=list)
@@ -42,89 +42,82 @@ class Found:
     places: list = field(default_factory=list)
 
 
-def read(*places, many=MANY) -> Found:
+def read(*places) -> Found:
     """All records in folders and files (default: those of this machine), each once.
 
-    A folder is looked through with the folders in it; where one of them is called "runs", as in a results
-    folder, only that one is. A file holds one record or, as a study does, a list of them. Of a folder with `many` files
-    or more, only what is new is read: the rest comes from an index, and what a run measured when it is asked for.
+    A folder is read with all folders in it; where one of these is called "runs", as in a results folder, only that
+    one is. A file holds one record or, as a study does, a list of them.
 
     Raises:
         FileNotFoundError: a place does not exist.
+        ValueError: there are more than MOST_FILES files.
     """
     found = Found(places=[Path(place) for place in places or (results_root(),)])
-    known = {}
+    files = []
     for place in found.places:
         if not place.exists():
             if not places:  # nothing was recorded here yet
                 continue
             raise FileNotFoundError(f"there is no {place}: give the folder that holds records, or a record's file")
         several = f"{place.name}/" if len(found.places) > 1 and not place.is_file() else ""
-        for named, items in _items(place, many):
-            _take(clean(several + named), items, found, known)
-    found.records.sort(key=_order)
+        files += [(path, clean(several + name)) for path, name in _files(place)]
+    if len(files) > MOST_FILES:
+        raise ValueError(
+            f"{', '.join(map(str, found.places))}: {len(files):,} files with records, and at most {MOST_FILES:,} are "
+            "read at once. Move older ones to another folder, or give the folders and files to read"
+        )
+    known = {}
+    for path, name in files:
+        _take(path, name, found, known)
+    found.records.sort(key=lambda record: known[record["run_id"]][1])
     return found
 
 
-def _order(record):
-    return str(record["started"]), record["config"]["nproc_per_node"], record["run_id"]
+def read_all(root=None, group=None) -> list:
+    """The records in the results folder `root`, oldest first; a warning names each file that is not a record."""
+    runs = Path(root or results_root()) / "runs"
+    found = read(runs) if runs.is_dir() else Found()
+    for file, why in found.skipped:
+        warnings.warn(f"{runs / file} is not a readable record ({why}); left out", stacklevel=2)
+    return [record for record in found.records if group is None or record["group"] == group]
 
 
-def _items(place, many):
-    """(name, what `contents` says) of each file of a place."""
+# -- files --------------------------------------------------------------------------------
+
+
+def _files(place):
+    """(path, name in the folder) of all files of a place that may hold records."""
     if place.is_file():
-        return [(place.name, contents(place))]
-    found = list(_files(place))
-    if len(found) < many:
-        return ((named, contents(path)) for path, named in found)
-    from . import index
-
-    return index.read(place, found)
-
-
-def _files(folder):
-    """(path, name in the folder) of all files that may hold records."""
-    for here, folders, names in os.walk(folder):
-        folders[:] = ["runs"] if "runs" in folders else sorted(name for name in folders if not name.startswith("."))
+        return [(place, place.name)]
+    found = []
+    for here, folders, names in os.walk(place):
+        folders[:] = ["runs"] if "runs" in folders else sorted(name for name in folders if name[0] != ".")
         if "runs" not in folders:
-            inside = "" if here == os.fspath(folder) else Path(here).relative_to(folder).as_posix() + "/"
-            names = sorted(name for name in names if name.endswith(".json") and name[0] != ".")
-            yield from ((f"{here}{os.sep}{name}", inside + name) for name in names)
+            paths = [Path(here, name) for name in sorted(names) if name.endswith(".json") and name[0] != "."]
+            found += [(path, path.relative_to(place).as_posix()) for path in paths]
+    return found
 
 
-def contents(path) -> list:
-    """[(record or None, why it is none, its place in the file or None)] of a file, which may hold several."""
+def _take(path, name, found, known):
+    """Read a file into `found`; `known` is {run_id: (record, what records are sorted by)}."""
     try:
-        if os.stat(path).st_size > MAX_BYTES:
-            raise ValueError(f"{os.stat(path).st_size:,} bytes are too many for a record")
-        with open(path, encoding="utf-8") as file:
-            content = json.loads(file.read())
+        about = path.stat()
+        if about.st_size > MAX_BYTES:
+            raise ValueError(f"{about.st_size:,} bytes are too many for a record")
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        return [(None, _reason(error), None)]
-    return [checked(raw, place) for place, raw in raws(content)]
-
-
-def raws(content) -> list:
-    """[(place in the file or None, what should be a record)] of what a file holds."""
+        found.skipped.append((name, _reason(error)))
+        return
     several = isinstance(content, dict) and isinstance(content.get("records"), list)
-    return list(enumerate(content["records"], 1)) if several else [(None, content)]
-
-
-def checked(raw, place) -> tuple:
-    """(record or None, why it is none, `place`)."""
-    try:
-        return upgraded(raw), "", place
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return None, _reason(error), place
-
-
-def _take(named, items, found, known):
-    for record, why, place in items:
-        where = f"{named}, record {place}" if place else named
-        if record is None:
-            found.skipped.append((where, why))
+    for place, raw in enumerate(content["records"] if several else [content], 1):
+        where = f"{name}, record {place}" if several else name
+        try:
+            record = upgraded(raw)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            found.skipped.append((where, _reason(error)))
             continue
-        other = known.setdefault(record["run_id"], record)
+        order = str(record["started"]), record["config"]["nproc_per_node"], about.st_mtime_ns
+        other, _ = known.setdefault(record["run_id"], (record, order))
         record["file"] = other.get("file", where)  # so that two are equal if all else is
         if other is record:
             found.records.append(record)
@@ -140,17 +133,28 @@ def _reason(error):
     return clean(error.args[0] if isinstance(error, ValueError) and error.args else repr(error), 160)
 
 
+def clean(text, width=None) -> str:
+    """Text from a record on one line, without control characters, at most `width` characters long."""
+    text = str(text)
+    if not text.isprintable() or "  " in text or text != text.strip():
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if width is None or len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+# -- today's shape ------------------------------------------------------------------------
+
+
 def upgraded(raw) -> dict:
-    """A record in today's shape: what older ones did not say yet is filled in as it was meant.
+    """A record in today's shape: settings and measurements that older versions did not have are filled in.
 
     Raises:
-        ValueError: it is no record, or lacks what cannot be filled in.
+        ValueError: it is not a record, or lacks what cannot be filled in.
     """
     if not isinstance(raw, dict) or not isinstance(raw.get("run_id"), str) or "config" not in raw:
         raise ValueError("not a record of a run: it has no run_id and config")
-    if raw.get("schema", 1) not in range(1, store.SCHEMA + 1):
-        raise ValueError(f"its schema is {raw['schema']!r}, and this version of the kit knows {store.SCHEMA}")
-    if raw.get("status") not in store.STATUSES:
+    if raw.get("schema", 1) not in range(1, SCHEMA + 1):
+        raise ValueError(f"its schema is {raw['schema']!r}, and this version of the kit knows {SCHEMA}")
+    if raw.get("status") not in STATUSES:
         raise ValueError(f"its status is {clean(raw.get('status'), 40)!r}")
     machine = (raw.get("environment") or {}).get("machine") or {}
     if not isinstance(machine.get("kind"), str):
@@ -182,7 +186,7 @@ def _measured(raw):
         raise ValueError("it says that it completed, but not what was measured")
     measured = {**NOTHING_MEASURED, **raw}
     for name in AMOUNTS:
-        for key in SUMMARY if measured[name] else ():
+        for key in ("median", "q1", "q3") if measured[name] else ():
             _amount(measured[name][key], f"{name}, {key},")
     for name in ("parts_s", "epochs", "curve", "peak_memory_bytes"):
         measured[name] = measured[name] or type(NOTHING_MEASURED[name])()
@@ -193,3 +197,77 @@ def _measured(raw):
 def _amount(value, name):
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ValueError(f"its {name} is {clean(value, 40)!r}, which no run can take")
+
+
+# -- numbers ------------------------------------------------------------------------------
+
+
+def row(record) -> dict:
+    """The numbers of one record that tables and plots are made of; None where a run has none."""
+    config, measured = record["config"], record.get("measured", {})
+    step, speed = measured.get("step_time_s") or {}, measured.get("images_per_s") or {}
+    evaluation = measured.get("evaluation") or {}
+    peaks = measured.get("peak_memory_bytes") or [None]
+    return {
+        "run_id": record["run_id"], "label": record["label"], "status": record["status"],
+        "strategy": config["strategy"], "devices": config["nproc_per_node"] * config.get("nnodes", 1),
+        "hosts": config.get("nnodes", 1),
+        "global_batch": config["global_batch"], "local_batch": config["local_batch"],
+        "step_time_s": step.get("median"), "step_time_q1_s": step.get("q1"), "step_time_q3_s": step.get("q3"),
+        "steps_timed": step.get("n"), "images_per_s": speed.get("median"),
+        "final_loss": measured.get("final_loss"), "accuracy": evaluation.get("accuracy"),
+        "test_images": evaluation.get("count"),
+        "peak_memory_bytes": max((p for p in peaks if p is not None), default=None),
+        **{f"{part}_s": seconds for part, seconds in measured.get("parts_s", {}).items()},
+        "total_s": record.get("total_s"),
+    }  # fmt: skip
+
+
+def merged(records) -> list:
+    """One record a label, in the order of first appearance: the rounds of a run put together.
+
+    Steps of all rounds become one sample; wall times are the mean of the rounds; losses and accuracy
+    are the first round's, since every round trains the same. A label with a round that did not
+    complete is represented by that round.
+    """
+    rounds = {}
+    for record in records:
+        rounds.setdefault(record["label"], []).append(record)
+    return [_one_of(of_label) for of_label in rounds.values()]
+
+
+def _one_of(rounds):
+    broken = [record for record in rounds if record["status"] != "completed"]
+    if broken or len(rounds) == 1:
+        return (broken or rounds)[0]
+    first, parts = rounds[0], [record["measured"] for record in rounds]
+    samples = {
+        name: [value for measured in parts for value in measured["samples"][name]]
+        for name in ("step_time_s", "input_wait_s")
+    }
+    together = {**first["measured"], "samples": {**first["measured"]["samples"], **samples}}
+    if len(samples["step_time_s"]) >= measure.AT_LEAST:
+        rates = [first["config"]["global_batch"] / seconds for seconds in samples["step_time_s"]]
+        together.update(images_per_s=measure.summary(rates))
+        together.update({name: measure.summary(values) for name, values in samples.items()})
+    together["parts_s"] = {
+        name: statistics.mean(measured["parts_s"].get(name, 0.0) for measured in parts)
+        for name in dict.fromkeys(name for measured in parts for name in measured["parts_s"])
+    }
+    total = statistics.mean(record["total_s"] for record in rounds)
+    return {**first, "measured": together, "total_s": total, "rounds": [record["run_id"] for record in rounds]}
+
+
+def time_to_accuracy(record, target) -> float | None:
+    """Seconds of training until the first evaluation with at least the accuracy `target` (0 to 1).
+
+    None if no evaluation of the run reached it. The time is as fine as the evaluations are apart
+    (RunConfig's `evaluate_every`); starting, loading data and evaluating are not counted.
+
+    Raises:
+        ValueError: the run did not record accuracy on the way.
+    """
+    curve = (record.get("measured") or {}).get("curve")
+    if not curve:
+        raise ValueError(f"run {record['label']!r} has no accuracy on the way; train it with evaluate_every=1")
+    return next((point["train_s"] for point in curve if point["accuracy"] >= target), None)

@@ -5,10 +5,11 @@
 """
 
 import math
+from collections import Counter
 from statistics import fmean, median, median_low
 
-from ..plots.style import clean
-from . import store
+from . import read
+from .read import clean
 
 MARKS = "*†‡§"  # of notes
 
@@ -60,9 +61,10 @@ def rows(groups, target, baseline=None) -> list:
 def _row(label, records, target):
     kept = [record for record in records if curve(record)]
     measured = [record["measured"] for record in kept]
-    final = [_final_accuracy(record) for record in kept]
+    ends = [(m.get("evaluation") or {}).get("accuracy") for m in measured]
+    final = [curve(r)[-1]["accuracy"] if end is None else end for r, end in zip(kept, ends, strict=True)]
     rates = [m["images_per_s"]["median"] for m in measured if m["images_per_s"]]
-    times = [store.time_to_accuracy(record, target) for record in kept]
+    times = [read.time_to_accuracy(record, target) for record in kept]
     seconds = median(math.inf if time is None else time for time in times) if times else math.inf
     return {
         "label": clean(label), "records": kept, "seeds": len(kept), "left_out": _reasons(records),
@@ -85,25 +87,15 @@ def curve(record) -> list:
     return [entry for entry in record["measured"].get("curve") or [] if entry["accuracy"] is not None]
 
 
-def _final_accuracy(record):
-    evaluation = record["measured"].get("evaluation") or {}
-    found = evaluation.get("accuracy")
-    return curve(record)[-1]["accuracy"] if found is None else found
-
-
 def _ratio(above, below):
     return above / below if above and below else None
 
 
 def _reasons(records):
     """Why seeds are missing, such as "1 run failed"; "" if none is."""
-    missing = [record for record in records if not curve(record)]
-    counts = {}
-    for record in missing:
-        why = {"failed": "failed", "stopped": "stopped"}.get(record["status"], "without a curve")
-        counts[why] = counts.get(why, 0) + 1
-    said = [f"{count} run{'s' * (count > 1)} {why}" for why, count in counts.items()]
-    return ", ".join(said) if records else "no runs"
+    ended = (record["status"] for record in records if not curve(record))
+    counts = Counter(status if status != "completed" else "without a curve" for status in ended)
+    return ", ".join(f"{n} run{'s' * (n > 1)} {why}" for why, n in counts.items()) if records else "no runs"
 
 
 def left_out(made) -> str:

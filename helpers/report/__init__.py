@@ -1,1 +1,21 @@
-"""Everything that was recorded, as sentences, tables and one page."""
+"""What records say, as sentences, tables and one page.
+
+from helpers import report
+found = report.everything()                     # all records of this machine
+found = report.everything("results", "theirs")  # and those of another, in the folder "theirs"
+found.write("my_report")                        # all_runs.html, all_runs.csv, all_runs.json
+
+report     reads records, and hands them to all that follows
+ladders    records sorted by machine, and into ladders of runs that may be compared
+pairs      how the settings of two records differ
+sentences  what ladders say; causes: why a run was faster or not, as far as records show it
+figures    the figures of a report; published: tables of the source articles beside ours
+page       one HTML page, from page.html and parts.html; text: the same for a terminal; export: the files
+short      a ladder of half a minute, where nothing was recorded yet
+cli        python -m helpers report
+"""
+
+from .report import Report, everything, of
+from .short import short_ladder
+
+__all__ = ["Report", "everything", "of", "short_ladder"]

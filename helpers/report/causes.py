@@ -1,24 +1,15 @@
 """Why a run was faster or not, as far as records can back it: communication, precision, compiler, batch, memory."""
 
+import math
 import re
-from typing import NamedTuple
 
-from ..compiler.time_figures import crossing
 from ..plots.style import clean, number, percent, times
-from ..records import store
-from .pairs import accuracies, alike, computes_alike, ids, partner, spread, timed
-from .sentences import CLOSE
+from ..records import read
+from .pairs import CLOSE, Said, accuracies, alike, called, ids, partner, spread, timed
 
-WAITS = 0.05  # a smaller share of a step that waits for data is not worth a sentence
+WAITS = 0.05  # a smaller share of a step that waits for data is not mentioned
 DIFFERS = 0.1  # a smaller difference in memory, likewise
 MEASURED = re.compile(r"ran at ([\d.e-]+) times the speed in (\w+)")  # in the advice of helpers.training.precision
-
-
-class Said(NamedTuple):
-    """A sentence and the ids of the records that back it."""
-
-    text: str
-    runs: tuple
 
 
 def causes(record, base, records) -> list:
@@ -36,14 +27,14 @@ def causes(record, base, records) -> list:
 def communication(record, base, records):
     """What part of a step the exchange of gradients took: measured, or bounded by another record."""
     config, rate = record["config"], record["measured"]["step_time_s"]
-    devices = store.row(record)["devices"]
+    devices = read.row(record)["devices"]
     if config["strategy"] != "ddp" or devices == 1 or not rate:
         return None
     known = record["measured"].get("communication")
     if known:
         waited, hidden = known["exposed_s"] / rate["median"], known["hidden_s"] / rate["median"]
         return Said(
-            f"{percent(waited)} of a step of {_name(record)} was communication that nothing hid, waiting for the "
+            f"{percent(waited)} of a step of {called(record)} was communication that nothing hid, waiting for the "
             f"slower rank included; another {percent(hidden)} ran behind the backward pass (DDP's own clocks, mean of "
             f"{known['steps']} steps).", ids(record),
         )  # fmt: skip
@@ -55,23 +46,21 @@ def communication(record, base, records):
         share = 1 - spent["median"] / rate["median"]
         if share <= 0 or spent["q3"] >= rate["q1"]:
             return Said(
-                f"Communication is not to be told from noise: a step of {_name(record)} took {_ms(rate)}, and its "
+                f"Communication cannot be told from noise: a step of {called(record)} took {_ms(rate)}, and its "
                 f"share of the batch on one device alone {_ms(spent)}.", ids(record, alone),
             )  # fmt: skip
         return Said(
-            f"At most {percent(share)} of a step of {_name(record)} was communication and waiting: it took "
+            f"At most {percent(share)} of a step of {called(record)} was communication and waiting: it took "
             f"{_ms(rate)}, and its share of the batch, {config['local_batch']} samples, took one device alone "
             f"{_ms(spent)}.{_crowded(record)}", ids(record, alone),
         )  # fmt: skip
-    if not base or base["config"]["nproc_per_node"] != 1 or not computes_alike(record, base):
-        return None
-    if not timed(base):
+    if not base or base["config"]["nproc_per_node"] != 1 or not timed(base) or not alike(record, base):
         return None
     lost = 1 - spread(record, base)[0] / devices
     if lost <= CLOSE:
         return None
     return Said(
-        f"{percent(lost)} of the time of {_name(record)} is what separates it from ideal scaling: communication, "
+        f"{percent(lost)} of the time of {called(record)} is what separates it from ideal scaling: communication, "
         f"waiting and smaller pieces of work together. A run of one device with a batch of {config['local_batch']} "
         "would tell them apart.", ids(record, base),
     )  # fmt: skip
@@ -88,7 +77,7 @@ def waiting(record):
     share = wait["median"] / rate["median"] if rate and wait else 0
     if share < WAITS:
         return None
-    return Said(f"{percent(share)} of a step of {_name(record)} was spent waiting for data.", ids(record))
+    return Said(f"{percent(share)} of a step of {called(record)} was spent waiting for data.", ids(record))
 
 
 # -- precision ----------------------------------------------------------------------------
@@ -103,36 +92,36 @@ def half_precision(record, records):
     if not plain or not record["measured"]["images_per_s"]:
         return None
     speed, low, high = spread(record, plain)
-    told = f"{times(speed)} the speed of {_name(plain)}"
+    told = f"{times(speed)} the speed of {called(plain)}"
     told += f" (middle half {times(low)} to {times(high)}{accuracies(record, plain)})"
     own_low, own_high = spread(plain, plain)[1:]
     if low > own_high and speed > 1 + CLOSE:
-        return Said(f"{level} paid in {_name(record)}: {told}.", ids(record, plain))
+        return Said(f"{level} paid in {called(record)}: {told}.", ids(record, plain))
     verdict, (why, backed) = "did not pay", _why_not(record, records)
     if speed > 1 - CLOSE or high >= own_low:
         verdict, why, backed = "made no difference beyond the noise", "", ()
-    return Said(f"{level} {verdict} in {_name(record)}: {told}.{why}", ids(record, plain, *backed))
+    return Said(f"{level} {verdict} in {called(record)}: {told}.{why}", ids(record, plain, *backed))
 
 
 def _why_not(record, records):
     """(what the records know of why a half format brought nothing, the other records that back it)."""
-    advice, level = record.get("advice"), record["config"]["precision"]
+    advice = record.get("advice")
     told = MEASURED.search(advice or "")
     if told:
         share, dtype = float(told[1]), told[2]
-        slow = " Far below 1 means that the device has no instructions for it and emulates it." if share < 0.5 else ""
+        slow = " A device that is so far below 1 usually emulates it, for want of instructions." if share < 0.5 else ""
         why = f" The format itself is slow here: a convolution in {dtype} ran at {share:g} times the speed of fp32."
         return why + slow, ()
     why = ""
     if advice == "":
         why = (
             " The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried. "
-            "What is left are casts, operations too small to gain, or something else that the machine was doing."
+            "Casts, operations too small to gain and other work of the machine are left as causes."
         )
-    larger = records.larger(record) if hasattr(records, "larger") else records
-    for other in larger:  # the same model with more work in a step
+    devices = read.row(record)["devices"]
+    for other in records:  # the same model on as many devices, with more work in a step
         more = other["config"]["local_batch"] > record["config"]["local_batch"]
-        if more and timed(other) and other["config"]["precision"] == level and alike(other, record):
+        if more and read.row(other)["devices"] == devices and timed(other) and alike(other, record):
             plain = partner(other, records, precision="fp32")
             if plain and spread(other, plain)[0] > 1 + CLOSE:
                 gain, batch = times(spread(other, plain)[0]), other["config"]["local_batch"]
@@ -149,7 +138,7 @@ def compiling(record, records):
     if not found:
         return None
     backed = ids(record, *found["backed"])
-    told = f"{_name(record)} spent {number(found['compile_s'])} s compiling (plan: {found['plan']})"
+    told = f"{called(record)} spent {number(found['compile_s'])} s compiling (plan: {found['plan']})"
     if found["plan"] == "eager":
         return Said(f"{told} and stayed with eager, since no plan was faster: it never pays off.", backed)
     if found["gain"] is None:
@@ -176,7 +165,7 @@ def break_even(record, records) -> dict | None:
     eager, faster, gain, backed = _beside_eager(record, records)
     steps = None
     if gain is not None and gain > 1 + CLOSE:
-        steps = crossing({"step_s": eager, "compile_s": 0}, {"step_s": faster, "compile_s": cost})
+        steps = math.ceil(cost / (eager - faster))
     plan = clean(found.get("plan") or "none yet", 60)
     return {"compile_s": cost, "plan": plan, "gain": gain, "steps": steps, "backed": backed}
 
@@ -204,7 +193,7 @@ def batch(record, base):
     told = []
     if base and config["global_batch"] != base["config"]["global_batch"]:
         of, updates = (one["config"]["global_batch"] for one in (record, base)), record["measured"]["steps"]
-        told.append("{} uses a global batch of {} instead of {}".format(_name(record), *of))
+        told.append("{} uses a global batch of {} instead of {}".format(called(record), *of))
         if config["epochs"] and config["epochs"] == base["config"]["epochs"]:
             told[0] += (
                 f": {updates:,} updates of the weights instead of {base['measured']['steps']:,} in as many epochs"
@@ -212,10 +201,10 @@ def batch(record, base):
         told[0] += accuracies(record, base) + "."
     if parts > 1:
         exchanged = (
-            ", and exchanges them once" if config["strategy"] == "ddp" and store.row(record)["devices"] > 1 else ""
+            ", and exchanges them once" if config["strategy"] == "ddp" and read.row(record)["devices"] > 1 else ""
         )
         told.append(
-            f"An update of {_name(record)} adds up the gradients of {parts} micro-batches of "
+            f"An update of {called(record)} adds up the gradients of {parts} micro-batches of "
             f"{config['local_batch']}{exchanged}."
         )
     return Said(" ".join(told), ids(record, base) if base else ids(record)) if told else None
@@ -223,7 +212,7 @@ def batch(record, base):
 
 def memory(record, base):
     """Peak memory of the process that needed most beside that of the base."""
-    peaks = [store.row(one)["peak_memory_bytes"] for one in (record, base) if one]
+    peaks = [read.row(one)["peak_memory_bytes"] for one in (record, base) if one]
     if len(peaks) < 2 or not all(peaks) or abs(peaks[0] / peaks[1] - 1) < DIFFERS:
         return None
     more = "more" if peaks[0] > peaks[1] else "less"
@@ -232,8 +221,8 @@ def memory(record, base):
     kind = record["environment"]["machine"]["kind"]
     what = ", the libraries included" if kind == "cpu" else ""
     return Said(
-        f"{_name(record)} needed {more} memory: {number(peaks[0] / 1e6)} MB {each}, "
-        f"{_name(base)} {number(peaks[1] / 1e6)} MB{what}.", ids(record, base),
+        f"{called(record)} needed {more} memory: {number(peaks[0] / 1e6)} MB {each}, "
+        f"{called(base)} {number(peaks[1] / 1e6)} MB{what}.", ids(record, base),
     )  # fmt: skip
 
 
@@ -243,12 +232,9 @@ def hosts(record):
     if len(found) < 2:
         return None
     told = ", ".join(f"{clean(host['name'], 40)} ({len(host['ranks'])} ranks)" for host in found)
-    return Said(f"{_name(record)} ran on {len(found)} hosts: {told}.", ids(record))
+    return Said(f"{called(record)} ran on {len(found)} hosts: {told}.", ids(record))
 
 
 def _ms(summary):
     return f"{number(1000 * summary['median'])} ms"
 
-
-def _name(record):
-    return clean(record["label"], 60)

@@ -1,32 +1,20 @@
-"""The report of all runs as files: a page, a table for spreadsheets, and everything for programs."""
+"""What a report holds, as tables for spreadsheets and as JSON for programs."""
 
 import csv
 import io
 import json
 import math
 
-from ..paths import replace_file
 from ..plots.style import clean
-from ..records import store
-from . import page
+from ..records import read
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
 
 
-def write(made, folder, name, formats) -> dict:
-    """Write `name`.html, .csv and .json, those of `formats`, to `folder`; returns the paths by format."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"html": page.page_of, "csv": table, "json": everything}
-    paths = {kind: folder / f"{name}.{kind}" for kind in content if kind in formats}
-    for kind, path in paths.items():
-        replace_file(path, content[kind](made))
-    return paths
-
-
-def numbers(made) -> list:
+def numbers(report) -> list:
     """One dict a record on disk: its machine, ladder and file, what it measured, and its speed-up."""
     rows = []
-    for site, ladder, _ in made.said:
+    for site, ladder in _ladders(report):
         speeds = {row["label"]: row for row in ladder.rows()}
         for record in ladder.runs:
             of_label = speeds.get(record["label"], {})
@@ -35,24 +23,32 @@ def numbers(made) -> list:
                 "model": record["config"]["model"], "data": record["config"]["data"],
                 "precision": record["config"]["precision"], "compiler": record["config"]["compiler"],
                 "accumulation": record["config"]["accumulation"], "seed": record["config"]["seed"],
-                **store.row(record),
+                **read.row(record),
                 "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
-                "seconds_to_target": _to_target(record, made.target),
+                "seconds_to_target": _to_target(record, report.target),
                 "speed_up_of_label": of_label.get("speed_up"), "efficiency_of_label": of_label.get("efficiency"),
             })  # fmt: skip
     return rows
 
 
+def _ladders(report):
+    return [(site, ladder) for site in report.sites for ladder in site.ladders]
+
+
 def _to_target(record, target):
     try:
-        return store.time_to_accuracy(record, target)
+        return read.time_to_accuracy(record, target)
     except ValueError:  # no accuracy on the way
         return None
 
 
-def table(made) -> str:
+def csv_of(report) -> str:
     """A CSV with a row for each record, in seconds, bytes and shares of one."""
-    rows = numbers(made)
+    return table(numbers(report))
+
+
+def table(rows) -> str:
+    """A CSV of dicts."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -68,20 +64,20 @@ def _cell(value):
     return "" if value is None else value
 
 
-def everything(made) -> str:
+def json_of(report) -> str:
     """A JSON with machines, ladders, sentences with the records behind them, numbers, and what was skipped."""
     ladders = [
         {
             "machine": site.name, "name": ladder.name, "what": ladder.what, "started": ladder.started,
             "baseline": ladder.comparison and ladder.comparison.baseline["label"], "runs": ladder.rows(),
-            "sentences": [said._asdict() for said in sentences],
+            "sentences": [said._asdict() for said in report.sentences(ladder)],
         }
-        for site, ladder, sentences in made.said
+        for site, ladder in _ladders(report)
     ]  # fmt: skip
     content = {
-        "target": made.target, "machines": [_machine(site) for site in made.sites], "ladders": ladders,
-        "between_machines": [said._asdict() for said in made.between], "records": numbers(made),
-        "skipped": [{"file": file, "why": why} for file, why in made.found.skipped],
+        "target": report.target, "machines": [_machine(site) for site in report.sites], "ladders": ladders,
+        "between_machines": [said._asdict() for said in report.between], "records": numbers(report),
+        "skipped": [{"file": file, "why": why} for file, why in report.found.skipped],
     }  # fmt: skip
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -1,39 +1,25 @@
-"""Which figures a report of all runs has, each made from ladders: (figure, alt) pairs."""
+"""The figures of a report, each made from ladders: (figure, alt) pairs."""
 
-from functools import partial
 from itertools import islice
 
 from .. import plots
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, times
-from .between import shared
-from .ladder_sentences import curves
-from .pool import Pool
+from .causes import break_even
+from .sentences import curves, shared
 
 MOST = 24  # rows of a figure
 
 
 def of_ladder(ladder, target) -> list:
-    """The figures of one ladder, as far as its records have the numbers for them."""
-    return [drawn for maker in makers(ladder, target) for drawn in maker()]
-
-
-def makers(ladder, target) -> list:
-    """Functions that make these figures, each a list of one or none."""
+    """The figures of one ladder, as far as its records have the numbers for them; the speed-up comes first."""
     found = []
     if ladder.comparison and len(ladder.records) > 1:
-        found.append(lambda: [plots.speed_up(ladder.comparison)])
-        found.append(lambda: [efficiency_and_memory(ladder)])
+        found += [plots.speed_up(ladder.comparison), efficiency_and_memory(ladder)]
     groups = curves(ladder)
     if groups:
-        found.append(lambda: [plots.time_to_accuracy(groups, target)])
-    return found + compile_makers([ladder])
-
-
-def compile_makers(ladders) -> list:
-    """The function that makes `compile_cost`, in a list that is empty where no run compiled."""
-    compiled = any(run["config"]["compiler"] != "none" for one in ladders for run in one.runs)
-    return [partial(compile_cost, ladders)] * compiled
+        found.append(plots.time_to_accuracy(groups, target))
+    return found + compile_cost([ladder])
 
 
 def efficiency_and_memory(ladder) -> tuple:
@@ -59,10 +45,8 @@ def efficiency_and_memory(ladder) -> tuple:
 
 def compile_cost(ladders) -> list:
     """What compiling cost in each run that compiled, and after how many steps it is won back; [] without one."""
-    from .causes import break_even
-
+    records = [record for ladder in reversed(ladders) for record in ladder.records]
     compiled = [one for one in ladders if any(run["config"]["compiler"] != "none" for run in one.runs)]
-    records = Pool(ladders).ending_with(None)
     found = ((record, break_even(record, records)) for ladder in compiled for record in ladder.records)
     rows = (
         {"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost
@@ -104,8 +88,6 @@ def _count(value):
 
 
 def _where(ladders):
-    from .ladders import machine_name
-
     names = dict.fromkeys(ladder.name for ladder in ladders)
     named = clean(next(iter(names)), 60) if len(names) == 1 else f"{len(names)} comparisons"
-    return f"{machine_name(ladders[0].runs[0])} · {named}"
+    return f"{ladders[0].machine} · {named}"

@@ -1,16 +1,18 @@
 """Records sorted: by machine, and on each machine into ladders of runs that may be compared with each other."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import fmean
 
 from ..comparison.comparison import Comparison
 from ..plots.style import clean
-from ..records import store
+from ..records import read
+from .pairs import differences
 
-APART = ("label", "seed", "checkpoint_dir", "checkpoint_every", "resume")  # not a different training
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
 ALONE = "single runs"
+IDENTITY = ("kind", "name", "count", "cores", "capability", "instructions", "limits", "driver")  # of a machine
+NO_SPEED = dict.fromkeys(("speed_up", "speed_up_q1", "speed_up_q3", "efficiency", "whole_run_speed_up"))
 
 
 @dataclass
@@ -19,42 +21,31 @@ class Ladder:
 
     Attributes:
         name: of the comparison they were made in, or "single runs".
+        runs: the records as they are on disk.
+        machine: the name of the machine.
         first: whether the comparison began with the first of these runs.
-        runs: the records as they are on disk; `records` has one for each label, its rounds put together, and
-            `comparison` that which the others are compared with, or is None. Both are made when they are asked for.
+        records: one record for each label, its rounds put together; the baseline comes first.
+        comparison: these beside the run they are compared with; None where there is no such run.
     """
 
     name: str
     runs: list
+    machine: str = ""
     first: bool = True
 
     @cached_property
-    def _compared(self):
-        _fill_parts(self.runs)
+    def records(self) -> list:
         together = {}
         for record in _named_apart(self.runs):
             together.setdefault(record["label"], []).append(record)
         records = [_merged(rounds) for rounds in together.values()]
         base = _baseline(records, self.first and self.name != ALONE)
-        if base is None:
-            return records, None
-        records = [base, *(record for record in records if record is not base)]
-        return records, Comparison(records)
+        return sorted(records, key=lambda record: record is not base)
 
-    @property
-    def records(self) -> list:
-        """One record for each label."""
-        return self._compared[0]
-
-    @property
+    @cached_property
     def comparison(self) -> Comparison | None:
-        """The records beside that which they are compared with."""
-        return self._compared[1]
-
-    @property
-    def machine(self) -> dict:
-        """The machine part of its records."""
-        return self.runs[0]["environment"]["machine"]
+        base = _baseline(self.records, self.first and self.name != ALONE)
+        return base and Comparison(self.records)
 
     @property
     def what(self) -> str:
@@ -68,17 +59,18 @@ class Ladder:
 
     def rows(self) -> list:
         """Numbers of each run, as Comparison.rows; without a baseline there are no speed-ups."""
-        if self.comparison:
-            base, *others = self.comparison.rows()
-            if base["devices"] > 1:  # then an efficiency would say nothing
-                base = {**base, "efficiency": None}
-            more = {row["label"] for row in others if row["devices"] > base["devices"] == 1}
-            others = [{**row, "efficiency": row["efficiency"] if row["label"] in more else None} for row in others]
-            return [base, *others]
-        none = dict.fromkeys(("speed_up", "speed_up_q1", "speed_up_q3", "efficiency", "whole_run_speed_up"))
-        return [
-            {**store.row(r), **none, "predicted": r["prediction"], "note": _note(r)} for r in self.records
-        ]  # fmt: skip
+        return self._rows
+
+    @cached_property
+    def _rows(self):
+        if not self.comparison:
+            return [{**read.row(r), **NO_SPEED, "predicted": r["prediction"], "note": _note(r)} for r in self.records]
+        rows = self.comparison.rows()
+        base = rows[0]
+        for row in rows:  # an efficiency is that of more devices than one
+            if base["devices"] > 1 or row is not base and row["devices"] <= 1:
+                row["efficiency"] = None
+        return rows
 
 
 @dataclass
@@ -97,75 +89,76 @@ class Site:
 def sites(records) -> list:
     """The machines that records come from, the one with the newest record first, with their ladders.
 
-    Machines are told apart by their devices and cores; a run never stands in a ladder of another machine.
+    Records are of one machine if they agree in all of IDENTITY. What older versions did not record counts as a value
+    of its own: two old records that agree in all they have are of one machine, and an old record is never put
+    together with a newer one, because nothing says that their machines compute alike. Where two machines have one
+    name, the rest of their identity stands behind it.
     """
-    found, named = {}, {}
+    found = {}
     for record in records:
         machine = record["environment"]["machine"]
-        key = named.get(id(machine)) or named.setdefault(id(machine), (machine_name(record), machine["kind"]))
-        found.setdefault(key, []).append(record)
+        found.setdefault(str([machine.get(key) for key in IDENTITY]), []).append(record)
     newest = sorted(found.values(), key=lambda of_one: str(of_one[-1]["started"]), reverse=True)
-    return [Site(machine_name(of_one[0]), _ladders(of_one)) for of_one in newest]
+    names = [machine_name(of_one[0]) for of_one in newest]
+    full = [f"{n} ({_detail(of_one[0])})" if names.count(n) > 1 else n for n, of_one in zip(names, newest, strict=True)]
+    return [Site(name, _ladders(of_one, name)) for name, of_one in zip(full, newest, strict=True)]
 
 
 def machine_name(record) -> str:
     """A machine in a few words, such as "AMD EPYC, 2 cores" or "4 × NVIDIA H200"."""
     machine = record["environment"]["machine"]
-    return _machine_name(str(machine["name"]), machine["kind"], str(machine["cores"]), str(machine["count"]))
-
-
-@lru_cache
-def _machine_name(name, kind, cores, count):
-    name = clean(name, 60)
-    if kind == "cpu":
+    name, cores = clean(machine["name"], 60), str(machine["cores"])
+    if machine["kind"] == "cpu":
         return f"{name}, {cores} core{'s' * (cores != '1')}"
-    return f"{count} × {name}"
+    return f"{machine['count']} × {name}"
 
 
-def _ladders(records):
-    found, settings = {}, {}
+def _detail(record):
+    """What tells a machine from others of its name, such as "AVX512; avx2, avx512f, avx512_bf16"."""
+    machine = record["environment"]["machine"]
+    if "capability" not in machine:
+        return "CPU instructions not recorded"
+    told = [machine["capability"], ", ".join(machine.get("instructions") or ())]
+    told += [f"{name}={value}" for name, value in (machine.get("limits") or {}).items()]
+    if machine["kind"] != "cpu":
+        told += [f"{machine['cores']} cores", f"driver {machine.get('driver') or 'unknown'}"]
+    return clean("; ".join(filter(None, told)), 200)
+
+
+def _ladders(records, machine):
+    found, began = {}, {}
     for record in records:
         config, group = record["config"], record["group"]
-        if id(config) not in settings:  # very many records share few
-            what = [config["model"], config["data"]]
-            settings[id(config)] = str(what), str(what + [config[name] for name in SHARED])
-        found.setdefault((group, settings[id(config)][not group]), []).append(record)
-    began = {record["group"]: record["run_id"] for record in reversed(records)}
+        what = [config[name] for name in ("model", "data", *(SHARED if not group else ()))]
+        found.setdefault((group, str(what)), []).append(record)
+        began.setdefault(group, record["run_id"])
     made = [
-        Ladder(runs[0]["group"] or ALONE, runs, runs[0]["run_id"] == began[runs[0]["group"]])
-        for runs in found.values()
-    ]  # fmt: skip
+        Ladder(group or ALONE, runs, machine, runs[0]["run_id"] == began[group]) for (group, _), runs in found.items()
+    ]
     return sorted(made, key=lambda ladder: ladder.started, reverse=True)
-
-
-def _fill_parts(runs):
-    """Give all runs the same parts of wall time, so that rounds can be put together."""
-    measured = [record["measured"] for record in runs if record["status"] == "completed"]
-    parts = dict.fromkeys(part for one in measured for part in one["parts_s"])
-    for one in measured:
-        one["parts_s"] = {part: one["parts_s"].get(part, 0.0) for part in parts}
 
 
 def _named_apart(runs):
     """The runs; where two of one label were not the same training, the label says what differs."""
     by_label = {}
     for record in runs:
-        settings = {key: str(value) for key, value in record["config"].items() if key not in APART}
-        kinds = by_label.setdefault(record["label"], [])
-        kinds += [settings] * (settings not in kinds)
+        by_label.setdefault(record["label"], []).append(record)
+    apart = {label: _changed(same) for label, same in by_label.items()}
     for record in runs:
-        kinds = by_label[record["label"]]
-        keys = dict.fromkeys(key for settings in kinds for key in settings)
-        differ = [key for key in keys if len({settings.get(key) for settings in kinds}) > 1]
-        if "global_batch" in differ and "local_batch" in differ:
-            differ.remove("local_batch")
-        told = " · ".join(f"{key} {record['config'].get(key)}" for key in differ)
+        told = " · ".join(f"{name} {record['config'].get(name)}" for name in apart[record["label"]])
         yield {**record, "label": " · ".join(filter(None, [record["label"], told]))}
+
+
+def _changed(records):
+    """Names of the settings that make different trainings of these records."""
+    differ = {one.name: one for other in records for one in differences(other, records[0])}
+    names = [name for name, one in differ.items() if one.changes_learning or one.changes_timing]
+    return [name for name in names if name != "seed" and not (name == "local_batch" and "global_batch" in names)]
 
 
 def _merged(rounds):
     """The rounds of one label as one record; seeds give it their mean accuracy."""
-    merged = store.merged(rounds)[0]
+    merged = read.merged(rounds)[0]
     if len(rounds) == 1 or merged["status"] != "completed":
         return merged
     found = {r["config"].get("seed"): (r["measured"]["evaluation"] or {}).get("accuracy") for r in rounds}
@@ -181,7 +174,7 @@ def _baseline(records, first):
     done = [record for record in records if record["status"] == "completed"]
     if first and records[0] in done:
         return records[0]
-    return next((r for r in done if store.row(r)["devices"] == 1 and _is_plain(r["config"])), None)
+    return next((r for r in done if read.row(r)["devices"] == 1 and _is_plain(r["config"])), None)
 
 
 def _is_plain(config):

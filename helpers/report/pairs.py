@@ -1,51 +1,63 @@
-"""Pairs of records that differ in one thing, so that a difference in speed has one cause."""
+"""Pairs of records: how their settings differ, so that a difference in what was measured is not given a wrong cause."""
 
-from ..plots.style import percent
-from ..records import store
+from typing import NamedTuple
 
-NO_MATTER = (  # settings that leave the time of a step as it is
-    "label", "seed", "epochs", "steps", "warmup_steps", "lr", "evaluate", "evaluate_every", "lr_scaling", "base_batch",
-    "lr_warmup_epochs", "schedule", "momentum", "weight_decay", "checkpoint_dir", "checkpoint_every", "resume",
-    "num_workers", "device",
-)  # fmt: skip
-BATCH = ("global_batch", "local_batch", "accumulation", "strategy")  # and these go together
-COMPUTES = ("precision", "compiler", "channels_last")
+from ..config import SETTINGS
+from ..plots.style import clean, percent
+from ..records import read
+from ..settings import Setting, differing
+
+CLOSE = 0.03  # a smaller difference in speed is not mentioned
+SPREADS = {name for name, setting in SETTINGS.items() if setting.spreads}  # settings that belong together
+
+
+class Said(NamedTuple):
+    """A sentence and the ids of the records that back it."""
+
+    text: str
+    runs: tuple
 
 
 def ids(*records) -> tuple:
-    """The ids of records with those of all rounds that were put together in them."""
+    """The ids of records, with those of all rounds that were put together in them."""
     return tuple(dict.fromkeys(run for record in records for run in record.get("rounds") or [record["run_id"]]))
 
 
-def partner(record, records, **changed):
-    """The last of `records` with timed steps that has the values `changed` and else differs in nothing that matters.
+def called(record) -> str:
+    """A record's label, fit for a sentence."""
+    return clean(record["label"], 60)
 
-    With a changed batch or number of devices, all settings of batch and strategy may differ. None: there is none.
-    `records` is a list, or a row of a `reading_pool`, which knows where to look among very many.
+
+# -- settings -----------------------------------------------------------------------------
+
+
+def differences(one, other) -> list:
+    """The Settings in which two records differ; one that this version does not know may change anything."""
+    one, other = one["config"], other["config"]
+    unknown = [name for name in sorted({*one, *other} - {*SETTINGS}) if one.get(name) != other.get(name)]
+    anything = dict(changes_learning=True, changes_timing=True)
+    return differing(one, other, SETTINGS) + [Setting(object, "", name=n, noun=n, **anything) for n in unknown]
+
+
+def alike(one, other, apart=SPREADS) -> bool:
+    """Whether of the settings that change the time of a step only those in `apart` differ."""
+    return all(setting.name in apart for setting in differences(one, other) if setting.changes_timing)
+
+
+def partner(record, records, **changed):
+    """The last of `records` with timed steps and the settings `changed` that is else timed alike; None without one.
+
+    Where one of them divides the work among devices, all settings that do may differ.
     """
-    apart = changes(changed)
-    likely = records.partners(record, changed) if hasattr(records, "partners") else reversed(records)
-    for other in likely:
+    apart = {*changed, *(SPREADS if SPREADS & set(changed) else ())}
+    for other in reversed(records):
         right = all(other["config"].get(key) == value for key, value in changed.items())
         if right and other["run_id"] not in ids(record) and timed(other) and alike(other, record, apart):
             return other
     return None
 
 
-def changes(changed) -> set:
-    """The settings that may differ where those of `changed` do: batch and strategy go with the number of devices."""
-    return {*changed, *(BATCH if {"global_batch", "nproc_per_node"} & set(changed) else ())}
-
-
-def alike(one, other, apart=BATCH) -> bool:
-    """Whether two runs differ in settings in `apart` only, and in those that leave the time of a step as it is."""
-    keys = {*one["config"], *other["config"]} - {*NO_MATTER, *apart}
-    return all(one["config"].get(key) == other["config"].get(key) for key in keys)
-
-
-def computes_alike(one, other) -> bool:
-    """Whether one device computes in the same way in both."""
-    return all(one["config"].get(key) == other["config"].get(key) for key in COMPUTES)
+# -- numbers ------------------------------------------------------------------------------
 
 
 def timed(record) -> bool:
@@ -59,7 +71,12 @@ def spread(record, base) -> tuple:
     return tuple(rate[key] / middle for key in ("median", "q1", "q3"))
 
 
+def overlap(row, other) -> bool:
+    """Whether the middle halves of two runs' speed-ups overlap: then neither can be called the faster one."""
+    return row["speed_up_q1"] <= other["speed_up_q3"] and other["speed_up_q1"] <= row["speed_up_q3"]
+
+
 def accuracies(record, base) -> str:
     """The accuracies of both, to stand beside a speed; "" if one has none."""
-    found = [store.row(one)["accuracy"] for one in (record, base)]
+    found = [read.row(one)["accuracy"] for one in (record, base)]
     return "" if None in found else f"; accuracy {percent(found[0])} beside {percent(found[1])}"

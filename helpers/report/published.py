@@ -5,8 +5,7 @@ import json
 from ..paths import project_root
 from ..plots.panels import panels
 from ..plots.style import clean, percent, times
-from .causes import Said
-from .pairs import ids
+from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
 
@@ -15,11 +14,6 @@ def tables() -> dict:
     """{name: table} of recorded/published/scaling.json; {} where the kit was installed without its documents."""
     path = project_root() / "recorded" / "published" / "scaling.json"
     return json.loads(path.read_text(encoding="utf-8"))["tables"] if path.is_file() else {}
-
-
-def known(name=LADDER) -> bool:
-    """Whether there is such a table."""
-    return name in tables()
 
 
 def rows(table) -> list:

@@ -1,35 +1,61 @@
-"""What a comparison says, in plain sentences, each backed by one record."""
+"""What ladders say, in plain sentences, each with the records that back it."""
 
 import re
 
+from ..config import SETTINGS
 from ..plots.runs import wall_time
 from ..plots.style import clean, name, number, percent, times
+from ..records import seeds
+from .causes import causes
+from .pairs import CLOSE, Said, called, differences, ids, overlap
 
-CLOSE = 0.03  # a smaller difference in speed is not worth a word
-# Settings that change what is learnt, so that accuracy is not expected to be the same.
-LEARNING = (
-    "model", "data", "global_batch", "epochs", "steps", "lr", "momentum", "weight_decay", "precision", "seed",
-    "lr_scaling", "lr_warmup_epochs", "schedule", "clip_norm", "sync_batch_norm",
-)  # fmt: skip
+TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
+TRAINING = [name for name, one in SETTINGS.items() if one.changes_learning or one.changes_timing]
 
 
-def reading(comparison) -> list:
-    """(sentence, run_id) pairs: the first run, then each other run against it."""
-    rows = comparison.rows()
-    base = rows[0]
-    said = [(_first(base), base["run_id"])]
-    for record, row in zip(comparison.records[1:], rows[1:], strict=True):
-        if row["status"] != "completed":
-            sentences = [f"{_name(row)} has no numbers to compare, its run {_ended(row)}."]
+def of_ladder(ladder, records=None, target=TARGET) -> list:
+    """Sentences (Said) about the runs of a ladder, the baseline first.
+
+    Args:
+        records: those of the same machine, the ladder's own last, among which causes are looked for (None: the
+            ladder's own).
+        target: the accuracy whose time is reported, a share of one.
+    """
+    base = ladder.comparison and ladder.comparison.baseline
+    records = ladder.records if records is None else records
+    arrivals = _arrivals(ladder, target)
+    rows = ladder.rows()
+    said, known = [], set()
+    for record, row in zip(ladder.records, rows, strict=True):
+        backed = ids(record) if record is base or not base else ids(record, base)
+        if not base:
+            told = [_alone(record)]
         else:
-            sentences = [
-                _step(row, base), _whole_run(row, base, record, comparison.baseline), _prediction(row),
-                _accuracy(row, base), _why(row, base, record["config"], comparison.baseline["config"]),
-                f"{_name(row)}: {clean(row['note'])}." if row["note"] else "",
-            ]  # fmt: skip
-        known = {sentence for sentence, _ in said}  # one explanation is enough for all runs it holds for
-        said += [(sentence, row["run_id"]) for sentence in sentences if sentence and sentence not in known]
+            told = [_first(row)] if record is base else _compared(row, rows[0], record, base)
+        said += [Said(text, backed) for text in told if text and text not in known]  # what holds for several, once
+        known.update(told)
+        if record["status"] == "completed":
+            said += causes(record, base if record is not base else None, records)
+            said += filter(None, [_of_seeds(record), arrivals.get(record["label"])])
     return said
+
+
+# -- one run ------------------------------------------------------------------------------
+
+
+def _alone(record):
+    """What can be said of a run without a baseline."""
+    if record["status"] != "completed":
+        return f"The run of {called(record)} {record['status']}: {clean(record['error'], 160)}"
+    rate, speed = record["measured"]["step_time_s"], record["measured"]["images_per_s"]
+    if not rate:
+        return f"{called(record)} had too few steps to time."
+    accuracy = (record["measured"]["evaluation"] or {}).get("accuracy")
+    end = f", accuracy {percent(accuracy)}" if accuracy is not None else ""
+    return (
+        f"{called(record)} took {number(1000 * rate['median'])} ms a step, {number(speed['median'])} images/s{end}. "
+        "There is no completed run of one device with the same model and data to compare it with."
+    )
 
 
 def _first(row):
@@ -43,6 +69,28 @@ def _first(row):
     if row["accuracy"] is not None:
         told += f", accuracy {percent(row['accuracy'])} of {row['test_images']} test images"
     return told[0].upper() + told[1:] + "."
+
+
+def _of_seeds(record):
+    found = (record["measured"]["evaluation"] or {}).get("of_seeds")
+    if not found:
+        return None
+    return Said(
+        f"The accuracy of {called(record)} is the mean of {len(found)} seeds, {percent(found[0])} to "
+        f"{percent(found[-1])}.", ids(record),
+    )  # fmt: skip
+
+
+# -- a run beside its baseline ------------------------------------------------------------
+
+
+def _compared(row, base, record, baseline):
+    if row["status"] != "completed":
+        return [f"{_name(row)} has no numbers to compare, its run {_ended(row)}."]
+    return [
+        _step(row, base), _whole_run(row, base, record, baseline), _prediction(row), _accuracy(row, base),
+        _settings(row, base, record, baseline), f"{_name(row)}: {clean(row['note'])}." if row["note"] else "",
+    ]  # fmt: skip
 
 
 def _step(row, base):
@@ -64,11 +112,6 @@ def _step(row, base):
     if row["devices"] > 1 == base["devices"] and row["efficiency"]:
         told += f", where {row['devices']}× would be ideal: an efficiency of {percent(row['efficiency'])}"
     return told + "."
-
-
-def overlap(row, other) -> bool:
-    """Whether the middle halves of two runs' speed-ups overlap: then nothing can be said of which is faster."""
-    return row["speed_up_q1"] <= other["speed_up_q3"] and other["speed_up_q1"] <= row["speed_up_q3"]
 
 
 def _whole_run(row, base, record, baseline):
@@ -94,8 +137,7 @@ def _prediction(row):
     predicted, measured = row["predicted"], row["speed_up"]
     if not predicted or not measured:
         return ""
-    told = f"{times(predicted)} was predicted for {_name(row)} and {times(measured)} measured: "
-    told += "the prediction was "
+    told = f"{times(predicted)} was predicted for {_name(row)} and {times(measured)} measured: the prediction was "
     ratio = predicted / measured
     if abs(ratio - 1) <= 0.05:
         return told + "right within 5%."
@@ -119,20 +161,33 @@ def _accuracy(row, base):
     return f"{told}, {_called(base)} {percent(base['accuracy'])} ({difference})."
 
 
-def _why(row, base, config, base_config):
-    """Why two runs that were meant to learn the same differ in accuracy, if they do."""
+def _settings(row, base, record, baseline):
+    """Where two runs differ in accuracy, the settings in which they differ; no record says which is the cause."""
     if None in (row["accuracy"], base["accuracy"]) or row["accuracy"] == base["accuracy"]:
         return ""
-    other = [key for key in LEARNING if config.get(key) != base_config.get(key)]
-    if other:
-        return f"Accuracy may differ because {_name(row)} and {_called(base)} differ in {', '.join(other)}."
-    reason = "sums are rounded in another order, and training makes such differences grow"
-    if row["local_batch"] != base["local_batch"] and not config.get("sync_batch_norm"):
-        reason = (
-            "BatchNorm, where the model has it, sees the local batch of its own device and not the global "
-            f"batch; besides, {reason}"
+    differ = {one.name: one for one in differences(record, baseline)}
+    if "global_batch" in differ or row["devices"] != base["devices"]:
+        differ.pop("local_batch", None)  # it follows from the others
+    learning = [one for one in differ.values() if one.changes_learning]
+    if learning == [SETTINGS["global_batch"]]:
+        return ""  # `causes` has more to say of it
+    if learning:
+        values = [f"{one.noun} {_value(record, one)} instead of {_value(baseline, one)}" for one in learning]
+        return f"{_name(row)} was trained with other settings than {_called(base)}: {', '.join(values)}."
+    timing = [one for one in differ.values() if one.changes_timing]
+    only_devices = "accumulation" not in differ and all(one.spreads for one in timing)
+    if row["strategy"] == "ddp" and row["devices"] > base["devices"] == 1 and only_devices:
+        own = ", and BatchNorm layers, if the model has any, see the samples of one device only"
+        return (
+            f"Runs that differ from {_called(base)} only in the devices share all settings that change what is "
+            f"learned; their sums are rounded in another order{own * (not record['config'].get('sync_batch_norm'))}."
         )
-    return f"On several devices accuracy can differ because {reason}."
+    told = f"{_name(row)} and {_called(base)} share all settings that change what is learned"
+    return f"{told}; they differ in {', '.join(one.noun for one in timing)}." if timing else ""
+
+
+def _value(record, setting):
+    return clean(record["config"].get(setting.name, setting.default), 40)
 
 
 def _ended(row):
@@ -150,3 +205,88 @@ def _called(row):
 
 def _name(row):
     return name({**row, "label": clean(row["label"], 40)})
+
+
+# -- time to an accuracy ------------------------------------------------------------------
+
+
+def curves(ladder) -> dict:
+    """{label: the runs that recorded accuracy on the way}, the baseline's first; {} if there are none."""
+    groups = {record["label"]: [] for record in ladder.records}
+    for record in ladder.runs:
+        if record["label"] in groups and seeds.curve(record):
+            groups[record["label"]].append(record)
+    return {label: runs for label, runs in groups.items() if runs}
+
+
+def _arrivals(ladder, target):
+    """{label: when that run reached the target, beside the first}."""
+    groups = curves(ladder)
+    if not groups:
+        return {}
+    rows = {row["label"]: row for row in seeds.rows(groups, target)}
+    first = next(iter(rows.values()))
+    return {label: _arrival(row, first, target) for label, row in rows.items() if row["seeds"]}
+
+
+def _arrival(row, first, target):
+    backed, goal = ids(*row["records"]), f"{percent(target)} test accuracy"
+    if not row["seconds"]:
+        best = max(point["accuracy"] for curve in row["curves"] for point in curve)
+        never = "did not reach" if row["seeds"] == 1 else "did not, with half of its seeds or more, reach"
+        return Said(f"{row['label']} {never} {goal}; its best was {percent(best)}.", backed)
+    told = f"{row['label']} reached {goal} after {number(row['seconds'])} s of training"
+    if row is first or not first["seconds"]:
+        return Said(told + ".", backed)
+    speed = first["seconds"] / row["seconds"]
+    slower = "" if speed >= 1 else ", so it came later"
+    told += f", {first['label']} after {number(first['seconds'])} s ({times(speed)}{slower})"
+    if row["speed_up"] and row["speed_up"] > 1 > speed:
+        told += f": faster in images a second ({times(row['speed_up'])}), slower to the goal"
+    return Said(told + ".", tuple(dict.fromkeys(backed + ids(*first["records"]))))
+
+
+# -- several machines ---------------------------------------------------------------------
+
+
+def shared(sites) -> list:
+    """Runs that several machines have made: [(label, what, [(site, row, record, ladder)])], one site after another.
+
+    Of each machine the newest ladder of the same training counts, if it has a baseline.
+    """
+    found = {}
+    for site in sites if len(sites) > 1 else ():
+        for ladder in site.ladders:
+            for row, record in zip(ladder.rows(), ladder.records, strict=True) if ladder.comparison else ():
+                kind = [row["label"]] + [record["config"].get(name) for name in TRAINING]
+                seen = found.setdefault(str(kind), [])
+                if row["images_per_s"] and site not in [other for other, *_ in seen]:
+                    seen.append((site, row, record, ladder))
+    return [(seen[0][1]["label"], seen[0][3].what, seen) for seen in found.values() if len(seen) > 1]
+
+
+def between(sites) -> list:
+    """Sentences (Said) about the runs that several machines have made, each beside the baseline of its own machine."""
+    said = []
+    for label, what, seen in shared(sites):
+        run = clean(label, 60)
+        if all(record is ladder.records[0] for _, _, record, ladder in seen):
+            told = ", ".join(f"{number(row['images_per_s'])} images/s on {site.name}" for site, row, *_ in seen)
+            text = f"{what}, {run}: {told}. All other speeds are given beside the baseline of their own machine."
+        else:
+            verdicts = [_verdict(row, ladder.rows()[0]) for _, row, _, ladder in seen]
+            told = "; ".join(
+                f"{verdict}{times(row['speed_up'])} {clean(ladder.records[0]['label'], 30)}'s speed on {site.name}"
+                + (f", accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else "")
+                for verdict, (site, row, _, ladder) in zip(verdicts, seen, strict=True)
+            )
+            text = f"{what}, {run}: {told}."
+            text += " What pays on one machine does not on another." * (len({"faster, " == v for v in verdicts}) > 1)
+        said.append(Said(text, tuple(run for *_, record, ladder in seen for run in ids(record, ladder.records[0]))))
+    return said
+
+
+def _verdict(row, base):
+    if overlap(row, base) or abs(row["speed_up"] - 1) <= CLOSE:
+        return "no difference beyond the noise, "
+    return "faster, " if row["speed_up"] > 1 else "slower, "

@@ -1,45 +1,81 @@
-"""The report of all runs as text, for a terminal."""
+"""The report as text, for a terminal."""
 
 import textwrap
+import unicodedata
 
+from .. import plots
 from ..plots.style import clean
 
-COLUMNS = 100
+COLUMNS = 100  # of a terminal
+FILL = "\0"  # behind a character that takes two columns
+SPARE = ("global batch", "devices", "peak memory (MB)", "final loss", "images/s", "efficiency", "predicted")
 
 
-def text(made, ladders=None) -> str:
-    """Machines, their newest `ladders` (None: all), and the sentences of each with the first record behind it."""
-    told = [summary(made)]
-    for site in made.sites:
+def text(report, newest=None) -> str:
+    """Machines, the `newest` ladders of each (None: all) with their tables, and sentences, each with its record."""
+    told = [summary(report)]
+    for site in report.sites:
         told += ["", site.name, "=" * len(site.name)]
-        for ladder, said in made.of(site, ladders):
-            told += ["", f"{clean(ladder.name)}: {ladder.what}, {count(ladder.runs)}", *lines(said)]
-    if made.between:
-        told += ["", "Machines side by side", "=" * len("Machines side by side"), *lines(made.between)]
+        for ladder in site.ladders[:newest]:
+            told += ["", f"{clean(ladder.name)}: {ladder.what}, {count(ladder.runs)}"]
+            told += ["", *table(plots.cells(ladder.comparison)), ""] if ladder.comparison else []
+            told += lines(report.sentences(ladder))
+    if report.between:
+        told += ["", "Machines side by side", "=" * len("Machines side by side"), *lines(report.between)]
     return "\n".join(told)
 
 
 def lines(said) -> list:
     """Lines of the sentences, each with the first record behind it."""
-    made = []
+    found = []
     for sentence in said:
         more = f" +{len(sentence.runs) - 1}" if len(sentence.runs) > 1 else ""
         backed = f"{sentence.text} [{clean(sentence.runs[0], 60)}{more}]"
-        made += textwrap.wrap(backed, COLUMNS, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
-    return made
+        filled = "".join(c + FILL * (width(c) - 1) for c in backed)  # textwrap counts characters
+        wrapped = textwrap.wrap(filled, COLUMNS, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+        found += [line.replace(FILL, "") for line in wrapped]
+    return found
 
 
-def summary(made) -> str:
+def summary(report) -> str:
     """What was read, in a sentence or two."""
-    machines = f"{len(made.sites)} machine{'s' * (len(made.sites) != 1)}"
-    told = f"{count(made.records)} of {machines}"
-    ended = [record["status"] for record in made.records if record["status"] != "completed"]
+    machines = f"{len(report.sites)} machine{'s' * (len(report.sites) != 1)}"
+    told = f"{count(report.records)} of {machines}"
+    ended = [record["status"] for record in report.records if record["status"] != "completed"]
     if ended:
         told += f", {len(ended)} of them not completed"
-    skipped = [f"{clean(file, 100)} ({clean(why, 200)})" for file, why in made.found.skipped]
+    skipped = [f"{clean(file, 100)} ({clean(why, 200)})" for file, why in report.found.skipped]
     return told + "." + (f" Skipped, since it is no record: {'; '.join(skipped)}." if skipped else "")
 
 
 def count(records) -> str:
     """Such as "2 runs"."""
     return f"{len(records)} run{'s' * (len(records) != 1)}"
+
+
+def table(cells) -> list:
+    """Lines of a table, the first column to the left and the others to the right, with the columns that fit.
+
+    Args:
+        cells: rows of texts; the first names the columns.
+    """
+    columns = [[clean(cell, 40) for cell in column] for column in zip(*cells, strict=True)]
+    columns = [column for column in columns if set(column[1:]) != {"–"}]
+    spare = list(SPARE)
+    if not any(column[0] == "accuracy" for column in columns):
+        spare.remove("final loss")  # speed never stands alone
+    while spare and sum(max(map(width, column)) + 2 for column in columns) - 2 > COLUMNS:
+        leave = spare.pop(0)
+        columns = [column for column in columns if column[0] != leave]
+    padded = []
+    for place, column in enumerate(columns):
+        widest = max(map(width, column))
+        fill = [" " * (widest - width(cell)) for cell in column]
+        padded.append([space + cell if place else cell + space for space, cell in zip(fill, column, strict=True)])
+    head, *body = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+    return [head, "-" * max(map(width, [head, *body])), *body]
+
+
+def width(cell) -> int:
+    """Columns that a text takes in a terminal; Chinese and Japanese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in cell)

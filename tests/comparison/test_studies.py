@@ -76,12 +76,6 @@ def test_an_unknown_study_is_refused():
         studies.load("toys")
 
 
-def test_what_only_shows_results_does_not_change_the_code_of_a_training():
-    code = store.code_state()
-    assert code["training_sha256"] != code["helpers_sha256"]
-    assert not any("train.py".startswith(face) or "precision.py".startswith(face) for face in store.FACE)
-
-
 @pytest.mark.parametrize("name", ["batch_and_accuracy", "precision", "precision_by_batch"])
 def test_every_study_can_be_run_on_this_machine(name):
     configs = studies.STUDIES[name]()

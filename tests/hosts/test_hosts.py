@@ -13,7 +13,7 @@ from helpers import RunConfig, cli
 from helpers.hosts import commands as hosts
 from helpers.hosts import twohosts
 from helpers.launcher import group, rendezvous
-from helpers.records import store
+from helpers.records import read
 from helpers.training import checkpoint, resume
 
 ODD = 'it\'s "so", $HOME & `id`; *\\ é'
@@ -161,9 +161,9 @@ def test_a_run_on_several_hosts_is_described_as_one():
     assert (config.devices, config.processes, config.global_batch) == (8, 4, 128)
     assert config.label == "DDP ×8 · 2 hosts · 2 micro-batches"
     record = {"run_id": "", "label": "", "status": "failed", "config": config.as_dict()}
-    assert (store.row(record)["devices"], store.row(record)["hosts"]) == (8, 2)
+    assert (read.row(record)["devices"], read.row(record)["hosts"]) == (8, 2)
     del record["config"]["nnodes"]  # as in records of before
-    assert (store.row(record)["devices"], store.row(record)["hosts"]) == (4, 1)
+    assert (read.row(record)["devices"], read.row(record)["hosts"]) == (4, 1)
     with pytest.raises(ValueError, match="stays on one host, nnodes is 2; choose 'ddp'"):
         RunConfig(nnodes=2)
 

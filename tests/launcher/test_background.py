@@ -12,7 +12,7 @@ from kernel import kernel, wait_until
 import helpers
 from helpers import RankError, RunConfig, RunStopped, compare, launch, run
 from helpers.launcher import progress, turns
-from helpers.records import store
+from helpers.records import read
 
 TINY = RunConfig(steps=6, global_batch=16, evaluate=False, threads=1)
 
@@ -127,7 +127,7 @@ def test_a_stopped_comparison_keeps_what_it_has(tmp_path, monkeypatch):
     assert wait_until(lambda: len(list(tmp_path.glob("runs/*.json"))) == 1, 60) is not None
     handle.stop()
     assert handle.status == "stopped"
-    assert [record["status"] for record in store.read_all(tmp_path)] in (["completed", "stopped"], ["completed"])
+    assert [record["status"] for record in read.read_all(tmp_path)] in (["completed", "stopped"], ["completed"])
 
 
 def test_stopping_a_launch_in_the_foreground_from_elsewhere():

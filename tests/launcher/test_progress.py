@@ -47,7 +47,7 @@ def test_a_terminal_gets_a_moving_bar(monkeypatch):
 def test_stop_button_during_a_comparison(tmp_path):
     """Control comes back, the finished runs are kept, the stopped one is recorded as stopped."""
     with kernel(HELPERS_RESULTS=str(tmp_path), HELPERS_PROGRESS="") as k:
-        k.value("import helpers\nfrom helpers import RunConfig\nfrom helpers.records import store")
+        k.value("import helpers\nfrom helpers import RunConfig\nfrom helpers.records import read")
         k.value("helpers.prepare_launcher()")
         k.start_cell(
             "short = RunConfig(steps=6, global_batch=16, evaluate=False)\n"
@@ -58,5 +58,5 @@ def test_stop_button_during_a_comparison(tmp_path):
         k.interrupt()
         out = k.finish_cell()
         assert out.error == "KeyboardInterrupt" and "rank 0:" in out.stderr
-        assert k.value("[r['status'] for r in store.read_all()]") == "['completed', 'stopped']"
+        assert k.value("[r['status'] for r in read.read_all()]") == "['completed', 'stopped']"
         assert k.value("helpers.run(short)['status']").endswith("'completed'")

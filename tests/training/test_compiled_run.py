@@ -11,7 +11,7 @@ from torch import nn
 import helpers
 from helpers import RunConfig
 from helpers.compiler import Plan
-from helpers.records import store
+from helpers.records import read
 
 TINY = dict(data="mock", augment=False, evaluate=False, lr=0.01, threads=1, device="cpu", local_batch=32)
 
@@ -110,7 +110,7 @@ def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_XLA_PYTHON", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="make xla"):
         helpers.run(RunConfig(steps=2, compiler="xla"))
-    assert store.read_all() == []
+    assert read.read_all() == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     logged = re.findall(line, done.stdout)
     assert len(logged) >= 2 and "step 40/40" in logged[-1]
     assert re.search(r"optimize: chose \S+ of 2 plans", done.stdout)
-    record = store.read_all()[0]
+    record = read.read_all()[0]
     assert record["config"]["compiler"] == "auto" and record["status"] == "completed"
 
 

@@ -337,7 +337,7 @@ def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(mon
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5})
     with pytest.raises(ValueError, match="computes in float16.* they can: fp32, O1-bf16, O2-bf16, O3-bf16"):
         helpers.run(RunConfig(precision="O2", model=plain_net, data=float32_data, steps=3))
-    assert helpers.records.store.read_all() == []
+    assert helpers.records.read.read_all() == []
     RunConfig(precision="bf16").check_machine()
 
 

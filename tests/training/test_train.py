@@ -14,7 +14,7 @@ from toys import float64_net, toy_data
 
 import helpers
 from helpers import RankError, RunConfig, launch
-from helpers.records import store
+from helpers.records import read
 from helpers.training import checkpoint
 from helpers.training.loop import train
 
@@ -141,8 +141,9 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     assert len(measured["peak_memory_bytes"]) == 2 and min(measured["peak_memory_bytes"]) > 10**7
     clocks = measured["communication"]
     assert clocks["steps"] == 10 and 0 < clocks["exposed_s"] + clocks["hidden_s"] < measured["parts_s"]["steps"]
-    assert store.read_all() == [json.loads(json.dumps(record))]
-    assert store.frame([record]).loc[0, "accuracy"] == measured["evaluation"]["accuracy"]
+    (found,) = read.read_all()
+    assert {key: found[key] for key in record} == json.loads(json.dumps(record))
+    assert read.row(found)["accuracy"] == measured["evaluation"]["accuracy"]
 
 
 def test_a_failed_run_leaves_a_record_too():
@@ -159,7 +160,7 @@ def test_a_failed_run_leaves_a_record_too():
 
     with pytest.raises(RankError, match="planted"):
         helpers.run(RunConfig(model=broken, data=toy_data, steps=5))
-    (record,) = store.read_all()
+    (record,) = read.read_all()
     assert record["status"] == "failed" and "planted" in record["error"] and record["total_s"] > 0
 
 
@@ -169,7 +170,7 @@ def test_a_batch_larger_than_the_set_is_refused_before_anything_starts():
             helpers.run(RunConfig(data=data, global_batch=2000))
         with pytest.raises(ValueError, match="does not fit"):
             helpers.compare([RunConfig(data=data), RunConfig(data=data, global_batch=2000, label="large")])
-    assert store.read_all() == []
+    assert read.read_all() == []
     with pytest.raises(RankError, match="a global batch of 512 needs as many samples"):  # only the ranks can know
         helpers.run(RunConfig(model=float64_net, data=toy_data, global_batch=512))
 
@@ -195,7 +196,7 @@ def test_unreadable_records_are_named_and_left_out(tmp_path):
     helpers.run(RunConfig(model=float64_net, data=toy_data, steps=6))
     (tmp_path / "results/runs/half.json").write_text('{"schema": 1, "status"')
     with pytest.warns(UserWarning, match="half.json is not a readable record"):
-        assert len(store.read_all()) == 1
+        assert len(read.read_all()) == 1
 
 
 # -- comparisons --------------------------------------------------------------------------
@@ -208,7 +209,7 @@ def test_bring_your_own_model_and_data():
     assert [r["label"] for r in made.records] == ["baseline", "DataParallel ×2", "DDP ×2"]
     rows = made.rows()
     assert rows[0]["speed_up"] == 1 and rows[2]["predicted"] == 1.7 and rows[1]["predicted"] is None
-    assert len({r["group"] for r in store.read_all()}) == 1
+    assert len({r["group"] for r in read.read_all()}) == 1
     assert made.records[0]["config"]["model"] == "float64_net"
 
 
@@ -273,9 +274,9 @@ def test_the_way_survives_a_stop(tmp_path):
 def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
     points = [{"train_s": s, "accuracy": a} for s, a in ((1.0, 0.3), (2.0, 0.8), (3.0, 0.7), (4.0, 0.9))]
     record = {"label": "x", "measured": {"curve": points}}
-    assert [store.time_to_accuracy(record, t) for t in (0.1, 0.8, 0.85, 0.95)] == [1, 2, 4, None]
+    assert [read.time_to_accuracy(record, t) for t in (0.1, 0.8, 0.85, 0.95)] == [1, 2, 4, None]
     with pytest.raises(ValueError, match="evaluate_every=1"):
-        store.time_to_accuracy({"label": "x", "measured": {"curve": []}}, 0.5)
+        read.time_to_accuracy({"label": "x", "measured": {"curve": []}}, 0.5)
 
 
 def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
@@ -298,4 +299,4 @@ def test_a_crowded_run_says_so():
 def test_bad_predictions_are_refused_before_anything_runs(prediction, reason):
     with pytest.raises(ValueError, match=reason):
         helpers.compare(model=float64_net, dataset=toy_data, steps=8, devices=2, prediction=prediction)
-    assert store.read_all() == []
+    assert read.read_all() == []

@@ -5,7 +5,6 @@ from html import escape
 from ... import plots
 from ...config import STRATEGIES
 from ...plots import style
-from ...report import html
 from .refusal import steps_of
 
 # JupyterLab takes arrow keys and letters for its own as long as nothing is focused that text can be typed into: in a
@@ -128,7 +127,7 @@ def result(comparison) -> str:
     return (
         f'<div role="status"><strong>{escape(outcome(comparison))}</strong></div>{more}'
         f'<div class="helpers-wide" role="region" tabindex="0" aria-label="Both runs in numbers">'
-        f"{comparison._repr_html_()}</div>{html.figure(drawn, alt, 'png')}"
+        f"{comparison._repr_html_()}</div>{style.html(drawn, alt)}"
     )
 
 

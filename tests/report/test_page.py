@@ -1,18 +1,40 @@
-"""The files of a report of all runs: a page that needs nothing else and whose links lead somewhere, a CSV, a JSON."""
+"""The files of a report: a page that needs nothing else and whose links lead somewhere, figures, tables, a JSON."""
 
 import csv
 import io
 import json
 import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
-from records import MACHINE, baseline, planted
-from test_report import EVIL, Page
+from PIL import Image
+from records import MACHINE, baseline, failed, ladder, planted
 
-from helpers import cli
+from helpers import cli, plots, report
+from helpers import paths as places
+from helpers.comparison.ladder import Comparison
 from helpers.plots import panels
 from helpers.records import read
-from helpers.report import everything, figures, published
+from helpers.report import figures, published, text
+from helpers.report.report import Report
+
+EVIL = "<script>alert('&')</script>\x1b[31m\n"
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
 
 
 def curve(*accuracies):
@@ -39,7 +61,7 @@ def records():
 
 
 def made(*given):
-    return everything.Report(read.Found(list(given) or records(), [(EVIL, "no record")]), 0.9)
+    return Report(read.Found(list(given) or records(), [(EVIL, "no record")]), 0.9)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +79,9 @@ def test_the_page_asks_for_nothing_outside(files):
     images = [attributes for tag, attributes in parsed.tags if tag == "img"]
     assert all(image["src"].startswith("data:image/png;base64,") and len(image["alt"]) > 40 for image in images)
     assert "prefers-color-scheme: dark" in bare and ("html", {"lang": "en"}) in parsed.tags
-    assert len(files["html"]) < 500_000
+    assert len(images) == len({image["src"] for image in images}), "a figure is drawn twice"
+    assert {attributes.get("scope") for tag, attributes in parsed.tags if tag == "th"} == {"row", "col"}
+    assert len(files["html"]) < 700_000
 
 
 def test_every_sentence_links_to_a_record_of_the_page(files):
@@ -68,12 +92,9 @@ def test_every_sentence_links_to_a_record_of_the_page(files):
     assert all(link[0] == "#" and link[1:] in places for link in links)
     items = re.findall(r"<li>(.*?)</li>", files["html"], re.DOTALL)
     assert all("<a href=" in item for item in items if "Theirs" not in item)
-    for text, _ in [sentence for *_, said in made().said for sentence in said]:
-        assert report_all_text(text) in parsed.text
-
-
-def report_all_text(text):
-    return " ".join(text.split())
+    found = made()
+    for said in (said for site in found.sites for one in site.ladders for said in found.sentences(one)):
+        assert " ".join(said.text.split()) in parsed.text
 
 
 def test_texts_from_records_are_escaped(files):
@@ -84,7 +105,10 @@ def test_texts_from_records_are_escaped(files):
 
 def test_the_page_shows_what_is_promised(files):
     text = Page(files["html"]).text
-    wanted = ("Some CPU, 2 cores", "Other CPU, 2 cores", "Machines side by side", "Beside a published ladder", "Theirs")
+    wanted = (
+        "Some CPU, 2 cores", "Other CPU, 2 cores", "Machines side by side", "Beside a published ladder", "Theirs",
+        "Where the wall time went", "global_batch", "evaluation", "1 / 2", "1.80×",
+    )  # fmt: skip
     for words in (*wanted, "pays off after", "=1+1.json", "Skipped, since it is no record", "90.0% test accuracy"):
         assert words in text, words
 
@@ -111,8 +135,56 @@ def test_bad_formats_and_nothing_to_write_are_refused(tmp_path):
     with pytest.raises(ValueError, match="asked for was pdf"):
         made().write(tmp_path, ["html", "pdf"])
     with pytest.raises(ValueError, match="no record of a run"):
-        everything.everything(tmp_path).write(tmp_path)
+        report.everything(tmp_path).write(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+# -- the files of one comparison ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return report.of(ladder()).write_ladder(tmp_path_factory.mktemp("new") / "folder")
+
+
+def test_a_comparison_leaves_four_sound_files(written):
+    folder = written["report"].parent
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "speedup.png", "speedup.svg", "table.csv"]
+    ElementTree.parse(written["plot"])
+    Image.open(written["picture"]).verify()
+    rows = list(csv.DictReader(io.StringIO(written["table"].read_text(encoding="utf-8"))))
+    assert [row["label"] for row in rows] == ["baseline", "DataParallel ×2", "DDP ×2"]
+    assert float(rows[2]["speed_up"]) == pytest.approx(1.82)
+    parsed = Page(written["report"].read_text(encoding="utf-8"))
+    images = [attributes for tag, attributes in parsed.tags if tag == "img"]
+    assert images[0]["alt"] == plots.speed_up(ladder())[1] and "c0ffee" in parsed.text
+    assert ("details", {"open": None}) in parsed.tags
+
+
+def test_a_write_that_fails_leaves_the_old_files(written, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    before = {path: path.read_bytes() for path in written["report"].parent.iterdir()}
+    monkeypatch.setattr(places.os, "replace", full)
+    for name in ("picture", "report"):
+        with pytest.raises(OSError, match="No space"):
+            places.replace_file(written[name], "new")
+    assert {path: path.read_bytes() for path in written["report"].parent.iterdir()} == before
+
+
+def test_texts_of_a_comparison_are_escaped(tmp_path):
+    records = [baseline(), planted(label=EVIL), failed(EVIL, devices=4)]
+    records[1]["measured"]["note"] = EVIL
+    for record in records:
+        record["config"]["model"] = record["environment"]["machine"]["name"] = EVIL
+    comparison = Comparison(records)
+    found = report.of(comparison)
+    paths = found.write_ladder(tmp_path)
+    page = paths["report"].read_text(encoding="utf-8")
+    assert "script" not in {tag for tag, _ in Page(page).tags} and "alert('&')" in Page(page).text
+    assert "\x1b" not in page and "\x1b" not in text.text(found)
+    assert "<script" not in comparison._repr_html_() and "<script" not in paths["plot"].read_text("utf-8")
 
 
 # -- figures ------------------------------------------------------------------------------
@@ -132,6 +204,7 @@ def test_machines_are_drawn_side_by_side():
     ((_, alt),) = figures.machines(made().sites)
     assert "DDP ×2, Some CPU, 2 cores: speed-up 1.80×" in alt and "(another machine): speed-up 0.60×" in alt
     assert figures.machines(made(*records()[:3]).sites) == []
+    assert plots.style.html(*plots.speed_up(ladder())).count('alt="Bars of') == 1
 
 
 def test_the_published_ladder_is_marked_as_theirs():

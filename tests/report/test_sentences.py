@@ -1,12 +1,15 @@
-"""What the report says of records, and which records it names for it."""
+"""What the report says of records, which records it names for it, and what it does not say."""
+
+import re
 
 import pytest
-from records import MACHINE, baseline, failed, planted
+from records import MACHINE, baseline, failed, ladder, planted
 
+from helpers import report
+from helpers.comparison.ladder import Comparison
 from helpers.records import read
-from helpers.report import ladders
-from helpers.report import text as report_text
-from helpers.report.everything import Report
+from helpers.report import text
+from helpers.report.report import Report
 
 NAMES = ("baseline", "DDP ×2", "baseline · O1-bf16", "DDP ×4")
 SLOW = (
@@ -21,8 +24,14 @@ def made(*records, target=0.9):
 
 def said(*records, target=0.9):
     """{text: ids} of all sentences about the only ladder of these records."""
-    ((_, _, sentences),) = made(*records, target=target).said
-    return {sentence.text: sentence.runs for sentence in sentences}
+    found = made(*records, target=target)
+    ((only,),) = [site.ladders for site in found.sites]
+    return {sentence.text: sentence.runs for sentence in found.sentences(only)}
+
+
+def told(*records):
+    """The sentences about the runs after a baseline, as one text."""
+    return " ".join(text for text, runs in said(baseline(), *records).items() if runs != ("id-baseline",))
 
 
 def one(sentences, word):
@@ -60,8 +69,35 @@ def test_faster_slower_and_neither():
     assert runs == ("id-DDP ×2", "id-baseline") and "middle half 1.78× to 1.85×" in text
     text, runs = one(said(baseline(), planted(speed=0.5)), "was slower: it took 2.0 times")
     assert runs == ("id-DDP ×2", "id-baseline") and "0.50×" in text
-    everything = " ".join(said(baseline(), planted(speed=1.04)))
-    assert "no difference beyond the noise: 1.04×" in everything and "slower" not in everything
+    assert "an efficiency of 91.0%" in told(planted(speed=1.82)) and "slower" not in told(planted(speed=1.82))
+    assert "DDP ×2 took about the baseline's time a step (1.01×, middle half" in told(planted(speed=1.01))
+    doubtful = told(planted(speed=1.04))
+    assert "no difference beyond the noise: 1.04×" in doubtful and "slower" not in doubtful
+    assert "middle halves of their steps overlap" in doubtful and "ideal: an efficiency" not in doubtful
+
+
+def test_a_run_that_computes_otherwise_has_no_efficiency():
+    text = told(planted(speed=1.82), planted(speed=3.1, precision="bf16"))
+    assert re.search(r"O1-bf16 took 0.32 of the baseline's time a step \(3.10×, middle half [\d.× to]+\)\.", text)
+
+
+def test_other_batches_are_compared_by_image():
+    assert "time an image" in told(planted(speed=1.5, global_batch=128))
+
+
+def test_a_faster_step_in_a_slower_run_is_pointed_out():
+    text = told(planted(speed=1.8, start=5.0))
+    assert "slower, although its steps were faster" in text and "most of that start (5.0 s)" in text
+    assert "although" not in told(planted(speed=1.8, start=0.0))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "verdict"),
+    [(1.85, "right within 5%"), (2.7, "50% too high"), (0.9, "50% too low"), (18, "10 times what was measured")],
+)
+def test_prediction_against_measurement(prediction, verdict):
+    text = told(planted(speed=1.8, prediction=prediction))
+    assert "was predicted for DDP ×2 and 1.80× measured: the prediction was " + verdict in text
 
 
 def test_without_a_baseline_no_speed_up_is_told():
@@ -71,7 +107,9 @@ def test_without_a_baseline_no_speed_up_is_told():
     assert "faster" not in " ".join(found) and "slower" not in " ".join(found)
 
 
-def test_a_failed_run_without_a_baseline_is_told():
+def test_a_failed_run_is_named_with_its_error():
+    error = "RankError: rank 1 failed. The traceback:\n\nTraceback (most recent call last):\n  …\nValueError: no data"
+    assert "DDP ×2 has no numbers to compare, its run failed: ValueError: no data." in told(failed(error))
     assert "The run of DDP ×2 failed: RankError" in one(said({**failed(), "group": ""}), "failed")[0]
 
 
@@ -83,6 +121,45 @@ def test_a_shorter_run_is_not_called_a_faster_one():
 def test_rounds_are_all_named():
     again = {**planted(speed=1.82), "run_id": "again"}
     assert one(said(baseline(), planted(speed=1.82), again), "took 0.55")[1] == ("id-DDP ×2", "again", "id-baseline")
+
+
+# -- accuracy: what differs, and no cause that no record shows --------------------------------
+
+
+def test_accuracy_beside_the_baseline():
+    assert "DDP ×2 is as accurate as the baseline: 90.0% of 1000 test images" in told(planted())
+    text = told(planted(accuracy=0.85))
+    assert "85.0% of 1000 test images correctly, the baseline 90.0% (5.0 points less)" in text
+    text = told(planted(accuracy=None))
+    assert "Accuracy was not measured on both; the final loss of DDP ×2 is 1.42" in text
+    assert "settings" not in text
+
+
+@pytest.mark.parametrize("settings, words, not_said", [
+    (dict(strategy="ddp"), "sums are rounded in another order, and BatchNorm", "other settings than"),
+    (dict(strategy="ddp", sync_batch_norm=True), "SyncBatchNorm True instead of False", "rounded"),
+    (dict(strategy="ddp", channels_last=True), "differ in strategy, devices, channels last", "rounded"),
+    (dict(lr=0.1, epochs=3), "epochs 3 instead of 1, learning rate 0.1 instead of 0.05", "rounded"),
+    (dict(augment=False, loss=sum), "loss sum instead of cross_entropy, augmentation False instead of True", "rounded"),
+    (dict(channels_last=True), "share all settings that change what is learned; they differ in channels last.", "sums"),
+    (dict(accumulation=2), "local batch 32 instead of 64", "sums"),
+    (dict(warmup_steps=4), "", "settings"),
+])  # fmt: skip
+def test_a_difference_in_accuracy_names_what_differs_and_no_cause(settings, words, not_said):
+    devices = 2 if settings.get("strategy") else 1
+    other = planted(**{"strategy": "baseline", **settings}, devices=devices, accuracy=0.85, label="other")
+    text = told(other)
+    assert words in text and not_said not in text and "because" not in text
+
+
+def test_a_setting_that_this_version_does_not_know_may_change_anything():
+    other = planted("baseline", 1, accuracy=0.85, label="other")
+    other["config"]["dropout"] = 0.5
+    assert "dropout 0.5 instead of None" in told(other)
+
+
+def test_what_holds_for_several_runs_is_said_once():
+    assert told(planted(accuracy=0.85), planted(devices=4, accuracy=0.8)).count("sums are rounded") == 1
 
 
 # -- communication ------------------------------------------------------------------------
@@ -101,7 +178,7 @@ def test_communication_bounded_by_the_share_of_one_device():
     text, runs = one(said(baseline(), planted(speed=1.8), alone), "communication and waiting:")
     assert text.startswith("At most 28.0% of a step of DDP ×2") and runs == ("id-DDP ×2", "id-one share")
     near = planted("baseline", 1, 1.8, global_batch=32, label="one share")
-    assert "not to be told from noise" in " ".join(said(baseline(), planted(speed=1.8), near))
+    assert "cannot be told from noise" in " ".join(said(baseline(), planted(speed=1.8), near))
 
 
 def test_communication_is_not_claimed_without_a_record_that_backs_it():
@@ -234,21 +311,29 @@ def test_another_training_is_not_set_beside():
     assert made(baseline(), planted()).between == []
 
 
-def test_text_is_for_a_terminal():
-    text = report_text.text(made(baseline(), planted(speed=0.5), {**failed(devices=4), "run_id": "x" * 300}))
-    assert max(map(len, text.splitlines())) <= 100
-    assert "3 runs of 1 machine, 1 of them not completed" in text and "[id-DDP ×2 +1]" in text
+# -- text ---------------------------------------------------------------------------------
+
+
+def test_text_fits_a_terminal():
+    records = [*ladder().records, {**failed(devices=4), "run_id": "x" * 300}]
+    records += [planted(label="a long name " * 8), planted(label="四个设备的运行")]
+    lines = report.of(Comparison(records)).text().splitlines()
+    assert max(map(text.width, lines)) <= 100 and "1 machine, 1 of them not completed" in lines[0]
+    head = next(place for place, line in enumerate(lines) if line.startswith("run"))
+    assert "speed-up" in lines[head] and "accuracy" in lines[head]
+    end = text.width(lines[head][: lines[head].index("speed-up")]) + len("speed-up")
+    for line, factor in zip(lines[head + 2 :], ("1.00×", "0.55×", "1.82×", "–"), strict=False):
+        assert line[:end].endswith(factor)
+    assert any(line.startswith("- DDP ×2 took 0.55 of the baseline's") for line in lines)
+
+
+def test_without_accuracy_the_loss_stays_beside_the_speed():
+    records = [baseline(accuracy=None), planted(accuracy=None, label="a name that is forty characters long ...")]
+    head = next(line for line in report.of(Comparison(records)).text().splitlines() if line.startswith("run"))
+    assert "final loss" in head and "accuracy" not in head
 
 
 @pytest.mark.parametrize("target", [0, 1.1, True, "90%", None, float("nan")])
 def test_a_bad_target_is_refused(target):
-    from helpers.report.everything import everything
-
     with pytest.raises(ValueError, match="share of one"):
-        everything(target=target)
-
-
-def test_a_machine_has_its_name():
-    record = read.upgraded(baseline())
-    record["environment"]["machine"].update(kind="cuda", name="Some GPU", count=8)
-    assert ladders.machine_name(record) == "8 × Some GPU"
+        report.everything(target=target)

@@ -1,0 +1,147 @@
+"""One report: records read, sorted and put into words, for a terminal, a notebook or as files."""
+
+from functools import cached_property
+from pathlib import Path
+
+from ..paths import replace_file
+from ..plots import style
+from ..records import read
+from ..records.read import Found
+from . import figures, ladders, sentences
+from .sentences import TARGET
+
+FORMATS = ("html", "csv", "json")
+
+
+class Report:
+    """What was found in records. Sentences and figures are made when they are first asked for, and then kept.
+
+    Attributes:
+        found: records and skipped files.
+        target: the accuracy whose time is reported, a share of one.
+        sites: machines with their ladders; the first has the newest record.
+    """
+
+    def __init__(self, found, target=TARGET):
+        self.found, self.target = found, float(target)
+        self.sites = ladders.sites(found.records)
+        self._said, self._figures, self._pngs = {}, {}, {}
+
+    @property
+    def records(self) -> list:
+        """The records as they are on disk, each with its "file"."""
+        return self.found.records
+
+    def sentences(self, ladder) -> list:
+        """The sentences (text, ids of the records that back it) about one of the ladders."""
+        if id(ladder) not in self._said:
+            site = next(site for site in self.sites if any(one is ladder for one in site.ladders))
+            others = [record for one in reversed(site.ladders) if one is not ladder for record in one.records]
+            self._said[id(ladder)] = sentences.of_ladder(ladder, others + ladder.records, self.target)
+        return self._said[id(ladder)]
+
+    @cached_property
+    def between(self) -> list:
+        """Sentences that compare machines."""
+        return sentences.between(self.sites)
+
+    def figures(self, ladder) -> list:
+        """The figures of a ladder, (figure, alt) each."""
+        if id(ladder) not in self._figures:
+            self._figures[id(ladder)] = figures.of_ladder(ladder, self.target)
+        return self._figures[id(ladder)]
+
+    def png(self, figure) -> bytes:
+        """One of the report's figures as PNG."""
+        if id(figure) not in self._pngs:
+            self._pngs[id(figure)] = figure, style.png(figure)  # the figure too, since its id has to stay its own
+        return self._pngs[id(figure)][1]
+
+    def write(self, folder, formats=FORMATS) -> dict:
+        """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
+
+        Each file is replaced in one step.
+
+        Raises:
+            ValueError: a format that is not one of FORMATS, or there is no record.
+        """
+        from . import export, page
+
+        content = {"html": page.page_of, "csv": export.csv_of, "json": export.json_of}
+        formats = [formats] if isinstance(formats, str) else list(formats)
+        unknown = [name for name in formats if name not in content]
+        if unknown or not formats:
+            asked = ", ".join(map(str, unknown)) or "none"
+            raise ValueError(f"formats are {', '.join(FORMATS)}; asked for was {asked}")
+        self._check_records()
+        return _replace(folder, {kind: (f"all_runs.{kind}", content[kind](self)) for kind in formats})
+
+    def write_ladder(self, folder) -> dict:
+        """Write report.html, and speedup.svg, speedup.png and table.csv of the newest ladder; returns the paths.
+
+        Raises:
+            ValueError: the ladder has no run that the others could be compared with, or there is no record.
+        """
+        from . import export, page
+
+        self._check_records()
+        ladder = self.sites[0].ladders[0]
+        if not ladder.comparison:
+            raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
+        drawn, alt = self.figures(ladder)[0]
+        return _replace(folder, {
+            "report": ("report.html", page.page_of(self)), "plot": ("speedup.svg", style.svg(drawn, alt)),
+            "picture": ("speedup.png", self.png(drawn)), "table": ("table.csv", export.table(ladder.rows())),
+        })  # fmt: skip
+
+    def show(self, ladder=None) -> None:
+        """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""
+        from . import page
+
+        self._check_records()
+        page.show(self, ladder or self.sites[0].ladders[0])
+
+    def text(self, newest=None) -> str:
+        """Tables and sentences of all ladders, or the `newest` of each machine, for a terminal."""
+        from . import text
+
+        return text.text(self, newest)
+
+    __repr__ = __str__ = text
+
+    def _check_records(self):
+        if not self.records:
+            places = ", ".join(str(place) for place in self.found.places)
+            skipped = "".join(f"\n  {file}: {why}" for file, why in self.found.skipped[:10])
+            raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
+
+
+def _replace(folder, files):
+    """Write {kind: (name, content)} to a folder, each file in one step; returns {kind: path}."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {kind: folder / name for kind, (name, _) in files.items()}
+    for kind, (_, content) in files.items():
+        replace_file(paths[kind], content)
+    return paths
+
+
+def everything(*places, target=TARGET) -> Report:
+    """The report of all records in the given folders and files, or on this machine.
+
+    Args:
+        target: the accuracy whose time is reported, a share of one.
+
+    Raises:
+        FileNotFoundError: a folder or file is not there.
+        ValueError: `target` is no share of one, or there are too many files.
+    """
+    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
+        raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.9")
+    return Report(read.read(*places), target)
+
+
+def of(comparison) -> Report:
+    """The report of one comparison."""
+    records = [{**read.upgraded(record), "file": f"{record['run_id']}.json"} for record in comparison.runs]
+    return Report(Found(records))

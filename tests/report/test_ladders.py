@@ -1,0 +1,92 @@
+"""Records are sorted by machine and into ladders; what may not be compared is never mixed."""
+
+import pytest
+from records import baseline, failed, planted
+
+from helpers.records import read
+from helpers.report import ladders
+
+
+def sites(*records):
+    return ladders.sites([read.upgraded(record) for record in records])
+
+
+def on(machine, *records):
+    """The records as if made on a machine that differs in these keys; None takes a key away, as in old records."""
+    for record in records:
+        changed = {**record["environment"]["machine"], **machine}
+        record["environment"]["machine"] = {key: value for key, value in changed.items() if value is not None}
+        record["run_id"] += str(machine)
+    return list(records)
+
+
+def labels(ladder):
+    return [record["label"] for record in ladder.records]
+
+
+OTHERS = (
+    {"name": "Other CPU"}, {"cores": 8}, {"capability": "AVX2"}, {"instructions": ["avx2"]},
+    {"limits": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, {"kind": "cuda", "driver": "550"},
+    {"capability": None, "instructions": None, "limits": None, "driver": None},  # of an old record
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", OTHERS, ids=str)
+def test_machines_that_compute_differently_are_never_one(machine):
+    here = [baseline(), planted(speed=1.8)]
+    found = sites(*here, *on(machine, baseline(), planted(speed=0.6)))
+    assert len(found) == len({site.name for site in found}) == 2
+    assert [site.ladders[0].rows()[1]["speed_up"] for site in found] == pytest.approx([1.8, 0.6])
+    for site in found:
+        (ladder,) = site.ladders  # although all belong to a group of the same name
+        assert len({str(record["environment"]["machine"]) for record in ladder.runs}) == 1
+
+
+def test_old_records_that_agree_in_all_they_have_are_of_one_machine():
+    old = OTHERS[-1]
+    (site,) = sites(*on(old, baseline(), planted(speed=1.8)))
+    assert site.name == ladders.machine_name(baseline()) == "Some CPU, 2 cores"
+
+
+def test_a_machine_has_its_name():
+    gpus = on({"kind": "cuda", "name": "Some GPU", "count": 8, "driver": "550"}, baseline())
+    others = on({"kind": "cuda", "name": "Some GPU", "count": 8, "driver": "560"}, baseline())
+    assert ladders.machine_name(gpus[0]) == "8 × Some GPU"
+    assert all("driver 5" in site.name for site in sites(*gpus, *others))
+
+
+def test_different_models_are_not_one_ladder():
+    records = [baseline(), planted(), {**planted(model="resnet18"), "run_id": "other"}]
+    (site,) = sites(*records)
+    assert [labels(ladder) for ladder in site.ladders] == [["baseline", "DDP ×2"], ["DDP ×2"]]
+    assert site.ladders[1].comparison is None
+
+
+def test_single_runs_are_compared_with_a_plain_one():
+    records = [planted(speed=1.5), planted("baseline", 1, 1.4, precision="bf16"), baseline()]
+    (site,) = sites(*({**record, "group": ""} for record in records))
+    (ladder,) = site.ladders
+    assert ladder.comparison.baseline["label"] == "baseline" and len(ladder.records) == 3
+
+
+def test_one_label_for_two_trainings_is_told_apart():
+    other = {**planted(speed=1.2, global_batch=128), "run_id": "other"}
+    (site,) = sites(baseline(), planted(), other)
+    assert labels(site.ladders[0]) == ["baseline", "DDP ×2 · global_batch 64", "DDP ×2 · global_batch 128"]
+
+
+def test_rounds_are_put_together_and_seeds_give_their_mean():
+    again = {**planted(speed=1.8), "run_id": "again"}
+    seeded = [{**planted(devices=4, accuracy=a, seed=s), "run_id": f"s{s}"} for s, a in enumerate((0.8, 0.9, 0.7))]
+    records = [baseline(), planted(speed=1.8), again, *seeded]
+    (site,) = sites(*records)
+    _, two, four = site.ladders[0].records
+    assert two["rounds"] == ["id-DDP ×2", "again"] and two["measured"]["step_time_s"]["n"] == 40
+    assert four["measured"]["evaluation"]["accuracy"] == pytest.approx(0.8)
+    assert four["measured"]["evaluation"]["of_seeds"] == [0.7, 0.8, 0.9]
+
+
+def test_a_failed_baseline_leaves_a_ladder_without_one():
+    broken = failed(strategy="baseline", devices=1)
+    (site,) = sites(broken, planted())
+    assert site.ladders[0].comparison is None
