@@ -14,7 +14,6 @@ import torch
 from helpers import device, measure
 from helpers.costmodel import published
 from helpers.data import sets
-from helpers.training import convolutions
 
 from . import article_case, in_turn, peak, turns
 
@@ -163,20 +162,8 @@ def notes(rows, ratios):
             f"One thread of the CPU is the device here. The kit's best path is the fast input path, channels last and "
             f"{default['precision']}; compiling is left out, because it takes longer than all of this benchmark."
         )
-        if convolutions.helps(torch.device("cpu")):
-            said.append(_products())
         said.append(f"No CUDA device here, so the article's epoch of {article_epoch()} s on 4 GPUs has no counterpart.")
     return said
-
-
-def _products():
-    """How a CPU with AVX2 alone convolves other than in the script, and what of the counted work that leaves out."""
-    counted, done = (peak.flops_of_image(MODEL, PIXELS, products=products) for products in (False, True))
-    return (
-        "This CPU has AVX2 and no AVX-512, so the kit's path computes convolutions of small images as products of "
-        f"matrices (helpers/training/convolutions.py). These leave out multiplications by the padding, {1 - done / counted:.0%} "
-        "of the FLOPs that are counted for both."
-    )
 
 
 def _where(name, ratios):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import device, measure
-from helpers.training import convolutions, models
+from helpers.training import models
 
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16")  # of /proc/cpuinfo, the last on ARM: they multiply bfloat16
 SIZES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
@@ -54,18 +54,11 @@ def flops(step) -> int:
 
 
 @lru_cache
-def flops_of_image(model, pixels, classes=10, backward=True, products=False) -> float:
-    """FLOPs of forward, and of backward, for one image; nothing is computed, only shapes are followed.
-
-    With `products` small images are convolved as helpers.training.convolutions does it, which leaves out multiplications by
-    the zeros around them; without, these count.
-    """
+def flops_of_image(model, pixels, classes=10, backward=True) -> float:
+    """FLOPs of forward, and of backward, for one image; nothing is computed, only shapes are followed."""
     with torch.device("meta"):
         net, images = models.build(model, classes), torch.empty(2, 3, pixels, pixels)
         labels = torch.empty(2, dtype=torch.int64)
-    if products:
-        convolutions.as_products(net.to(memory_format=torch.channels_last))
-        images = images.contiguous(memory_format=torch.channels_last)
     if not backward:
         return flops(lambda: net(images)) / 2
     return flops(lambda: F.cross_entropy(net(images), labels).backward()) / 2

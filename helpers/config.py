@@ -38,8 +38,7 @@ class RunConfig:
         sync_batch_norm: whether BatchNorm uses the statistics of all ranks' batches together (ddp only).
         loss: function (outputs, labels) -> mean loss (None: cross entropy).
         precision: a level of helpers.training.precision, or one of its aliases (PRECISIONS).
-        channels_last: whether images and convolutions keep the channels of a pixel side by side; where that makes
-            products of matrices faster than the library's convolutions, they are used (helpers.training.convolutions).
+        channels_last: whether images and convolution weights keep the channels of a pixel side by side.
         compiler: one of COMPILERS: "auto" tries plans in the first steps and keeps the fastest right one
             (helpers.compiler.optimize), "inductor" compiles come what may, "xla" trains in the XLA environment.
         seed: of weights, order of samples and augmentation.

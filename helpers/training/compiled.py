@@ -1,11 +1,11 @@
-"""How a training run uses the compiler: what RunConfig's `compiler` means, and what its record keeps of it."""
+"""RunConfig's `compiler` in a training run, and what the record keeps about it."""
 
 import torch
 
-from ..compiler import Plan, compiler_stats, optimize
-from ..compiler.plan import CONVOLUTIONS, quiet
+from ..compiler import compiler_stats, optimize
+from ..compiler.plan import default_plans, quiet
 
-ROUNDS = 3  # of the race; a run in a comparison has few steps to spare
+ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
 
 
 def prepare(config, model, say) -> None:
@@ -21,8 +21,7 @@ def prepare(config, model, say) -> None:
         return
     compiler_stats(reset=True)
     if config.compiler == "auto":
-        layouts = (False,) if config.channels_last or not _has_convolutions(model) else (False, True)
-        plans = [Plan(backend, layout) for backend in ("eager", "inductor") for layout in layouts]
+        plans = [plan for plan in default_plans(model) if not (config.channels_last and plan.channels_last)]
         optimize(model, plans, rounds=ROUNDS, log=say)
     else:
         quiet()
@@ -66,7 +65,3 @@ def note(config, model) -> str:
     if not model.tuner.done:
         return "the run ended before the tuner had chosen: give it more steps"
     return f"plan: {model.tuner.choice}"
-
-
-def _has_convolutions(model):
-    return any(isinstance(module, CONVOLUTIONS) for module in model.modules())

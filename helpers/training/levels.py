@@ -1,4 +1,4 @@
-"""What each level of mixed precision keeps and computes in which format; `helpers.training.precision` puts them to work."""
+"""The levels of mixed precision: which format each keeps and computes in. `precision` applies them."""
 
 from dataclasses import dataclass
 

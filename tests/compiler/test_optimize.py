@@ -148,7 +148,7 @@ def test_a_plan_that_fails_after_it_was_chosen_gives_way_to_eager():
     def broken(*args):
         raise RuntimeError("worn out")
 
-    model.tuner.settled.calls[model.tuner.choice] = broken
+    model.tuner.chosen.calls[model.tuner.choice] = broken
     expected = model.tuner.forward(inputs)
     assert torch.equal(model(inputs), expected)
     assert model.tuner.choice == Plan() and "worn out" in said[-1] and "worn out" in str(model.tuner)
@@ -192,7 +192,8 @@ def test_the_models_error_in_the_race_leaves_the_tuner_whole():
 
     model, inputs = quietly(Moody(), plans.slow), torch.randn(2, 4)
     model(inputs).sum().backward()
-    model.tuner.race.at = next(at for at, (_, c) in enumerate(model.tuner.race.turns) if c is model.tuner.race.baseline)
+    trials = model.tuner.trials
+    trials.at = next(at for at, (_, candidate) in enumerate(trials.turns) if candidate is trials.baseline)
     model.well = False
     with pytest.raises(RuntimeError, match="not today"):
         model(inputs)
@@ -214,7 +215,7 @@ def test_a_check_leaves_no_trace():
     before = copy.deepcopy(everything())
     state = torch.get_rng_state()
     judge = Judge(model, model.forward, (inputs,), {"scale": 2.0})
-    assert judge.question.draws
+    assert judge.probe.draws
     assert max(judge.errors(Plan(), lambda *a, **k: model(*a, **k))) <= 3
     assert torch.equal(torch.get_rng_state(), state)
     torch.testing.assert_close(everything(), before, rtol=0, atol=0)
@@ -355,7 +356,7 @@ def test_sizes_marked_dynamic_compile_once():
     for size in (5, 3, 7):
         model(batch(size)).sum().backward()
     assert backend.compiled == 1
-    assert model.tuner.settled.other_shapes == 0
+    assert model.tuner.chosen.other_shapes == 0
 
 
 def test_a_batch_of_another_shape_is_not_timed():
@@ -433,7 +434,7 @@ def test_state_dict_keys_copies_and_pickles():
 
 
 def test_copies_made_by_data_parallel_compute_in_eager_with_their_own_weights():
-    from helpers.training.data_parallel import CPUDataParallel
+    from helpers.training.strategies import CPUDataParallel
 
     model, inputs = plans.conv_net(), torch.randn(8, 3, 8, 8)
     expected = copy.deepcopy(model)

@@ -13,8 +13,8 @@ from toys import batch, float64_net, smooth_net, toy_data
 import helpers
 from helpers import RunConfig, launch
 from helpers.training import strategies, sync_batch_norm
-from helpers.training.data_parallel import CPUDataParallel
 from helpers.training.loop import train
+from helpers.training.strategies import CPUDataParallel
 
 STEPS = 20
 
