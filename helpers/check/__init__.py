@@ -11,8 +11,7 @@ from .ddp import average_gradients, global_accuracy, shard  # noqa: F401
 from .failures import alike, everybody, parted, save_together, threads_for  # noqa: F401
 from .hosts import not_hidden, ring_seconds, where  # noqa: F401
 from .hvd import averaged_by_name, everybody_finishes, one_list_of_names, same_start  # noqa: F401
-from .npu import placement, resumed, whole_accuracy  # noqa: F401
-from .npu_script import migrated  # noqa: F401
+from .npu import migrated, placement, resumed, whole_accuracy  # noqa: F401
 from .precision import accumulate, clipped_step, next_scale  # noqa: F401
 from .report import difference, pays_after  # noqa: F401
 from .start import mean_of_squares, slices  # noqa: F401

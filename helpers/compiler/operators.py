@@ -59,7 +59,7 @@ GROUPED = {  # what every convolution of a model ends in: the names of its argum
 
 @cache
 def kind_of(name, device="cpu"):
-    """The kind of the operator `name`, say "aten::add": one of KINDS, or None if it computes nothing itself.
+    """The kind of the operator `name`, such as "aten::add": one of KINDS, or None if it computes nothing itself.
 
     It is None for an operator that only calls others, looks at a tensor in another way or reserves memory,
     and for a name that is no operator: a node of autograd, a label that the reader gave to a block. What

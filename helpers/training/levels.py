@@ -1,4 +1,4 @@
-"""The levels of mixed precision: which format each keeps and computes in. `precision` applies them."""
+"""What each level of mixed precision keeps and computes in which format; `precision` puts them to work."""
 
 from dataclasses import dataclass
 

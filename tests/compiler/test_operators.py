@@ -69,13 +69,10 @@ def test_shares_sum_to_one_and_the_step_is_in_them():
     assert found.others == {} and found.share[DEPTHWISE] == 0
 
 
-def test_products_are_products():
+def test_products_are_products_and_activations_pointwise():
     model = nn.Sequential(*(nn.Linear(384, 384, bias=False) for _ in range(3)))
     found = profiled(model, torch.randn(384, 384), None, loss=lambda outputs, _: outputs.sum())
     assert found.share[MATMUL] > 0.8
-
-
-def test_activations_are_pointwise():
     model = nn.Sequential(*(nn.SiLU() for _ in range(8)))
     found = profiled(model, torch.randn(500_000, requires_grad=True), None, loss=squares)
     assert found.share[POINTWISE] > 0.7 and found.share[MATMUL] == found.share[CONVOLUTION] == 0
@@ -136,17 +133,11 @@ def test_the_model_is_left_as_it_was():
     assert model.training
 
 
-def test_the_profiler_says_nothing(capfd):
+def test_the_profiler_is_silent_and_refuses_what_it_cannot_time(capfd):
     profiled(nn.Flatten(), torch.randn(4, 10, requires_grad=True))
     assert capfd.readouterr() == ("", "")
-
-
-def test_too_few_steps_are_refused():
     with pytest.raises(ValueError, match="4 step.*at least 5"):
         profiled(nn.Flatten(), steps=4)
-
-
-def test_a_device_that_the_profiler_cannot_time_is_refused():
     with pytest.raises(ValueError, match="gives no times"):
         operators._profile([1.0], [(1.0, [("aten::mm", MATMUL, 0.0)])], {})
 
@@ -239,8 +230,5 @@ def test_rates_are_compared_with_what_limits_them():
     found = Profile({MATMUL: 2.0, POINTWISE: 1.0, OTHER: 1.0}, 4.0, 3, work={MATMUL: 100.0, POINTWISE: 30.0})
     assert found.rates() == {MATMUL: 50, POINTWISE: 30}
     assert operators.Peaks(flops=200, bandwidth=60).shares(found) == {MATMUL: 0.25, POINTWISE: 0.5}
-
-
-def test_the_peaks_of_this_machine_are_measured():
     found = operators.peaks("cpu")
     assert found.flops > 1e8 and found.bandwidth > 1e8
