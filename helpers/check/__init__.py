@@ -1,6 +1,7 @@
 """Checks of the "your turn" cells: `check.<exercise>(your answer)` says whether it is right, or gives a hint.
 
-A check never raises for a wrong answer and prints the same words for the same answer.
+A check never raises for a wrong answer and prints the same words for the same answer. There is a file for each
+notebook; `verdict` has the form of a check, and `ranks` runs an answer on real ranks.
 """
 
 from .baseline import accuracy, images_per_second, median_step  # noqa: F401

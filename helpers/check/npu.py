@@ -177,7 +177,7 @@ def _wrong_resume(rank, facts):
     if momentum:
         return "the optimizer has not got its momentum back."
     if scale:
-        return "the loss scale starts again from its first value. Under which key is it in the checkpoint, and which function takes it?"
+        return "the loss scale is not back. Under which key is it in the checkpoint, and which function takes it?"
     return f"the run was in epoch {EPOCH}. Say so, or it begins at 0 again."
 
 

@@ -35,7 +35,7 @@ class Judge:
 
     Attributes:
         probe: the live batch as a Probe.
-        first_s: seconds of the first step of the plan asked last, its compilation included.
+        first_s: seconds of the first step of the plan tried last, its compilation included.
         eager_s: seconds of a step of eager.
 
     Raises:
@@ -53,7 +53,7 @@ class Judge:
     def errors(self, plan, call):
         """(output error, gradient error) of `call`, which computes `plan`, in units of eager's own.
 
-        A plan that seems wrong on the live batch is asked again on others that are nearly the same: a
+        A plan that seems wrong on the live batch is tried again on others that are nearly the same: a
         unit may have been at its kink, where the gradient jumps. A plan that is wrong is wrong on all.
 
         Raises:
@@ -297,7 +297,7 @@ def _copy(tensor):
 
 
 def _like(new, old):
-    """`new` with the marks of `old` for the compiler, and its wish for a gradient."""
+    """`new` with the compiler's marks of `old`, and requires_grad as there."""
     return with_marks(new, old).requires_grad_(old.requires_grad)
 
 

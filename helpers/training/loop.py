@@ -131,7 +131,7 @@ class Run:
             device.synchronize(self.world.device)
             ended = time.perf_counter()
         self.step += 1
-        if not compiled.is_settled(self.config, self.model):
+        if not compiled.plan_is_chosen(self.config, self.model):
             self.warm_from = self.step - self.first_step + 1 + self.config.warmup_steps
         self.losses.append(loss)
         self.trained_s += ended - began

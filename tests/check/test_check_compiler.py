@@ -124,6 +124,7 @@ class TestCompiler(Checks):
         "one_graph": ("compiler-turn-graph", "OneGraph"), "one_compilation": ("compiler-turn-epoch", "train_epoch"),
         "close_enough": ("compiler-turn-right", "close_enough"),
     }  # fmt: skip
+    slow = ("one_graph", "one_compilation")
     mistakes = {
         "one_graph": [
             with_(constant=False), with_(factor=False), with_(keep=2.0),

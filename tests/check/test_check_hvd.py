@@ -153,7 +153,7 @@ class TestHvd(Checks):
     slow = ("same_start", "averaged_by_name", "one_list_of_names", "everybody_finishes")
     mistakes = {
         "same_start": [
-            lambda model, optimizer: None, lambda model, optimizer: hvd.broadcast_optimizer_state(optimizer, 0),
+            (lambda model, optimizer: None, lambda model, optimizer: hvd.broadcast_optimizer_state(optimizer, 0)),
             (send_weights_to_the_mean, send_from_rank_1), send_other_weights,
             lambda model, optimizer: hvd.broadcast_parameters(model.named_parameters(), 0),
             lambda model, optimizer: hvd.broadcast_parameters(model.state_dict(), 0),

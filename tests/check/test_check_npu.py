@@ -156,8 +156,8 @@ class TestNpu(Checks):
     mistakes = {
         "placement": [
             lambda *where: place(*where, card=lambda cards, process: cards[process]),
-            (lambda *where: place(*where, key=str), lambda *where: place(*where, key=lambda card: 0)),
-            lambda *where: place(*where, card=lambda cards, process: process),
+            (lambda *where: place(*where, key=str), lambda *where: place(*where, key=lambda card: 0),
+             lambda *where: place(*where, card=lambda cards, process: process)),
             lambda *where: place(*where, unlike=False), same_ranks_on_every_host,
             lambda *where: place(*where, size=lambda hosts: len(hosts) * len(hosts[0])),
             lambda *where: place(*where, start=1), lambda *where: place(*where)[:2], (lambda *where: 3, 3),

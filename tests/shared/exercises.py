@@ -45,7 +45,7 @@ class Checks:
         notebook: its file. known: names that its exercises use.
         exercises: {check: (prefix of its cells' ids, name that the cells define)}; None: tested elsewhere.
         mistakes: {check: [mistake, or a tuple of mistakes of one kind]}.
-        slow: checks that start processes, of whose mistakes only the first three are tried in a quick run.
+        slow: checks that start processes or compile; a quick run tries only the first three kinds of mistakes.
         marks: {check: pytest's mark, such as a reason to skip it}.
     """
 
