@@ -311,7 +311,7 @@ class Counting:
         return plans.fewer(graph, inputs)
 
 
-@pytest.mark.parametrize("recompiles, compiled", [(0, 1), (1, 2)])
+@pytest.mark.parametrize("recompiles, compiled", [(1, 2), pytest.param(0, 1, marks=pytest.mark.long)])
 def test_other_shapes_are_compiled_for_only_as_often_as_allowed(recompiles, compiled):
     backend = Counting()
     model = quietly(plans.Pauses(), backend, recompiles=recompiles)
@@ -340,6 +340,7 @@ def test_sizes_marked_dynamic_compile_once():
     assert model.tuner.chosen.other_shapes == 0
 
 
+@pytest.mark.long
 def test_a_batch_of_another_shape_is_not_timed():
     model = quietly(plans.Pauses(), plans.fewer, rounds=2)
     for step in range(60):
@@ -366,7 +367,7 @@ def test_a_decision_is_remembered_for_the_same_training_only():
     assert clear_decisions() == 4 and clear_decisions() == 0
 
 
-def test_a_remembered_plan_that_is_no_longer_right_is_tried_anew(monkeypatch, tmp_path):
+def test_a_remembered_plan_that_is_no_longer_right_is_tried_again(monkeypatch, tmp_path):
     for wrong in (False, True):
         model = optimize(plans.Pauses(), ["aot_eager"], rounds=1, log=None)
         if wrong:
@@ -419,7 +420,7 @@ def test_copies_made_by_data_parallel_compute_in_eager_with_their_own_weights():
         assert torch.equal(ours.grad, theirs.grad)
 
 
-def test_optimizing_twice_begins_anew():
+def test_optimizing_twice_starts_again():
     model = quietly(plans.Pauses(), plans.fewer)
     plans.train(model, torch.randn(8, 16))
     quietly(model, plans.same)
