@@ -147,7 +147,7 @@ from helpers.comparison.comparison import Comparison
 from helpers.comparison.form.widgets import Form
 from helpers.config import SETTINGS
 from helpers.hosts import commands
-from helpers.training import resume
+from helpers.training import checkpoint
 import records
 
 try:
@@ -164,7 +164,7 @@ plain, other = RunConfig(), RunConfig(dropout=0.5)
 assert [one.name for one in settings.differing(plain.as_dict(), other.as_dict(), SETTINGS)] == ["dropout"]
 made = Comparison([records.baseline(), records.planted(), records.planted(dropout=0.5, label="other")])
 assert [bool(row["efficiency"]) for row in made.rows()] == [True, True, False]
-assert resume.identity(SimpleNamespace(config=other))["dropout"] == 0.5
+assert checkpoint.identity(SimpleNamespace(config=other))["dropout"] == 0.5
 
 form = Form("cpu")
 form.more["dropout"].value = "0.5"

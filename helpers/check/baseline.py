@@ -2,61 +2,48 @@
 
 from statistics import mean, median
 
-from .verdict import attempt, not_yet, right
+from .verdict import exercise, number
 
 # In the order of measuring: slow first steps, and one that was disturbed.
 ODD = [0.9, 0.4, 0.12, 0.1, 0.8, 0.11, 0.13]
 EVEN = [0.9, 0.8, 0.12, 0.1, 0.7, 0.16]
 
 
-def median_step(function) -> bool:
+@exercise("One disturbed step cannot move it, and the first steps have no say in it.")
+def median_step(function):
     """`function(times, warmup)` gives the median of `times` (a list, seconds) without its first `warmup`."""
     for times, warmup in ((ODD, 2), (EVEN, 2), (ODD, 0), ([0.3, 0.2], 1)):
         given = list(times)
-        value, problem = _call(function, given, warmup)
-        if problem:
-            return not_yet(problem)
+        value, problem = number(function, given, warmup)
+        yield problem and f"For {times} with {warmup} steps of warm-up: {problem}"
         if given != times:
-            return not_yet("It changed the list that it was given, and whoever reads it next is misled.")
+            yield "It changed the list that it was given, and whoever reads it next is misled."
         kept = times[warmup:]
         if not _same(value, median(kept)):
-            return not_yet(_hint_median(value, times, kept, warmup))
-    return right("One disturbed step cannot move it, and the first steps have no say in it.")
+            yield _hint_median(value, times, kept, warmup)
 
 
-def images_per_second(function) -> bool:
+@exercise("All images divided by all seconds: a slow step counts for as long as it lasted.")
+def images_per_second(function):
     """`function(step_times, batch)` gives the images of all steps per second of all steps together."""
     for times, batch in (([0.1, 0.1, 0.4], 60), ([0.5], 64), ([0.2, 0.05, 0.1, 0.25], 32)):
-        value, problem = _call(function, list(times), batch)
-        if problem:
-            return not_yet(problem)
+        value, problem = number(function, list(times), batch)
+        yield problem and f"For steps of {times} s with {batch} images each: {problem}"
         if not _same(value, batch * len(times) / sum(times)):
-            return not_yet(_hint_rate(value, times, batch))
-    return right("All images divided by all seconds: a slow step counts for as long as it lasted.")
+            yield _hint_rate(value, times, batch)
 
 
-def accuracy(function) -> bool:
+@exercise("Every test image counts once, whatever batch it was in.")
+def accuracy(function):
     """`function(batches)` gives the share of right answers; `batches` has (right, size) of each batch."""
     cases = ([(240, 256), (52, 104)], [(3, 4), (4, 4)], [(9, 10), (0, 0), (0, 1)], [(0, 5), (5, 15), (2, 2)])
     for batches in cases:
-        value, problem = _call(function, list(batches))
+        value, problem = number(function, list(batches))
         if problem:
             empty = " A rank may be left with an empty batch." if (0, 0) in batches else ""
-            return not_yet(f"With the batches {batches}: {problem}{empty}")
+            yield f"With the batches {batches}: {problem}{empty}"
         if not _same(value, sum(r for r, _ in batches) / sum(n for _, n in batches)):
-            return not_yet(_hint_accuracy(value, batches))
-    return right("Every test image counts once, whatever batch it was in.")
-
-
-def _call(function, *arguments):
-    """(number, None), or (None, what is wrong with the answer)."""
-    value, problem = attempt(function, *arguments)
-    if problem:
-        return None, f"{problem[0].upper()}{problem[1:]}."
-    try:
-        return float(value), None
-    except (TypeError, ValueError, RuntimeError):
-        return None, f"It returned {value!r}, not a number. Is there a `return`?"
+            yield _hint_accuracy(value, batches)
 
 
 def _same(value, other):

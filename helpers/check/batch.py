@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ..training import schedules
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, equal, exercise, number
 
 RUNS = ((1437, 12, 64), (1437, 12, 256), (50_000, 1, 1024), (100, 3, 64), (128, 2, 64))  # samples, epochs, batch
 RATES = ((0.02, 64, 256, 5), (0.1, 256, 512, 0), (0.05, 64, 64, 3), (0.1, 256, 8192, 1))  # lr, base, batch, warm-up
@@ -20,18 +20,14 @@ CURVES = (  # (seconds, accuracy) of each evaluation
 TARGET = 0.9
 
 
-# -- updates ------------------------------------------------------------------------------
-
-
-def updates(answer) -> bool:
+@exercise("Four times the batch makes a quarter of the updates, or a little less.")
+def updates(answer):
     """`answer(samples, epochs, global_batch)`: updates of the weights, where incomplete batches are dropped."""
     for samples, epochs, batch in RUNS:
-        value, problem = _number(answer, samples, epochs, batch)
+        value, problem = number(answer, samples, epochs, batch)
         if problem is None and value != epochs * (samples // batch):
             problem = _hint_updates(value, samples, epochs, batch)
-        if problem:
-            return not_yet(f"{samples:,} samples, {epochs} epoch(s), global batch {batch:,}: {problem}")
-    return right("Four times the batch makes a quarter of the updates, or a little less.")
+        yield problem and f"{samples:,} samples, {epochs} epoch(s), global batch {batch:,}: {problem}"
 
 
 def _hint_updates(value, samples, epochs, batch):
@@ -48,24 +44,19 @@ def _hint_updates(value, samples, epochs, batch):
     return f"{value:g} updates is not the number. Count the full batches of one epoch first."
 
 
-# -- learning_rate --------------------------------------------------------------------------
-
-
-def learning_rate(answer) -> bool:
+@exercise("The peak grows with the batch, and the first updates come near it step by step.")
+def learning_rate(answer):
     """`answer(update, lr, base_batch, global_batch, warmup)`: linear scaling, after a linear warm-up."""
     for lr, base, batch, warmup in RATES:
         peak = schedules.peak_lr(lr, "linear", batch, base)
         wanted = [peak * schedules.factor(update, 100, warmup_steps=warmup) for update in range(warmup + 4)]
         found = []
         for update in range(len(wanted)):
-            value, problem = _number(answer, update, lr, base, batch, warmup)
-            if problem:
-                return not_yet(f"update {update} of a warm-up of {warmup}: {problem}")
+            value, problem = number(answer, update, lr, base, batch, warmup)
+            yield problem and f"update {update} of a warm-up of {warmup}: {problem}"
             found.append(value)
         hint = _hint_rate(found, wanted, lr, base, batch, warmup)
-        if hint:
-            return not_yet(f"lr {lr:g} for a batch of {base}, scaled to {batch:,}, warm-up of {warmup}: {hint}")
-    return right("The peak grows with the batch, and the first updates come near it step by step.")
+        yield hint and f"lr {lr:g} for a batch of {base}, scaled to {batch:,}, warm-up of {warmup}: {hint}"
 
 
 def _hint_rate(found, wanted, lr, base, batch, warmup):
@@ -97,18 +88,14 @@ def _hint_rate(found, wanted, lr, base, batch, warmup):
     return f"the first rates are {told}. They must rise in equal parts, from one part at update 0."
 
 
-# -- gradients_in_parts -----------------------------------------------------------------------------
-
-
-def gradients_in_parts(answer) -> bool:
+@exercise("The same gradients as from the whole batch at once, in the memory of a part.")
+def gradients_in_parts(answer):
     """`answer(model, images, labels, parts)` leaves in `.grad` the gradients of the mean loss of the whole batch."""
     for samples, parts in PIECES:
         for left_over in (0.0, 7.0):
             wanted, found, sizes, problem = _try_parts(answer, samples, parts, left_over)
             hint = problem or _hint_parts(wanted, found, sizes, samples, parts, left_over)
-            if hint:
-                return not_yet(f"{samples} samples in {parts} part(s): {hint}")
-    return right("The same gradients as from the whole batch at once, in the memory of a part.")
+            yield hint and f"{samples} samples in {parts} part(s): {hint}"
 
 
 def _try_parts(answer, samples, parts, left_over):
@@ -129,7 +116,7 @@ def _try_parts(answer, samples, parts, left_over):
             p.grad = torch.full_like(p, left_over)  # of the update before
     before = [p.detach().clone() for p in model.parameters()]
     _, problem = attempt(answer, model, images, labels, parts)
-    if problem is None and not _equal(before, model.parameters()):
+    if problem is None and not equal(before, model.parameters()):
         problem = "the weights have changed. Leave the gradients in .grad; the update comes later"
     found = [p.grad for p in model.parameters()]
     return (whole, pieces), found, sizes, problem and f"{problem}."
@@ -145,29 +132,23 @@ def _hint_parts(wanted, found, sizes, samples, parts, left_over):
     if not sizes or any(g is None for g in found):
         return "there are no gradients afterwards. Every part needs a forward and a backward."
     summed = [sum(of_one) for of_one in zip(*pieces, strict=True)]
-    if left_over and _equal(found, [g + left_over for g in whole]):
+    if left_over and equal(found, [g + left_over for g in whole]):
         return "the gradients of the update before are still in the sum. Who clears them, and when?"
     if max(sizes) > math.ceil(samples / parts):
         return f"{max(sizes)} samples went through the model at once. No part may have more than its share."
-    if _equal(found, whole):
+    if equal(found, whole):
         return None
-    if _equal(found, summed):
+    if equal(found, summed):
         return f"the gradients are {len(pieces)} times too large: backward adds up, and each part's loss is a mean."
-    if _equal(found, pieces[-1]) or _equal(found, [g / parts for g in pieces[-1]]):
+    if equal(found, pieces[-1]) or equal(found, [g / parts for g in pieces[-1]]):
         return "only the last part is left. Clear the gradients once for all parts, not once for each."
-    if any(_equal(found, [g / n for g in summed]) for n in {parts, len(pieces)}):
+    if any(equal(found, [g / n for g in summed]) for n in {parts, len(pieces)}):
         return "the parts have unequal sizes, so the mean of their means is not the mean of all. Weigh each by size."
     return "these are not the gradients of the mean loss of the whole batch. What share of it is each part?"
 
 
-def _equal(some, others):
-    return all(torch.allclose(a, b, rtol=0, atol=1e-10) for a, b in zip(some, others, strict=True))
-
-
-# -- time_to --------------------------------------------------------------------------------
-
-
-def time_to(answer) -> bool:
+@exercise("The first evaluation that reaches the target counts, and a run that never does has no time.")
+def time_to(answer):
     """`answer(curve, target)`: seconds until the first (seconds, accuracy) that has reached `target`, or None."""
     for curve in CURVES:
         for target in (TARGET, curve[-1][1]):
@@ -177,8 +158,7 @@ def time_to(answer) -> bool:
                 problem = _hint_time(value, wanted, curve, target)
             if problem:
                 told = ", ".join(f"{accuracy:.0%} after {seconds:g} s" for seconds, accuracy in curve)
-                return not_yet(f"Target {target:.0%}, measured {told}: {problem.rstrip('.')}.")
-    return right("The first evaluation that reaches the target counts, and a run that never does has no time.")
+                yield f"Target {target:.0%}, measured {told}: {problem.rstrip('.')}."
 
 
 def _hint_time(value, wanted, curve, target):
@@ -199,14 +179,3 @@ def _hint_time(value, wanted, curve, target):
     if value > wanted:
         return f"{value:g} s is later than needed. It was there before, although it may have dipped or gone on rising"
     return f"after {value:g} s it was at {reached:.0%}, which is not enough"
-
-
-def _number(answer, *arguments):
-    """(the reader's answer as a float, None), or (None, what is wrong with it)."""
-    value, problem = attempt(answer, *arguments)
-    if problem:
-        return None, f"{problem}."
-    try:
-        return float(value), None
-    except (TypeError, ValueError, RuntimeError):
-        return None, f"your function returned {value!r}, not a number. Is there a `return`?"

@@ -7,9 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .verdict import attempt, not_yet, right
-
-# -- one_graph ----------------------------------------------------------------------------
+from .verdict import attempt, exercise, not_yet, right
 
 BATCHES = ((0, 1), (1, 10), (2, 1), (0, 10))  # (seed, factor of the first sample): an outlier makes the `if` true
 
@@ -30,7 +28,8 @@ class Talkative(nn.Module):
         return self.second(x)
 
 
-def one_graph(model_class) -> bool:
+@exercise("One graph, the same numbers, the same gradients, on both sides of what was an `if`.")
+def one_graph(model_class):
     """`model_class()` must compute what Talkative does, gradients too, in one graph for all inputs."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -39,22 +38,18 @@ def one_graph(model_class) -> bool:
     if problem is None:
         _, problem = attempt(lambda: after.load_state_dict(before.state_dict()))
         problem = problem and "it has other layers than before. Change `forward` only"
-    if problem:
-        return not_yet(f"{problem[0].upper()}{problem[1:]}.")
+    yield problem and f"{problem[0].upper()}{problem[1:]}."
     graphs, breaks = [], len(_reasons())
     compiled = torch.compile(after, backend=_counting(graphs), isolate_recompiles=True)
     for seed, factor in BATCHES:
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
         x[0] *= factor
         hint = _hint_model(before, after, compiled, x)
-        if hint:
-            return not_yet(f"Where the `if` was {'' if factor > 1 else 'not '}taken, {hint}")
+        yield hint and f"Where the `if` was {'' if factor > 1 else 'not '}taken, {hint}"
     found = {(reason.user_stack[-1].line or "").strip() for reason in _reasons()[breaks:] if reason.user_stack}
-    if found:
-        return not_yet(f"The numbers are right, but the graph still breaks at: {' and at: '.join(sorted(found))}")
+    yield found and f"The numbers are right, but the graph still breaks at: {' and at: '.join(sorted(found))}"
     if len(graphs) > 1:
-        return not_yet(f"No break is left, but {len(graphs)} graphs were compiled: what depends on a number's value?")
-    return right("One graph, the same numbers, the same gradients, on both sides of what was an `if`.")
+        yield f"No break is left, but {len(graphs)} graphs were compiled: what depends on a number's value?"
 
 
 def _hint_model(before, after, compiled, x):
@@ -79,8 +74,6 @@ def _hint_model(before, after, compiled, x):
         )
     return None
 
-
-# -- one_compilation ----------------------------------------------------------------------
 
 SETS = ((22, 8), (19, 8), (24, 8))  # (samples, batch)
 
@@ -169,13 +162,12 @@ def _train(net, images, labels, batch, last="use"):
         optimizer.step()
 
 
-# -- close_enough -------------------------------------------------------------------------
-
 EPS = torch.finfo(torch.float32).eps
 NETS = {"an MLP": (3e-7, 1.0), "a net with SiLU": (2e-6, 1e-4), "a ResNet": (1e-2, 1.0), "a deep ResNet": (1e-2, 1e-6)}
 
 
-def close_enough(answer) -> bool:
+@exercise("Neither too strict for a ResNet nor too lax for an MLP: eager's own error is the measure.")
+def close_enough(answer):
     """`answer(eager, plan, exact)`, of flat fp64 tensors: whether a plan is as good as eager, within a factor."""
     for net, (error, scale) in NETS.items():
         exact = scale * _noise(0)
@@ -184,19 +176,13 @@ def close_enough(answer) -> bool:
         sound = {f"{f:g} times as far": exact + f * error * scale * _noise(2) for f in (0.5, 1.0, 2.0)}
         for how, plan in {"not at all": eager.clone(), **sound}.items():
             off = "and a plan computes just what eager does" if how == "not at all" else f"and a sound plan is {how}"
-            hint = _verdict(answer, (eager, plan, exact), True, f"{told}, {off}")
-            if hint:
-                return not_yet(hint)
+            yield _verdict(answer, (eager, plan, exact), True, f"{told}, {off}")
         for what, plan in _faults(exact, error, scale).items():
-            hint = _verdict(answer, (eager, plan, exact), False, f"{told}, and {what}")
-            if hint:
-                return not_yet(hint)
+            yield _verdict(answer, (eager, plan, exact), False, f"{told}, and {what}")
     exact = torch.ones(8, dtype=torch.float64)
     told = "Eager has hit the exact numbers by luck, and a sound plan is one rounding of fp32 off"
     hint = _verdict(answer, (exact, exact * (1 + EPS / 2), exact), True, told)
-    if hint:
-        return not_yet(f"{hint} How near can fp32 come at all?")
-    return right("Neither too strict for a ResNet nor too lax for an MLP: eager's own error is the measure.")
+    yield hint and f"{hint} How near can fp32 come at all?"
 
 
 def _noise(seed):
@@ -224,9 +210,6 @@ def _verdict(answer, given, wanted, told):
     if said == wanted:
         return None
     return f"{told}: your function {'refuses it' if wanted else 'takes it'}."
-
-
-# -- graphs -------------------------------------------------------------------------------
 
 
 def _counting(graphs):

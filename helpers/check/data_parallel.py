@@ -3,21 +3,20 @@
 import torch
 import torch.nn.functional as F
 
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, equal, exercise
 
 SCATTERED = ((64, 2), (10, 4), (5, 4), (7, 3), (3, 4))  # (samples, devices)
 PIECES = ((4, 4), (5, 3), (4, 2, 1))  # sizes of the pieces of one batch
 
 
-def scatter(answer) -> bool:
+@exercise("No sample is lost, none comes twice, the order is kept, and no device waits for a longer piece.")
+def scatter(answer):
     """`answer(batch, devices)` must give a list of `devices` pieces of `batch`, as equal as can be."""
     for samples, devices in SCATTERED:
         batch = torch.arange(2 * samples).view(samples, 2)
         pieces, problem = attempt(answer, batch.clone(), devices)
         hint = problem or _wrong_pieces(pieces, batch, devices)
-        if hint:
-            return not_yet(f"{samples} samples on {devices} devices: {hint}")
-    return right("No sample is lost, none comes twice, the order is kept, and no device waits for a longer piece.")
+        yield hint and f"{samples} samples on {devices} devices: {hint}"
 
 
 def _wrong_pieces(pieces, batch, devices):
@@ -41,7 +40,8 @@ def _wrong_pieces(pieces, batch, devices):
     return None
 
 
-def reduce_gradients(answer) -> bool:
+@exercise("Every sample counts the same, however the batch was cut, as if one device had seen all of it.")
+def reduce_gradients(answer):
     """`answer(gradients, sizes)` must give the whole batch's gradients.
 
     `gradients[i]` is the list of replica i's gradients, one a parameter, of the mean loss over its
@@ -51,9 +51,7 @@ def reduce_gradients(answer) -> bool:
         whole, gradients = _gradients(sizes)
         found, problem = attempt(answer, [[g.clone() for g in of_one] for of_one in gradients], list(sizes))
         hint = problem or _wrong_gradients(found, whole, gradients, sizes)
-        if hint:
-            return not_yet(f"pieces of {' and '.join(map(str, sizes))} samples: {hint}")
-    return right("Every sample counts the same, however the batch was cut, as if one device had seen all of it.")
+        yield hint and f"pieces of {' and '.join(map(str, sizes))} samples: {hint}"
 
 
 def _gradients(sizes):
@@ -75,16 +73,16 @@ def _wrong_gradients(found, whole, gradients, sizes):
         return f"return a list of {len(whole)} tensors, one a parameter, in the order in which they came."
     if any(not isinstance(g, torch.Tensor) or g.shape != w.shape for g, w in zip(found, whole, strict=True)):
         return "each result must be a tensor of its parameter's shape. Combine first with first, second with second."
-    if _equal(found, whole):
+    if equal(found, whole):
         return None
-    if _equal(found, _weighted(gradients, [1] * len(sizes))):
+    if equal(found, _weighted(gradients, [1] * len(sizes))):
         return "this is the sum. Each replica has already divided by its own number of samples: the sum is too large."
-    if _equal(found, _weighted(gradients, [1 / len(sizes)] * len(sizes))):
+    if equal(found, _weighted(gradients, [1 / len(sizes)] * len(sizes))):
         return (
             "this is the plain mean. It gives a sample in a small piece more weight than one in a large piece. "
             "How much should a piece count?"
         )
-    if _equal(found, _weighted(gradients, sizes)):
+    if equal(found, _weighted(gradients, sizes)):
         return "every sample has the same weight now, but nothing divides by their number: the result is too large."
     return "not the gradients of the whole batch. What did each replica divide by, and what would one device divide by?"
 
@@ -94,7 +92,3 @@ def _weighted(gradients, weights):
     return [
         sum(weight * g for weight, g in zip(weights, of_all, strict=True)) for of_all in zip(*gradients, strict=True)
     ]
-
-
-def _equal(some, others):
-    return all(torch.allclose(a.double(), b, rtol=0, atol=1e-10) for a, b in zip(some, others, strict=True))

@@ -10,29 +10,24 @@ import torch.nn.functional as F
 
 from ..launcher.group import distributed
 from .ranks import on_ranks
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, equal, exercise
 
 SHARDS = ((12, 2), (10, 4), (7, 3), (3, 4), (1437, 4))  # (samples, ranks)
 COUNTED = (((2, 4), (5, 5)), ((4, 1), (5, 4)), ((3, 0, 1), (3, 2, 2)))  # (correct, count) by rank
 
 
-# -- shard --------------------------------------------------------------------------------
-
-
-def shard(answer) -> bool:
+@exercise("Together the ranks see every sample exactly once, and none has more than one sample above another.")
+def shard(answer):
     """`answer(indices, rank, world_size)`: the part of the list `indices` that belongs to `rank`."""
     for samples, world_size in SHARDS:
         indices = list(range(100, 100 + samples))[::-1]
         shards = []
         for rank in range(world_size):
             got, problem = attempt(lambda *given: list(map(int, answer(*given))), list(indices), rank, world_size)
-            if problem:
-                return not_yet(f"{samples} samples on rank {rank} of {world_size}: {problem}.")
+            yield problem and f"{samples} samples on rank {rank} of {world_size}: {problem}."
             shards.append(got)
         hint = _wrong_shards(shards, indices)
-        if hint:
-            return not_yet(f"{samples} samples on {world_size} ranks: {hint}")
-    return right("Together the ranks see every sample exactly once, and none has more than one sample above another.")
+        yield hint and f"{samples} samples on {world_size} ranks: {hint}"
 
 
 def _wrong_shards(shards, indices):
@@ -53,18 +48,14 @@ def _wrong_shards(shards, indices):
     return None
 
 
-# -- average_gradients ----------------------------------------------------------------------
-
-
-def average_gradients(answer) -> bool:
+@exercise("On every rank the gradients are those of the whole batch, so all ranks make the same update.")
+def average_gradients(answer):
     """`answer(parameters, world_size)`, called on every rank after backward, must average `.grad` in place."""
     for world_size in (2, 3):
         whole = _gradients_of(0, 1)[0]
         found, problem = on_ranks(_try_average, world_size, answer)
         hint = problem or _wrong_average(found, whole, world_size)
-        if hint:
-            return not_yet(f"on {world_size} ranks: {hint}")
-    return right("On every rank the gradients are those of the whole batch, so all ranks make the same update.")
+        yield hint and f"on {world_size} ranks: {hint}"
 
 
 def _try_average(answer):
@@ -102,33 +93,30 @@ def _wrong_average(found, whole, world_size):
         return "p.grad is None afterwards. Leave a tensor there: the optimizer reads it."
 
     def everywhere(factor):
-        return all(_equal(after, [factor * w for w in whole]) for _, after, _ in found)
+        return all(equal(after, [factor * w for w in whole]) for _, after, _ in found)
 
     if everywhere(1):
         return None
-    if all(_equal(after, before) for before, after, _ in found):
+    if all(equal(after, before) for before, after, _ in found):
         return "each rank still has its own gradients. Which call adds up a tensor over the ranks, in place?"
     if everywhere(world_size):
         return f"the gradients are {world_size} times too large. all_reduce adds up; what makes an average of a sum?"
     if everywhere(world_size / 2):
         return "right on 2 ranks, wrong here: you divide by 2, but 2 is not always the number of ranks."
-    if any(_equal(after, whole) for _, after, _ in found):
+    if any(equal(after, whole) for _, after, _ in found):
         return "some ranks have the average, others not. Every rank needs it: which collective gives the result to all?"
     return "these are not the gradients of the whole batch. Each must be the sum over ranks, divided by their number."
 
 
-# -- global_accuracy ------------------------------------------------------------------------
-
-
-def global_accuracy(answer) -> bool:
+@exercise("Every sample counts once, every rank knows the result, and uneven shards do no harm.")
+def global_accuracy(answer):
     """`answer(correct, count)`, called on every rank, must give the accuracy over all ranks' samples."""
     for correct, count in COUNTED:
         found, problem = on_ranks(_try_accuracy, len(count), answer, correct, count)
-        hint = problem or _wrong_accuracy(found, correct, count)
+        hint = problem or wrong_accuracy(found, correct, count)
         if hint:
             tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
-            return not_yet(f"ranks with {tested} right: {hint}")
-    return right("Every sample counts once, every rank knows the result, and uneven shards do no harm.")
+            yield f"ranks with {tested} right: {hint}"
 
 
 def _try_accuracy(answer, correct, count):
@@ -138,7 +126,7 @@ def _try_accuracy(answer, correct, count):
         return float(found)
 
 
-def _wrong_accuracy(found, correct, count):
+def wrong_accuracy(found, correct, count):
     """A hint at what is wrong with the ranks' accuracies, or None."""
     wanted, rates = sum(correct) / sum(count), [c / n for c, n in zip(correct, count, strict=True)]
 
@@ -160,10 +148,3 @@ def _wrong_accuracy(found, correct, count):
         return "correct is the sum over ranks now. By the number of samples of how many ranks must it be divided?"
     told = ", ".join(f"{value:.3f}" for value in found)
     return f"the ranks answer {told}. Add up two numbers over the ranks, and divide at the end."
-
-
-# -- ranks ----------------------------------------------------------------------------------
-
-
-def _equal(some, others):
-    return all(torch.allclose(a, b, rtol=0, atol=1e-10) for a, b in zip(some, others, strict=True))

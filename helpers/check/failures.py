@@ -14,11 +14,9 @@ import torch.distributed as dist
 
 from ..launcher.group import distributed
 from .ranks import on_ranks
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, exercise
 
 SOON = 5  # s that a collective may take in these checks: a right answer needs a hundredth of one
-
-# -- parted ---------------------------------------------------------------------------------
 
 DIARIES = (  # (the collectives of each rank, the first position at which they part)
     ((("broadcast", "all_reduce"), ("broadcast", "all_reduce")), None),
@@ -31,14 +29,14 @@ DIARIES = (  # (the collectives of each rank, the first position at which they p
 )
 
 
-def parted(answer) -> bool:
+@exercise("You have found the first call that not all ranks made. That is the line to look at in the script.")
+def parted(answer):
     """`answer(diaries)`: where the ranks' lists of collectives part first, counted from 0, or None."""
     for diaries, wanted in DIARIES:
         got, problem = attempt(answer, [list(diary) for diary in diaries])
         if problem or got != wanted or isinstance(got, bool):
             hint = f"{problem}." if problem else _wrong_place(got, wanted, diaries)
-            return not_yet(f"{len(diaries)} ranks, {' | '.join(' '.join(d) or '(nothing)' for d in diaries)}: {hint}")
-    return right("You have found the first call that not all ranks made. That is the line to look at in the script.")
+            yield f"{len(diaries)} ranks, {' | '.join(' '.join(d) or '(nothing)' for d in diaries)}: {hint}"
 
 
 def _wrong_place(got, wanted, diaries):
@@ -59,23 +57,19 @@ def _wrong_place(got, wanted, diaries):
     return f"you say {got!r}. Compare the first calls of all ranks, then the second ones, and so on."
 
 
-# -- everybody ------------------------------------------------------------------------------
-
 BATCHES = (((3, 1), (2, 2)), ((2, 4, 1),))  # of each launch: how many batches each rank has
 
 
-def everybody(answer) -> bool:
+@exercise("All ranks make the same number of steps, even where nobody knows beforehand how many there will be.")
+def everybody(answer):
     """`answer(has_batch)`, called by all ranks before each step: True while every rank still has a batch."""
     for cases in BATCHES:
         ranks = len(cases[0])
         found, problem = on_ranks(_try_everybody, ranks, answer, cases)
-        if problem:
-            return not_yet(f"{ranks} ranks: {problem}")
+        yield problem and f"{ranks} ranks: {problem}"
         for batches, *said in zip(cases, *found, strict=True):
             hint = _wrong_steps(said, batches)
-            if hint:
-                return not_yet(f"ranks with {', '.join(map(str, batches))} batches: {hint}")
-    return right("All ranks make the same number of steps, even where nobody knows beforehand how many there will be.")
+            yield hint and f"ranks with {', '.join(map(str, batches))} batches: {hint}"
 
 
 def _try_everybody(answer, cases):
@@ -104,8 +98,6 @@ def _wrong_steps(found, batches):
     return f"it says {found[0]} before the steps of all ranks; the shortest rank has {min(batches)}."
 
 
-# -- alike ----------------------------------------------------------------------------------
-
 CHANGES = {  # by the number of ranks: (which rank differs, how, in words)
     2: (
         (None, None, "equal weights on 2 ranks"),
@@ -116,17 +108,15 @@ CHANGES = {  # by the number of ranks: (which rank differs, how, in words)
 }
 
 
-def alike(answer) -> bool:
+@exercise("Call it once an epoch: what drifts apart in silence becomes an error with a date.")
+def alike(answer):
     """`answer(parameters)`, called on every rank: True on all if all hold equal weights, else False on all."""
     for ranks, changes in CHANGES.items():
         found, problem = on_ranks(_try_alike, ranks, answer, changes)
-        if problem:
-            return not_yet(f"{ranks} ranks: {problem}")
+        yield problem and f"{ranks} ranks: {problem}"
         for (odd, _, told), *said in zip(changes, *found, strict=True):
             hint = _wrong_alike(said, odd is None)
-            if hint:
-                return not_yet(f"{told}: {hint}")
-    return right("Call it once an epoch: what drifts apart in silence becomes an error with a date.")
+            yield hint and f"{told}: {hint}"
 
 
 def _try_alike(answer, changes):
@@ -161,28 +151,24 @@ def _wrong_alike(found, equal):
     return f"{told}. What does your function compare? The same sum does not mean the same weights."
 
 
-# -- save_together --------------------------------------------------------------------------
-
-
 class _Cut(Exception):
     """The power fails while a file is written."""
 
 
-def save_together(answer) -> bool:
+@exercise("One rank writes, no reader ever sees half a file, and nobody goes on before it is there.")
+def save_together(answer):
     """`answer(state, path, rank)`, called on every rank: a whole file of rank 0's, there when any rank returns."""
     with tempfile.TemporaryDirectory() as folder:
         found, problem = on_ranks(_try_save, 2, answer, str(Path(folder, "model.pt")))
         hint = problem or _wrong_save(found)
-        if hint:
-            return not_yet(f"two ranks save: {hint}")
+        yield hint and f"two ranks save: {hint}"
         found, problem = on_ranks(_try_cut, 1, answer, str(Path(folder, "cut.pt")))
         if problem or found != [1.0]:
             hint = problem or (
                 "the old file is lost and the new one is not whole. Write under another name in the same folder; "
                 "os.replace then puts it in its place in one go."
             )
-            return not_yet(f"the power fails in the middle of writing: {hint}")
-    return right("One rank writes, no reader ever sees half a file, and nobody goes on before it is there.")
+            yield f"the power fails in the middle of writing: {hint}"
 
 
 def _try_save(answer, path):
@@ -252,19 +238,16 @@ def _weights_in(path):
         return None
 
 
-# -- threads_for ----------------------------------------------------------------------------
-
 HOSTS = ((8, 2), (16, 4), (2, 2), (6, 4), (4, 8), (64, 8), (1, 1))  # (cores, ranks on the host)
 
 
-def threads_for(answer) -> bool:
+@exercise("Together the ranks have no more threads than there are cores, or one each where that cannot be.")
+def threads_for(answer):
     """`answer(cores, ranks)`: CPU threads for each rank of a host."""
     for cores, ranks in HOSTS:
         got, problem = attempt(answer, cores, ranks)
         hint = f"{problem}." if problem else _wrong_threads(got, cores, ranks)
-        if hint:
-            return not_yet(f"{cores} core{'s' * (cores > 1)}, {ranks} rank{'s' * (ranks > 1)}: {hint}")
-    return right("Together the ranks have no more threads than there are cores, or one each where that cannot be.")
+        yield hint and f"{cores} core{'s' * (cores > 1)}, {ranks} rank{'s' * (ranks > 1)}: {hint}"
 
 
 def _wrong_threads(got, cores, ranks):

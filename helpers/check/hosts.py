@@ -3,7 +3,7 @@
 import math
 
 from .. import costmodel
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, exercise
 
 PLACES = ((2, 4), (4, 8), (3, 1), (1, 2))  # (hosts, ranks on each)
 CASES = (
@@ -19,20 +19,19 @@ STEPS = (  # backward, ready, costs
 )  # fmt: skip
 
 
-def where(answer) -> bool:
+@exercise("The node rank says which machine, the local rank which of its devices.")
+def where(answer):
     """`answer(rank, nproc_per_node)` is (node_rank, local_rank)."""
     for hosts, each in PLACES:
         for rank in range(hosts * each):
             got, problem = attempt(lambda *given: tuple(map(int, answer(*given))), rank, each)
             wanted = divmod(rank, each)
             asked = f"rank {rank} with {each} ranks on each host"
-            if problem:
-                return not_yet(f"{asked}: {problem}.")
+            yield problem and f"{asked}: {problem}."
             if got == wanted[::-1] and got != wanted:
-                return not_yet(f"{asked}: you say {got}. These are the right two numbers, in the wrong order.")
+                yield f"{asked}: you say {got}. These are the right two numbers, in the wrong order."
             if got != wanted:
-                return not_yet(f"{asked}: you say {got}. {_hint_where(got, wanted)}")
-    return right("The node rank says which machine, the local rank which of its devices.")
+                yield f"{asked}: you say {got}. {_hint_where(got, wanted)}"
 
 
 def _hint_where(got, wanted):
@@ -40,23 +39,20 @@ def _hint_where(got, wanted):
         return "Give two numbers: the host's and, on it, the rank's."
     if got[0] != wanted[0]:
         return "The first host has the ranks from 0 on, the second goes on counting where the first has ended."
-    return "The host is right. A local rank begins anew at 0 on each host, because each has a device 0."
+    return "The host is right. Local ranks start at 0 on each host, because each has a device 0."
 
 
-def ring_seconds(answer) -> bool:
+@exercise("Messages grow with the devices; bytes do not: never more than twice the size, however many there are.")
+def ring_seconds(answer):
     """`answer(size, n, latency, per_byte)`: seconds of a ring all-reduce of `size` bytes on `n` devices."""
     for size, n, latency, per_byte in CASES:
         link = costmodel.Link(latency, per_byte)
         wanted = sum(costmodel.all_reduce(size, n, link))
         got, problem = attempt(lambda *given: float(answer(*given)), size, n, latency, per_byte)
         asked = f"{size:,.0f} bytes on {n} devices"
-        if problem:
-            return not_yet(f"{asked}: {problem}.")
+        yield problem and f"{asked}: {problem}."
         if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-12):
-            return not_yet(f"{asked}: {got:.4g} s. {_hint_ring(got, size, n, latency, per_byte)}")
-    return right(
-        "Messages grow with the devices; bytes do not: never more than twice the size, however many there are."
-    )
+            yield f"{asked}: {got:.4g} s. {_hint_ring(got, size, n, latency, per_byte)}"
 
 
 def _hint_ring(got, size, n, latency, per_byte):
@@ -78,17 +74,16 @@ def _hint_ring(got, size, n, latency, per_byte):
     return "How many messages does a device send, one after the other, and how many bytes are in each?"
 
 
-def not_hidden(answer) -> bool:
+@exercise("Only the last bucket can never hide, and what has queued up before it.")
+def not_hidden(answer):
     """`answer(backward, ready, costs)`: seconds of sending that are left when backward is over."""
     for backward, ready, costs in STEPS:
         wanted = costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1]
         got, problem = attempt(lambda *given: float(answer(*given)), backward, list(ready), list(costs))
         asked = f"backward {backward:g} s, ready at {list(ready)} of it, costs {list(costs)} s"
-        if problem:
-            return not_yet(f"{asked}: {problem}.")
+        yield problem and f"{asked}: {problem}."
         if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-9):
-            return not_yet(f"{asked}: {got:.4g} s. {_hint_hidden(got, wanted, costs)}")
-    return right("Only the last bucket can never hide, and what has queued up before it.")
+            yield f"{asked}: {got:.4g} s. {_hint_hidden(got, wanted, costs)}"
 
 
 def _hint_hidden(got, wanted, costs):

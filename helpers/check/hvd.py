@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .ranks import on_ranks
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, exercise, flat
 
 
 @contextlib.contextmanager
@@ -36,17 +36,13 @@ def _asked(work, world_size, answer):
     return found, problem
 
 
-# -- same_start ---------------------------------------------------------------------------
-
-
-def same_start(answer) -> bool:
+@exercise("Weights, statistics and momentum are rank 0's everywhere, so equal gradients make equal steps.")
+def same_start(answer):
     """`answer(model, optimizer)`, called on every rank, leaves all with what rank 0 has."""
     for world_size in (2, 3):
         found, problem = _asked(_try_start, world_size, answer)
         hint = problem or _wrong_start(found)
-        if hint:
-            return not_yet(f"on {world_size} ranks: {hint}")
-    return right("Weights, statistics and momentum are rank 0's everywhere, so equal gradients make equal steps.")
+        yield hint and f"on {world_size} ranks: {hint}"
 
 
 def _try_start(answer):
@@ -55,7 +51,7 @@ def _try_start(answer):
         torch.manual_seed(hvd.rank())
         net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-        if hvd.rank() == 0:  # it has read a checkpoint; the others begin anew
+        if hvd.rank() == 0:  # it has read a checkpoint; the others start from random weights
             for _ in range(2):
                 optimizer.zero_grad()
                 net(torch.randn(8, 4)).square().sum().backward()
@@ -68,13 +64,9 @@ def _try_start(answer):
 def _kept(net, optimizer):
     momentum = [optimizer.state[p].get("momentum_buffer") for p in net.parameters()]
     return {
-        "weights": _flat(net.parameters()), "buffers": _flat(net.buffers()),
-        "momentum": _flat(momentum) if all(m is not None for m in momentum) else None,
+        "weights": flat(net.parameters()), "buffers": flat(net.buffers()),
+        "momentum": flat(momentum) if all(m is not None for m in momentum) else None,
     }  # fmt: skip
-
-
-def _flat(tensors):
-    return torch.cat([t.detach().double().flatten() for t in tensors])
 
 
 def _wrong_start(found):
@@ -100,19 +92,16 @@ def _wrong_start(found):
     return None
 
 
-# -- averaged_by_name ---------------------------------------------------------------------
-
 NAMES = ("a", "b", "c", "d")
 
 
-def averaged_by_name(answer) -> bool:
+@exercise("Every gradient has met its namesakes, in whatever order the ranks have brought them.")
+def averaged_by_name(answer):
     """`answer(parameters)`: pairs (name, p), in an order of each rank's own; `.grad` becomes the average."""
     for world_size in (2, 3):
         found, problem = _asked(_try_average, world_size, answer)
         hint = problem or _wrong_average(found, world_size)
-        if hint:
-            return not_yet(f"on {world_size} ranks: {hint}")
-    return right("Every gradient has met its namesakes, in whatever order the ranks have brought them.")
+        yield hint and f"on {world_size} ranks: {hint}"
 
 
 def _try_average(answer):
@@ -155,9 +144,6 @@ def _wrong_average(found, world_size):
     )
 
 
-# -- one_list_of_names --------------------------------------------------------------------
-
-
 def _models():
     """Pairs of models, freshly made: alike, and unlike."""
     torch.manual_seed(0)
@@ -166,19 +152,18 @@ def _models():
     yield nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))
 
 
-def one_list_of_names(answer) -> bool:
+@exercise("Every parameter is there once, under a name of its own that is the same on all ranks.")
+def one_list_of_names(answer):
     """`answer(generator, discriminator)`: pairs (name, p) of all parameters of both models."""
     names = []
     for _ in range(2):  # as two ranks would
         for models in _models():
             given, problem = attempt(lambda *both: [(name, p) for name, p in answer(*both)], *models)
             hint = problem or _wrong_names(given, models)
-            if hint:
-                return not_yet(f"{hint}{'' if hint.endswith(('.', '?')) else '.'}")
+            yield hint and f"{hint}{'' if hint.endswith(('.', '?')) else '.'}"
             names.append([name for name, _ in given])
     if names[: len(names) // 2] != names[len(names) // 2 :]:
-        return not_yet("the names are others in each process, so that no tensor will ever find its namesake.")
-    return right("Every parameter is there once, under a name of its own that is the same on all ranks.")
+        yield "the names are others in each process, so that no tensor will ever find its namesake."
 
 
 def _wrong_names(given, models):
@@ -201,19 +186,16 @@ def _wrong_names(given, models):
     return None
 
 
-# -- everybody_finishes -------------------------------------------------------------------
-
 UNEVEN = ([3, 2], [1, 4, 0])  # batches of each rank
 
 
-def everybody_finishes(answer) -> bool:
+@exercise("Every batch was used, nobody has waited in vain, and all ranks end with the same weights.")
+def everybody_finishes(answer):
     """`answer(model, optimizer, batches)` trains on all of its batches, of which ranks have unlike many."""
     for counts in UNEVEN:
         found, problem = _asked(_Uneven(counts), len(counts), answer)
         hint = problem or _wrong_end(found, counts)
-        if hint:
-            return not_yet(f"ranks with {', '.join(map(str, counts))} batches: {hint}")
-    return right("Every batch was used, nobody has waited in vain, and all ranks end with the same weights.")
+        yield hint and f"ranks with {', '.join(map(str, counts))} batches: {hint}"
 
 
 class _Uneven:
@@ -229,12 +211,12 @@ class _Uneven:
             optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
             optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
             batches, used = [torch.randn(4, 3) + hvd.rank() for _ in range(self.counts[hvd.rank()])], []
-            before = _flat(net.parameters())
+            before = flat(net.parameters())
             hook = net.register_forward_pre_hook(lambda _, given: used.append(given[0]))
             answer(net, optimizer, batches)
             hook.remove()
             every = all(any(batch is other for other in used) for batch in batches)
-            return every, before, _flat(net.parameters())
+            return every, before, flat(net.parameters())
 
 
 def _wrong_end(found, counts):

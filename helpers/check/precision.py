@@ -13,9 +13,7 @@ from torch import nn
 
 from ..launcher.group import distributed
 from .ranks import on_ranks
-from .verdict import attempt, not_yet, right
-
-# -- next_scale ---------------------------------------------------------------------------
+from .verdict import attempt, exercise, flat
 
 STORIES = (  # (growth interval, overflows from step to step)
     (3, "..x.."), (3, "......."), (1, "..x."), (4, "x..x...."), (2, "xx.....x.."),
@@ -23,7 +21,8 @@ STORIES = (  # (growth interval, overflows from step to step)
 START = 1024.0
 
 
-def next_scale(answer) -> bool:
+@exercise("A scaler by your rule would go the way of PyTorch's, step by step.")
+def next_scale(answer):
     """`answer(scale, good_steps, found_inf, growth_interval)` -> (the next scale, the new count of good steps)."""
     for interval, story in STORIES:
         scale, good = START, 0
@@ -33,13 +32,11 @@ def next_scale(answer) -> bool:
             got, problem = attempt(lambda *given: tuple(map(float, answer(*given))), scale, int(good), bad, interval)
             if not problem and len(got) != 2:
                 problem = f"your function returned {len(got)} numbers; return two, the scale and the count"
-            if problem:
-                return not_yet(f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}: {problem}.")
+            yield problem and f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}: {problem}."
             if got != wanted:
                 told = f"scale {scale:g}, {good:g} good step(s) so far, growth_interval {interval}, found_inf {bad}"
-                return not_yet(f"{told}: {_wrong_scale(got, wanted, scale, good, bad, interval)}")
+                yield f"{told}: {_wrong_scale(got, wanted, scale, good, bad, interval)}"
             scale, good = wanted
-    return right("A scaler by your rule would go the way of PyTorch's, step by step.")
 
 
 def _rule(scale, good_steps, found_inf, interval):
@@ -72,34 +69,30 @@ def _wrong_scale(got, wanted, scale, good, bad, interval):
     return f"{got[1]:g} good steps are counted; with this one there are {good + 1:g}."
 
 
-# -- clipped_step -------------------------------------------------------------------------
-
 STEPS = (  # (scale, max_norm, is the loss finite?)
     (1024.0, 0.5, True), (2.0**16, 1e3, True), (64.0, 0.01, True), (4096.0, 0.5, False),
 )  # fmt: skip
 
 
-def clipped_step(answer) -> bool:
+@exercise("The norm is that of the true gradients; an overflow leaves the weights alone and halves the scale.")
+def clipped_step(answer):
     """`answer(scaler, optimizer, parameters, loss, max_norm)` must make one update; it returns the true norm."""
     for scale, max_norm, finite in STEPS:
         told = f"scale {scale:g}, max_norm {max_norm:g}{'' if finite else ', an overflow'}"
         net, loss = _small_problem()
         wanted, norm = _clipped_by_hand(net, loss(net), max_norm)
-        before = _weights(net)
+        before = flat(net.parameters())
         optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
         scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
         given = loss(net) if finite else loss(net) * float("inf")
         got, problem = attempt(answer, scaler, optimizer, list(net.parameters()), given, max_norm)
-        if problem:
-            return not_yet(f"{told}: {problem}.")
-        moved = before - _weights(net)
+        yield problem and f"{told}: {problem}."
+        moved = before - flat(net.parameters())
         hint = _wrong_step(moved, wanted, norm, scale) if finite else _wrong_overflow(moved)
         hint = hint or _wrong_update(scaler, scale, finite)
         if finite:
             hint = hint or _wrong_norm(got, norm, max_norm, scale)
-        if hint:
-            return not_yet(f"{told}: {hint}")
-    return right("The norm is that of the true gradients; an overflow leaves the weights alone and halves the scale.")
+        yield hint and f"{told}: {hint}"
 
 
 def _small_problem():
@@ -108,10 +101,6 @@ def _small_problem():
         torch.manual_seed(0)
         net, inputs = nn.Linear(4, 3), 3 * torch.randn(6, 4)
     return net, lambda net: F.cross_entropy(net(inputs), torch.tensor([0, 1, 2, 1, 0, 2]))
-
-
-def _weights(net):
-    return torch.cat([p.detach().flatten() for p in net.parameters()])
 
 
 def _clipped_by_hand(net, loss, max_norm):
@@ -173,19 +162,16 @@ def _wrong_norm(got, norm, max_norm, scale):
     return f"you return {value:.3g}; the norm of the true gradients is {norm:.3g}."
 
 
-# -- accumulate ---------------------------------------------------------------------------
-
 CASES = ((4, 2.0**10), (3, 1.0))  # (micro-batches on each of two ranks, scale)
 
 
-def accumulate(answer) -> bool:
+@exercise("One message, one update, and it is the one that one process would have made with all the data.")
+def accumulate(answer):
     """`answer(model, micro_batches, scaler, optimizer)`, on every rank, must make one update from all of them."""
     for micro, scale in CASES:
         found, problem = on_ranks(_try_accumulate, 2, answer, micro, scale)
         hint = problem or _wrong_accumulation(found, micro, scale)
-        if hint:
-            return not_yet(f"2 ranks, {micro} micro-batches, scale {scale:g}: {hint}")
-    return right("One message, one update, and it is the one that one process would have made with all the data.")
+        yield hint and f"2 ranks, {micro} micro-batches, scale {scale:g}: {hint}"
 
 
 def _micro_batches(rank, world_size, micro):
@@ -201,7 +187,7 @@ def _try_accumulate(answer, micro, scale):
 
     with distributed() as world:
         net, _ = _small_problem()
-        whole, start, messages = copy.deepcopy(net), _weights(net), []
+        whole, start, messages = copy.deepcopy(net), flat(net.parameters()), []
 
         def counted(state, bucket):
             messages.append(bucket.index())
@@ -212,7 +198,7 @@ def _try_accumulate(answer, micro, scale):
         optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
         scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
         answer(model, _micro_batches(world.rank, world.size, micro), scaler, optimizer)
-        moved = start - _weights(net)
+        moved = start - flat(net.parameters())
         dist.barrier()  # nobody leaves while another may still wait for it
 
         def alone(batches):

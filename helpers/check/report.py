@@ -3,7 +3,7 @@
 import math
 
 from .. import measure
-from .verdict import attempt, not_yet, right
+from .verdict import attempt, exercise
 
 STEPS = {  # seconds of steps: of the baseline, of the other run
     "faster": ([0.10, 0.11, 0.10, 0.12, 0.10, 0.11, 0.10], [0.05, 0.06, 0.05, 0.06, 0.05, 0.06, 0.06]),
@@ -17,18 +17,14 @@ COSTS = (  # seconds to compile, a step before, a step after; steps until it has
 )  # fmt: skip
 
 
-# -- difference ------------------------------------------------------------------------------
-
-
-def difference(answer) -> bool:
+@exercise("A difference counts where the middle halves lie apart, and only then.")
+def difference(answer):
     """`answer(base, other)`: "faster", "slower" or "no difference", from the middle halves of two lists of seconds."""
     for wanted, (base, other) in [*STEPS.items(), ("no difference", EVEN)]:
         value, problem = attempt(answer, list(base), list(other))
         if problem is None and value != wanted:
             problem = _hint_difference(value, wanted, base, other)
-        if problem:
-            return not_yet(f"Steps of {_told(base)} beside {_told(other)}: {_ended(problem)}")
-    return right("A difference counts where the middle halves lie apart, and only then.")
+        yield problem and f"Steps of {_told(base)} beside {_told(other)}: {_ended(problem)}"
 
 
 def _told(seconds):
@@ -56,10 +52,8 @@ def _hint_difference(value, wanted, base, other):
     return f"you say {value!r}. Less time a step is faster"
 
 
-# -- pays_after ---------------------------------------------------------------------------
-
-
-def pays_after(answer) -> bool:
+@exercise("What compiling costs, divided by what a step saves; and where a step saves nothing, never.")
+def pays_after(answer):
     """`answer(compile_s, eager_s, compiled_s)`: steps after which compiling has paid; None if it never does."""
     for compile_s, eager_s, compiled_s, wanted in COSTS:
         value, problem = attempt(answer, compile_s, eager_s, compiled_s)
@@ -67,8 +61,7 @@ def pays_after(answer) -> bool:
             problem = _hint_pays(value, wanted, compile_s, eager_s, compiled_s)
         if problem:
             case = f"{compile_s:g} s to compile, a step of {eager_s:g} s before and {compiled_s:g} s after"
-            return not_yet(f"{case}: {_ended(problem)}")
-    return right("What compiling costs, divided by what a step saves; and where a step saves nothing, never.")
+            yield f"{case}: {_ended(problem)}"
 
 
 def _close(value, wanted):

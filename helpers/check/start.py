@@ -1,14 +1,11 @@
 """Checks of 00_start_here: whose samples are whose, and a first all_reduce."""
 
-from ..launcher.launch import RankError, RankTimeout, launch
-from .verdict import attempt, not_yet, right
-
-PATIENCE = 20  # s; a launch takes a tenth of that where ranks are spawned, and far less where they are forked
-
-WAITING = "A collective waits until every rank has called it: does one of them leave it out?"
+from .ranks import call, on_ranks
+from .verdict import attempt, exercise, number
 
 
-def slices(function) -> bool:
+@exercise("Every sample has exactly one owner, and no rank has to wait for another's longer piece.")
+def slices(function):
     """`function(rank, world_size, samples)` gives (start, stop), the rank's piece of all samples.
 
     Right if every sample has exactly one owner and the pieces differ by one sample at most.
@@ -17,36 +14,24 @@ def slices(function) -> bool:
         pieces = []
         for rank in range(world_size):
             answer, problem = attempt(function, rank, world_size, samples)
-            if problem:
-                return not_yet(f"For rank {rank} of {world_size} and {samples} samples {problem}.")
+            yield problem and f"For rank {rank} of {world_size} and {samples} samples {problem}."
             piece = _piece(answer)
             if piece is None:
-                return not_yet(f"For rank {rank} of {world_size} it returned {answer!r}, not (start, stop).")
+                yield f"For rank {rank} of {world_size} it returned {answer!r}, not (start, stop)."
             pieces.append(piece)
-        hint = _trouble(pieces, samples, world_size)
-        if hint:
-            return not_yet(hint)
-    return right("Every sample has exactly one owner, and no rank has to wait for another's longer piece.")
+        yield _trouble(pieces, samples, world_size)
 
 
-def mean_of_squares(function) -> bool:
+@exercise("Every rank holds the same mean. Gradients are averaged over the ranks in just this way.")
+def mean_of_squares(function):
     """`function()` gives, on every rank, the mean of rank² over all ranks; tried with 2 and 3 ranks.
 
     The ranks run on the CPU, whatever the machine has, so that there are always enough of them.
     """
     for world_size in (2, 3):
-        try:
-            answers = launch(function, world_size, timeout=PATIENCE, threads=1, env={"HELPERS_DEVICE": "cpu"})
-        except RankTimeout:
-            return not_yet(f"With {world_size} ranks the run was stopped after {PATIENCE} seconds. {WAITING}")
-        except RankError as error:
-            return not_yet(f"With {world_size} ranks, {_failure(error)}")
-        except (TypeError, ValueError) as error:
-            return not_yet(f"It could not be launched: {error}")
-        hint = _misreading([_number(answer) for answer in answers], world_size)
-        if hint:
-            return not_yet(hint)
-    return right("Every rank holds the same mean. Gradients are averaged over the ranks in just this way.")
+        answers, problem = on_ranks(call, world_size, function)
+        yield problem and f"With {world_size} ranks, {problem}"
+        yield _misreading([number(lambda answer=answer: answer)[0] for answer in answers], world_size)
 
 
 def _piece(answer):
@@ -81,21 +66,6 @@ def _trouble(pieces, samples, world_size):
             "longest: spread the remainder, one sample a rank."
         )
     return None
-
-
-def _failure(error):
-    if "waiting for a peer that had gone" in str(error):
-        return f"rank {error.rank} waited for one that had already returned. {WAITING}"
-    why = error.traceback.strip().splitlines()[-1:] or ["it was killed"]
-    return f"rank {error.rank} failed: {why[0]}"
-
-
-def _number(answer):
-    """The answer as a number, from a tensor of one element too, or None."""
-    try:
-        return float(answer)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 def _misreading(values, world_size):

@@ -1,14 +1,36 @@
-"""What a check says, in one form for all of them."""
+"""What all checks share: the form of a verdict, and how the reader's answer is tried and compared."""
+
+import functools
+
+import torch
+
+
+def exercise(praise):
+    """Decorator that makes a check of a generator of hints.
+
+    The first hint that is not empty ends the check as "Not yet."; a hint says where to look, not what to write.
+    Without any the answer is right, and `praise` says what follows from it. The check returns whether it is right.
+    """
+
+    def decorate(hints):
+        @functools.wraps(hints)
+        def check(answer) -> bool:
+            hint = next(filter(None, hints(answer)), None)
+            return right(praise) if hint is None else not_yet(hint)
+
+        return check
+
+    return decorate
 
 
 def right(text) -> bool:
-    """The answer is right; `text` says what follows from it."""
+    """The answer is right."""
     print(f"Right. {text}")
     return True
 
 
 def not_yet(hint) -> bool:
-    """The answer is not right yet; `hint` says where to look, not what to write."""
+    """The answer is not right yet."""
     print(f"Not yet. {hint}")
     return False
 
@@ -19,3 +41,24 @@ def attempt(function, *arguments):
         return function(*arguments), None
     except Exception as error:  # the reader's code may raise anything
         return None, f"your function raised {type(error).__name__}: {error}"
+
+
+def number(function, *arguments):
+    """As `attempt`, of a function that returns a number; the problem is a whole sentence."""
+    value, problem = attempt(function, *arguments)
+    if problem:
+        return None, f"{problem}."
+    try:
+        return float(value), None
+    except (TypeError, ValueError, RuntimeError):
+        return None, f"your function returned {value!r}, not a number. Is there a `return`?"
+
+
+def equal(some, others) -> bool:
+    """Whether two lists of tensors are equal but for rounding in float64."""
+    return all(torch.allclose(a.double(), b, rtol=0, atol=1e-10) for a, b in zip(some, others, strict=True))
+
+
+def flat(tensors):
+    """All numbers of some tensors in one."""
+    return torch.cat([t.detach().flatten() for t in tensors])

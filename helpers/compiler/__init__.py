@@ -4,6 +4,16 @@
     for images, labels in loader:    # the loop as it was
         ...
     print(model.tuner)
+
+optimize    the public function, its settings and their checks
+plan        a plan: backend, memory layout, precision
+soundness   is a plan right? its numbers against eager's
+trials      plans timed in turn on training steps, by all ranks together
+tuner       the model's forward: checks, trials, then the chosen plan
+decisions   which plan was chosen, kept on disk
+stats       graphs, breaks, recompilations and compile time of torch.compile
+operators   the profile of a training step by kind of operator
+figures     plots of all these
 """
 
 from .optimize import clear_decisions, optimize

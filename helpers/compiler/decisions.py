@@ -1,4 +1,4 @@
-"""Decisions kept on disk, so that the next run of the same training need not try all plans again."""
+"""Which plan was chosen, kept on disk, so that the next run of the same training need not try all plans again."""
 
 import hashlib
 import json

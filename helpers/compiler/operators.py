@@ -1,26 +1,181 @@
-"""Where a training step spends its time, by kind of work, and what a compiler could gain from that.
+"""Where a training step spends its time, by kind of operator, and what a compiler could gain from that.
 
-The times are those of torch.profiler, the kinds those of `op_kinds`. What an operator calls counts as
-part of it, so every moment is counted once.
+The times are those of torch.profiler. The kind of an operator comes from its own tags and signature, and what an
+operator calls counts as part of it, so every moment is counted once. The work (floating-point operations, bytes) and
+the measured peaks of the device show how near to its limits each kind runs.
 """
 
 import copy
 import math
 import os
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import median
 from time import perf_counter
 
 import torch
+from torch import Tag
 from torch.autograd import DeviceType
 from torch.profiler import supported_activities
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from .. import measure
 from ..device import synchronize
-from . import kinds as op_kinds
-from .kinds import BOOKKEEPING, KINDS, NORMALISATION, OTHER, POINTWISE
-from .work import Work
+
+# -- kinds --------------------------------------------------------------------------------
+
+POINTWISE, NORMALISATION, MATMUL = "pointwise", "normalisation", "matmul"
+CONVOLUTION, DEPTHWISE = "convolution", "depthwise convolution"
+REDUCTION, OTHER, BOOKKEEPING = "pooling/softmax/loss", "other", "bookkeeping"
+KINDS = (CONVOLUTION, DEPTHWISE, MATMUL, NORMALISATION, POINTWISE, REDUCTION, OTHER, BOOKKEEPING)
+
+# Of operators that no tag describes: whole names, so that an unknown one cannot match by accident.
+NAMES = {kind: re.compile(pattern) for kind, pattern in {
+    CONVOLUTION: r"_?convolution(_backward)?(_overrideable)?|(cudnn|miopen|mkldnn|mps)_(depthwise_)?convolution\w*"
+    r"|_mps_convolution\w*|_nnpack_spatial_convolution|_conv_depthwise2d|conv_depthwise3d"
+    r"|_?(slow|thnn)_conv\w*|conv_tbc(_backward)?",
+    MATMUL: r"_?(scaled_|int_|grouped_|sparse_)?((add|badd|ba?)?b?mm|addmv|addr|mv|dot|vdot|matmul)"
+    r"|_addmm_activation|(mkldnn_)?linear(_backward)?|mkldnn_linear_backward_(input|weights)"
+    r"|_scaled_dot_product_\w+_attention\w*|_(flash|efficient|cudnn)_attention_(forward|backward)",
+    NORMALISATION: r"_?(native_|cudnn_|miopen_|fused_)?(batch|layer|group|instance|rms)_norm(_\w+)?",
+    POINTWISE: r"copy_|fill_|zero_|clone|_to_copy|bernoulli_?|native_dropout|_fused_dropout|hardswish|glu"
+    r"|_prelu_kernel|log_sigmoid_forward|log_sigmoid|masked_fill_",
+    REDUCTION: r"_?(mkldnn_)?(adaptive_|fractional_)?(max|avg)_(un)?pool[123]d\w*|_?(log_|safe_|masked_)?softmax(_\w+)?"
+    r"|\w+_loss(2d)?(_forward)?|binary_cross_entropy|(nan)?sum|mean|amax|amin|aminmax|argmax|argmin|prod|var|std"
+    r"|(var|std)_mean|any|all|count_nonzero|norm|linalg_vector_norm|logsumexp",
+}.items()}  # fmt: skip
+AMBIGUOUS = ("aten::max", "aten::min")  # of one tensor a reduction, of two pointwise
+MEMORY = re.compile("empty|empty_strided|resize_|set_")  # given out, nothing computed
+OWN = "GeneratedBackwardFor_"  # so the profiler calls an operator made by torch.library, and its gradient
+GROUPED = {  # what every convolution of a model ends in: the names of its arguments
+    f"aten::{name}": [argument.name for argument in getattr(torch.ops.aten, name).default._schema.arguments]
+    for name in ("convolution", "convolution_backward")
+}
+
+
+@cache
+def kind_of(name, device="cpu"):
+    """The kind of the operator `name`, such as "aten::add": one of KINDS, or None if it computes nothing itself.
+
+    It is None for an operator that only calls others, looks at a tensor in another way or reserves memory,
+    and for a name that is no operator: a node of autograd, a label that the reader gave to a block. What
+    PyTorch does not describe, such as the reader's own operator, is OTHER.
+
+    Args:
+        device: the type of a torch.device; without a kernel of its own there, an operator of PyTorch is
+            made of others, and they are what is counted.
+    """
+    if name.startswith(OWN):
+        return OTHER
+    namespace, _, base = name.partition("::")
+    forms = _forms(namespace, base)
+    if not forms:
+        return None
+    # What PyTorch says of add holds for add_, and the gradient of a pointwise function is pointwise.
+    bases = (base, base.removesuffix("_"), base.removesuffix("_backward"))
+    tags = {tag for each in bases for form in _forms(namespace, each) for tag in form.tags}
+    if Tag.pointwise in tags and name not in AMBIGUOUS:
+        return POINTWISE
+    if namespace == "aten":
+        found = next((kind for kind, names in NAMES.items() if any(map(names.fullmatch, bases))), None)
+        own = any(_has_kernel(form, device) for form in forms)
+        if found in (CONVOLUTION, POINTWISE) or (own and found):
+            return found
+        if not own or MEMORY.fullmatch(base) or not any(map(_computes, forms)):
+            return None
+    return OTHER
+
+
+def kind_of_call(name, arguments, shapes, device="cpu"):
+    """`kind` of one call, which tells a depthwise convolution from others.
+
+    Args:
+        arguments: of the call, in order; where they are tensors, anything.
+        shapes: of its arguments, in order; where they are no tensors, anything.
+    """
+    found = kind_of(name, device)
+    if found == CONVOLUTION and name in GROUPED:
+        names = GROUPED[name]
+        groups, channels = arguments[names.index("groups")], shapes[names.index("input")][1]
+        return DEPTHWISE if groups == channels > 1 else CONVOLUTION  # each channel by itself
+    return found
+
+
+@cache
+def _forms(namespace, base):
+    """The overloads of an operator that take or return tensors, less those that write to `out`."""
+    try:
+        packet = getattr(getattr(torch.ops, namespace), base)
+        forms = [getattr(packet, overload) for overload in packet.overloads()]
+    except (AttributeError, RuntimeError):
+        return ()
+    return tuple(
+        form for form in forms
+        if any("Tensor" in str(each.type) for each in (*form._schema.arguments, *form._schema.returns))
+        and not any(argument.is_out for argument in form._schema.arguments)
+    )  # fmt: skip
+
+
+def _has_kernel(form, device):
+    if form.name() not in _dispatched():  # it is there for TorchScript only
+        return False
+    return form.has_kernel_for_dispatch_key(torch._C._dispatch_key_for_device(device))
+
+
+@cache
+def _dispatched():
+    return frozenset(torch._C._dispatch_get_all_op_names())
+
+
+def _computes(form):
+    return not form.is_view and any("Tensor" in str(each.type) for each in form._schema.returns)
+
+# -- work --------------------------------------------------------------------------------
+
+
+ONLY_WRITTEN = (torch.ops.aten.copy_, torch.ops.aten.fill_, torch.ops.aten.zero_)  # they do not read what is there
+
+
+class Work(TorchDispatchMode):
+    """Counts in `done` what the operators of a step have to do: floating-point operations, or bytes."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.done, self._device = Counter(), device
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        shapes = [each.shape if torch.is_tensor(each) else None for each in args]
+        kind = kind_of_call(func.name().partition(".")[0], args, shapes, self._device)
+        if kind in (POINTWISE, NORMALISATION):
+            read = args[1:] if func._overloadpacket in ONLY_WRITTEN else args
+            self.done[kind] += sum(map(_bytes, tree_leaves((read, kwargs, result))))
+        elif kind in (CONVOLUTION, DEPTHWISE):
+            self.done[kind] += _convolution_flops(func, args, result)
+        elif kind == MATMUL and func._overloadpacket in flop_registry:
+            self.done[kind] += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def _bytes(each):
+    """What an argument or result holds in memory; less than its shape says where it is expanded."""
+    return min(each.nbytes, each.untyped_storage().nbytes()) if torch.is_tensor(each) else 0
+
+
+def _convolution_flops(func, args, result):
+    """Two for each weight, sample and place. (PyTorch's own formula is too high for groups, going backward.)"""
+    backward = func._overloadpacket is torch.ops.aten.convolution_backward
+    weight, transposed = (args[2], args[7]) if backward else (args[1], args[6])
+    inputs, outputs = (args[1], args[0]) if backward else (args[0], result)
+    places = inputs if transposed else outputs  # each is multiplied with the whole of the weights
+    products = sum(args[-1][:2]) if backward else 1  # gradients of the input and of the weights
+    return 2 * products * places.shape[0] * math.prod(places.shape[2:]) * weight.numel()
+
+# -- the profile of a step ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -28,7 +183,7 @@ class Profile:
     """Where a training step (forward and backward) spends its time.
 
     Attributes:
-        seconds: a step, by kind of work (op_kinds.KINDS); their sum is the step, but for the noise of
+        seconds: a step, by kind of work (KINDS); their sum is the step, but for the noise of
             measuring. "bookkeeping" is when no operator computes: Python, autograd, views, memory.
         step_s: median time of a step (s) without the profiler.
         launches: operators a step that compute something; those called by others are not counted.
@@ -130,7 +285,7 @@ def _profile(plain, profiled, work):
         by_kind = Counter()
         for name, kind, seconds in calls:
             by_kind[kind] += seconds
-            others[name.removeprefix(op_kinds.OWN)] += seconds / len(profiled) if kind == OTHER else 0
+            others[name.removeprefix(OWN)] += seconds / len(profiled) if kind == OTHER else 0
         if not by_kind.total():
             raise ValueError("the profiler of this PyTorch gives no times of operators on this device")
         spent.append(by_kind | Counter({BOOKKEEPING: took - by_kind.total()}))
@@ -145,7 +300,7 @@ def _profile(plain, profiled, work):
 def _outermost(events, device):
     """(event, kind) of the operators that compute and that no other one called."""
     kinds = {
-        id(event): op_kinds.of_call(event.name, event.concrete_inputs, event.input_shapes, device)
+        id(event): kind_of_call(event.name, event.concrete_inputs, event.input_shapes, device)
         for event in events
     }  # fmt: skip
     for event in events:
@@ -154,3 +309,44 @@ def _outermost(events, device):
             above = above.cpu_parent
         if kinds[id(event)] and not above:
             yield event, kinds[id(event)]
+
+# -- what the device can do --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a device was measured to do at best: FLOP/s of a large product in fp32, bytes/s of a large sum."""
+
+    flops: float
+    bandwidth: float
+
+    def shares(self, profile) -> dict:
+        """`profile.rates()` as shares of the peak that limits each kind of work.
+
+        Tensors that fit in a cache are read faster than from memory, so a share of the bandwidth can be above 1.
+        """
+        limits = {kind: self.bandwidth if kind in (POINTWISE, NORMALISATION) else self.flops for kind in KINDS}
+        return {kind: rate / limits[kind] for kind, rate in profile.rates().items()}
+
+
+def peaks(device) -> Peaks:
+    """Measure what `device` can do, in less than a second, with the threads that PyTorch now has."""
+    device = torch.device(device)
+    side, numbers = (768, 2**23) if device.type == "cpu" else (8192, 2**28)  # enough work to outweigh its start
+    a, b, c = (torch.ones(side, side, device=device) for _ in range(3))
+    product = _time(lambda: torch.mm(a, b, out=c), device)
+    a, b, c = (torch.ones(numbers, device=device) for _ in range(3))
+    total = _time(lambda: torch.add(a, b, out=c), device)
+    return Peaks(flops=2 * side**3 / product, bandwidth=3 * a.nbytes / total)
+
+
+def _time(function, device):
+    """The median time (s) of a call."""
+    spent = []
+    for _ in range(measure.AT_LEAST + 2):
+        synchronize(device)
+        began = perf_counter()
+        function()
+        synchronize(device)
+        spent.append(perf_counter() - began)
+    return median(spent[2:])

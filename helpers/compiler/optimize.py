@@ -1,4 +1,4 @@
-"""`optimize(model)`: finds the fastest right way to train a model, in its first training steps."""
+"""`optimize(model)` finds the fastest right way to train a model, in its first training steps."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from .tuner import Tuner
 
 @dataclass(frozen=True)
 class Settings:
-    """How a tuner goes about it; see `optimize`."""
+    """The settings of a tuner; see `optimize`."""
 
     rounds: int
     budget_s: float

@@ -13,8 +13,6 @@ from torch.utils import _pytree as pytree
 
 from . import stats
 
-CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -102,7 +100,8 @@ class Plan:
 
 def default_plans(model, bf16=False) -> list:
     """Eager and inductor, and each in channels last where the model has 2-d convolutions."""
-    layouts = (False, True) if any(isinstance(m, CONVOLUTIONS) for m in model.modules()) else (False,)
+    convolves = any(isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)) for m in model.modules())
+    layouts = (False, True) if convolves else (False,)
     precisions = (False, True) if bf16 else (False,)
     return [Plan(b, layout, half) for b in ("eager", "inductor") for half in precisions for layout in layouts]
 
@@ -116,7 +115,7 @@ def device_of(args, kwargs) -> torch.device:
 def quiet() -> None:
     """Silence warnings that say nothing new to the reader.
 
-    The compiler's, that there is no GPU and where a graph breaks, which compiler_stats tells in order
+    The compiler's, that there is no GPU and where a graph breaks, which compiler_stats reports
     (TORCH_LOGS brings them back); and DDP's, that gradients arrive in another layout than the weights',
     as a compiler or channels last make them: it copies them as they are.
     """

@@ -33,7 +33,7 @@ class Recompilation:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts since the process began, or since they were last reset.
+    """Counts since the process began, or since the last reset.
 
     Attributes:
         graphs: graphs that were captured and compiled.
@@ -61,7 +61,7 @@ class Stats:
 
 
 def compiler_stats(reset=False) -> Stats:
-    """What was compiled so far in this process; with `reset` counting begins anew afterwards."""
+    """What was compiled so far in this process; with `reset` counting starts again afterwards."""
     from torch._dynamo import utils
 
     remember()

@@ -1,3 +1,11 @@
-"""What a training step costs on n devices."""
+"""What a training step costs on n devices.
+
+model      the cost model itself, also `costmodel.step`, `costmodel.Link`, …
+measure    two short measurements on ranks, and the steps with DDP to compare with
+fit        the model's numbers from these measurements
+links      steps predicted and measured, here and between two hosts on slow links
+published  what others have published, and the model beside it
+figures    plots of all these
+"""
 
 from .model import *  # noqa: F403

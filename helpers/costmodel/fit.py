@@ -1,11 +1,11 @@
 """The numbers of the cost model for this machine, from two short measurements.
 
-    answers = launch(costmodel_measure.measure, 2, make_model, (16, 64), threads=1)
+    answers = launch(measure.measure, 2, make_model, (16, 64), threads=1)
     fitted = fit(answers, batches=(16, 64))
     costmodel.step(fitted.compute, fitted.link, 2, 32).seconds
 
 The two are: steps of every rank for itself, at two batch sizes, and an all-reduce of growing tensors, some of them
-beside a backward pass, which tells what does not hide.
+beside a backward pass, which shows what does not overlap.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import math
 import statistics
 from dataclasses import asdict, dataclass
 
-from .. import costmodel
+from .model import Compute, Link, all_reduce
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Fit:
     """The fitted model, and what it was fitted from.
 
     Attributes:
-        compute, link: see costmodel. devices: ranks that measured. batches: the two batch sizes.
+        compute, link: see `model`. devices: ranks that measured. batches: the two batch sizes.
         points: {batch: (forward, backward, update)} and sweep: {bytes: seconds}, medians.
         residuals: {bytes: fitted / measured - 1} of the sweep.
     """
 
-    compute: costmodel.Compute
-    link: costmodel.Link
+    compute: Compute
+    link: Link
     devices: int
     batches: tuple
     points: dict
@@ -46,7 +46,7 @@ def restored(kept) -> Fit:
     tables = {name: {int(key): _frozen(value) for key, value in kept[name].items()}
               for name in ("points", "sweep", "residuals")}  # fmt: skip
     return Fit(
-        costmodel.Compute(**compute), costmodel.Link(**kept["link"]), kept["devices"], tuple(kept["batches"]), **tables
+        Compute(**compute), Link(**kept["link"]), kept["devices"], tuple(kept["batches"]), **tables
     )
 
 
@@ -75,10 +75,10 @@ def fit(answers, batches) -> Fit:
     copying = [statistics.median(kind) / copied for kind in zip(*sum(seconds, []), strict=True)]
     turns = zip(*(of["handed"] for of in answers), strict=True)
     handed = statistics.median(max(turn) for turn in turns) / math.ceil(math.log2(len(answers)))
-    link = costmodel.Link(link.latency, link.per_byte, _taken(answers, sweep), *copying, handed)
+    link = Link(link.latency, link.per_byte, _taken(answers, sweep), *copying, handed)
     columns = zip(*(moment for of in answers for moment in of["ready"]), strict=True)
     ready = [statistics.median(column) for column in columns]
-    compute = costmodel.Compute(
+    compute = Compute(
         *lines, update=statistics.median(of[2] for of in points.values()),
         gradients=tuple(zip(answers[0]["bytes"], ready, strict=True)), spread=_spread(answers, batches),
         broadcasts=answers[0]["broadcasts"],
@@ -93,8 +93,8 @@ def fit_link(seconds, devices) -> tuple:
     """
     start, slope = line(seconds)
     turns = 2 * (devices - 1)
-    link = costmodel.Link(start / turns, slope * devices / turns)
-    return link, {size: sum(costmodel.all_reduce(size, devices, link)) / s - 1 for size, s in seconds.items()}
+    link = Link(start / turns, slope * devices / turns)
+    return link, {size: sum(all_reduce(size, devices, link)) / s - 1 for size, s in seconds.items()}
 
 
 def line(points) -> tuple:

@@ -1,6 +1,6 @@
 """Steps of two ranks predicted and measured: on this machine, and as two hosts at the ends of a slow, long cable.
 
-rows = costmodel_links.measure(SETTINGS)          # or .recorded() where two hosts cannot be made
+rows = links.measure(SETTINGS)          # or .recorded() where two hosts cannot be made
 """
 
 import json
@@ -9,12 +9,13 @@ from datetime import date
 
 import torch
 
-from .. import costmodel, device, paths
+from .. import device, paths
 from ..hosts import twohosts
 from ..launcher.launch import launch
 from ..training import models
 from . import fit
-from . import measure as costmodel_measure
+from .measure import measure as measure_on_rank
+from .model import Step, error, step
 
 FOLDER = "recorded/costmodel"
 BATCHES = (8, 32)  # of the steps alone that the model is fitted to
@@ -33,7 +34,7 @@ SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow cable
 def here(ways=None, rounds=12, make=models.plain_convnet, batches=BATCHES, ranks=2, env=None, threads=None) -> dict:
     """Fit, predict and measure on this machine's own ranks; a row as `row` makes it."""
     options = {"rounds": rounds}
-    answers = launch(costmodel_measure.measure, ranks, make, batches, ways or WAYS, threads=threads, env=env,
+    answers = launch(measure_on_rank, ranks, make, batches, ways or WAYS, threads=threads, env=env,
                      timeout=300, **options)  # fmt: skip
     return row(answers, batches, ways or WAYS)
 
@@ -41,7 +42,7 @@ def here(ways=None, rounds=12, make=models.plain_convnet, batches=BATCHES, ranks
 def measure(settings=SETTINGS, ways=None, rounds=5, make=models.plain_convnet, batches=BATCHES, sizes=SIZES) -> list:
     """The same between two hosts, for each (megabits a second, milliseconds one way) of `settings`.
 
-    Each setting is fitted anew: steps alone and an all-reduce sweep on that cable. All are made slow by one
+    Each setting has a fit of its own: steps alone and an all-reduce sweep on that cable. All are made slow by one
     means, the process that carries packets, so that they compare. About 10 s each.
 
     Raises:
@@ -51,7 +52,7 @@ def measure(settings=SETTINGS, ways=None, rounds=5, make=models.plain_convnet, b
     with twohosts.two_hosts(delay=1, by="process") as hosts:
         for rate, delay in settings:
             hosts.shape(rate, delay)
-            answers = hosts.run(costmodel_measure.measure, make, batches, ways or WAYS, sizes, rounds, timeout=300)
+            answers = hosts.run(measure_on_rank, make, batches, ways or WAYS, sizes, rounds, timeout=300)
             found.append({"rate": rate, "delay": delay, **row(answers, batches, ways or WAYS)})
     return found
 
@@ -65,17 +66,17 @@ def row(answers, batches, ways) -> dict:
         expected = predict(fitted, options)
         found[name] = {
             "predicted": expected.seconds, "measured": statistics.median(steps), "steps": steps,
-            "error": costmodel.error(expected.seconds, steps), "alone": expected.compute,
+            "error": error(expected.seconds, steps), "alone": expected.compute,
             "efficiency": expected.compute / statistics.median(steps), "regime": expected.regime,
             "exposed": expected.exposed, "loss": answers[0]["loss"][name],
         }  # fmt: skip
     return {"fit": fitted.as_dict(), "ways": found}
 
 
-def predict(fitted, options) -> costmodel.Step:
-    """The step of `fitted`'s ranks with options of `costmodel_measure.measure`."""
+def predict(fitted, options) -> Step:
+    """The step of `fitted`'s ranks with options of `measure_on_rank`."""
     cap = options.get("bucket_mb")
-    return costmodel.step(
+    return step(
         fitted.compute, fitted.link, fitted.devices, options["batch"], algorithm="ring",
         accumulation=options.get("accumulation", 1), factor=0.5 if options.get("compression") == "fp16" else 1.0,
         **({} if cap is None else {"first": cap * 2**20, "rest": cap * 2**20}),

@@ -1,7 +1,7 @@
 """The two short measurements that the cost model is fitted to, and beside them the steps to hold it against.
 
 All ranks compute at the same time, because devices of one machine share its memory. Steps with DDP are measured in
-the same rounds, so that a machine that gets slower does so for all of them; `costmodel_fit.fit` never sees them.
+the same rounds, so that a machine that gets slower does so for all of them; `fit.fit` never sees them.
 """
 
 import itertools

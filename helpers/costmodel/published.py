@@ -6,8 +6,9 @@ The figures are data, each with its source and how it was read, in recorded/publ
 import json
 import math
 
-from .. import costmodel, paths
+from .. import paths
 from . import fit
+from .model import Compute, Link, all_reduce, step
 
 BACKWARD = 2 / 3  # of a step on one device: two products for each of forward's
 
@@ -27,7 +28,7 @@ def load(name) -> dict:
 
 
 def links() -> dict:
-    """{name: costmodel.Link} of published interconnects."""
+    """{name: Link} of published interconnects."""
     return {name: _link(of) for name, of in load("interconnects")["links"].items()}
 
 
@@ -62,7 +63,7 @@ def _ladder(table):
     epoch = {row["devices"]: row["value"] for row in table["rows"]}
     longer = 2 * epoch[2] / epoch[1] - 1  # exchange between two devices, in steps of one device
     for n in epoch:
-        ring = sum(costmodel.all_reduce(1.0, n, costmodel.Link(0.0, longer)))
+        ring = sum(all_reduce(1.0, n, Link(0.0, longer)))
         yield epoch[1] * (1 + ring) / n, (1, 2)
 
 
@@ -73,17 +74,17 @@ def _images(table):
     inside, between = links()["PCI Express 4.0 ×16"], _link(table["network"])
     for row in table["rows"]:
         link = inside if row["devices"] <= table["per_host"] and "K80" in table["title"] else between
-        yield costmodel.step(compute, link, row["devices"], table["batch"]).rate, (1,)
+        yield step(compute, link, row["devices"], table["batch"]).rate, (1,)
 
 
-def typical(seconds, batch, size, pieces=128) -> costmodel.Compute:
+def typical(seconds, batch, size, pieces=128) -> Compute:
     """A model of which only the step on one device (seconds, samples) and the size of its gradients are known.
 
     Two thirds of the step are backward, in which gradients become ready evenly.
     """
     sample = seconds / batch
     gradients = tuple((size / pieces, (k + 1) / pieces) for k in range(pieces))
-    return costmodel.Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
+    return Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
 
 
 def worst(rows) -> float:
@@ -92,4 +93,4 @@ def worst(rows) -> float:
 
 
 def _link(of):
-    return costmodel.Link(of["latency"], 1 / of["bandwidth"])
+    return Link(of["latency"], 1 / of["bandwidth"])

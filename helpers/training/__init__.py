@@ -1,1 +1,12 @@
-"""The one training loop and its parts."""
+"""The one training loop and its parts.
+
+loop             train(config): every rank of every strategy runs it
+models           the models of the ladder, by name
+strategies       DistributedDataParallel, DataParallel, also emulated on a CPU; seconds spent on communication
+precision        mixed precision by its known levels; levels describes them without importing torch
+schedules        the learning rate of each step
+sync_batch_norm  BatchNorm over the global batch
+compiled         RunConfig's `compiler`
+evaluation       accuracy on the whole test set, counted once
+checkpoint       checkpoints, and how a run resumes from one
+"""

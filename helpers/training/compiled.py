@@ -1,36 +1,35 @@
-"""How a training run uses the compiler: what RunConfig's `compiler` means, and what its record keeps of it."""
+"""RunConfig's `compiler` in a training run, and what the record keeps about it."""
 
 import torch
 
-from ..compiler import Plan, compiler_stats, optimize
-from ..compiler.plan import CONVOLUTIONS, quiet
+from ..compiler import compiler_stats, optimize
+from ..compiler.plan import default_plans, quiet
 
-ROUNDS = 3  # of the race; a run in a comparison has few steps to spare
+ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
 
 
-def prepare(config, model, say) -> None:
+def prepare(config, model, log) -> None:
     """Make `model` compute as `config.compiler` says; call it before the model is wrapped.
 
     "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed
     it; the precision stays the run's. "inductor" switches torch.compile on, come what may.
 
     Args:
-        say: gets a line of text when something takes long.
+        log: gets a line of text when something takes long.
     """
     if config.compiler == "none":
         return
     compiler_stats(reset=True)
     if config.compiler == "auto":
-        layouts = (False,) if config.channels_last or not _has_convolutions(model) else (False, True)
-        plans = [Plan(backend, layout) for backend in ("eager", "inductor") for layout in layouts]
-        optimize(model, plans, rounds=ROUNDS, log=say)
+        plans = [plan for plan in default_plans(model) if not (config.channels_last and plan.channels_last)]
+        optimize(model, plans, rounds=ROUNDS, log=log)
     else:
         quiet()
-        say(f"compiling with {config.compiler} in the first step …")
+        log(f"compiling with {config.compiler} in the first step …")
         model.compile(backend=config.compiler)
 
 
-def is_settled(config, model) -> bool:
+def plan_is_chosen(config, model) -> bool:
     """Whether the steps from now on are all computed in the same way."""
     return config.compiler != "auto" or model.tuner.done
 
@@ -60,13 +59,9 @@ def measured(config, model) -> dict | None:
 
 
 def note(config, model) -> str:
-    """What to say beside the run's numbers; "" if nothing."""
+    """A sentence for the run's note; "" if there is none."""
     if config.compiler != "auto":
         return ""
     if not model.tuner.done:
         return "the run ended before the tuner had chosen: give it more steps"
     return f"plan: {model.tuner.choice}"
-
-
-def _has_convolutions(model):
-    return any(isinstance(module, CONVOLUTIONS) for module in model.modules())

@@ -16,7 +16,7 @@ from ..data import loaders, sets
 from ..launcher import malloc
 from ..launcher.group import distributed, process_start, restarts
 from ..launcher.rank import emit
-from . import communication, compiled, convolutions, models, resume, schedules, strategies, sync_batch_norm
+from . import checkpoint, compiled, models, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
 from .precision import MixedPrecision
 
@@ -26,7 +26,7 @@ EVENT_EVERY = 0.2  # s between progress events
 def train(config, started=None, tell=emit):
     """Train as `config` (a RunConfig) says, in the world this process was launched into.
 
-    Under torchrun a run that was started anew, because a rank or a host was lost, goes on from its newest
+    When torchrun has restarted a run because a rank or a host was lost, it resumes from its newest
     checkpoint as if `config.resume` were set.
 
     Args:
@@ -38,7 +38,7 @@ def train(config, started=None, tell=emit):
 
     Raises:
         ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they
-            should, or the run would begin anew among the checkpoints of another.
+            should, or a new run would start among the checkpoints of another.
         CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
             they belong to a different run.
     """
@@ -71,8 +71,6 @@ class Run:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
-            if config.compiler == "none" and convolutions.helps(world.device):
-                convolutions.as_products(self.model)
         self.precision = MixedPrecision(config.precision, self.model, world.device)
         self.warm_from = config.warmup_steps
         compiled.prepare(config, self.model, lambda text: self.tell("note", text=text))
@@ -95,9 +93,9 @@ class Run:
         """Train from where the run stands to its end, evaluate, and return what was measured."""
         self.restarts = restarts(self.world)
         if self.config.resume or (self.restarts and self.config.checkpoint_dir):
-            resume.load(self)
+            checkpoint.resume(self)
         else:
-            resume.check_unused(self.config)
+            checkpoint.check_unused(self.config)
         self.first_step = self.step
         self._train()
         current = bool(self.curve) and self.curve[-1]["step"] == self.step
@@ -133,7 +131,7 @@ class Run:
             device.synchronize(self.world.device)
             ended = time.perf_counter()
         self.step += 1
-        if not compiled.is_settled(self.config, self.model):
+        if not compiled.plan_is_chosen(self.config, self.model):
             self.warm_from = self.step - self.first_step + 1 + self.config.warmup_steps
         self.losses.append(loss)
         self.trained_s += ended - began
@@ -198,7 +196,7 @@ class Run:
         every = self.config.checkpoint_every
         if every and (self.step % every == 0 or self.step == self.total_steps):
             with self.parts.part("checkpoint"):
-                resume.save(self)
+                checkpoint.save_run(self)
 
     # -- what is left behind --------------------------------------------------------------
 
@@ -218,7 +216,7 @@ class Run:
             "compiler": compiled.measured(self.config, self.model),
             "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
             "hosts": [{"name": host.name, "ranks": list(host.ranks)} for host in self.world.hosts],
-            "restarts": self.restarts, "communication": communication.measured(self.wrapped),
+            "restarts": self.restarts, "communication": strategies.communication(self.wrapped),
             "step_time_s": measure.summary(self.step_times) if enough else None,
             "images_per_s": measure.summary(rates) if enough else None,
             "input_wait_s": measure.summary(self.waits) if enough else None,

@@ -20,8 +20,7 @@ from helpers.comparison.form.choice import Choice, from_words
 from helpers.comparison.form.refusal import noun, steps_of
 from helpers.comparison.form.widgets import Form
 from helpers.compiler import Plan
-from helpers.compiler.candidate import Candidate
-from helpers.compiler.race import Race
+from helpers.compiler.trials import Candidate, Trials
 from helpers.data import sets
 from helpers.launcher import display
 from helpers.training import compiled
@@ -165,7 +164,7 @@ def test_the_tuner_has_chosen_before_steps_are_timed():
     """The longest race there can be: every plan is sound, and all are equally fast."""
     racers = [Candidate(Plan(backend, layout)) for backend in ("eager", "inductor") for layout in (False, True)]
     racers[0].status = "baseline"
-    longest = Race(racers, compiled.ROUNDS, min_gain=1.02)
+    longest = Trials(racers, compiled.ROUNDS, min_gain=1.02)
     for racer in racers:
         racer.samples = dict.fromkeys(range(1, compiled.ROUNDS + 1), 1.0)
     longest.end_stage()

@@ -52,15 +52,13 @@ def test_recompilations_have_their_reason():
     assert "expected 3, actual 4" in found.recompilations[0].reason
 
 
-def test_counting_can_begin_anew():
+def test_counting_can_start_again():
     torch.compile(broken, backend="eager")(torch.ones(3))
     assert compiler_stats(reset=True).graphs == 3
     assert compiler_stats().graphs == 0 and compiler_stats().breaks == [] and compiler_stats().compile_s == 0
-    torch._dynamo.reset()
-    torch.compile(whole, backend="eager")(torch.ones(3))
-    assert compiler_stats().graphs == 1
 
 
+@pytest.mark.long
 def test_more_compilations_are_remembered_than_torch_does_by_itself():
     for _ in range(70):
         torch._dynamo.reset()

@@ -16,6 +16,7 @@ from torch import nn
 import helpers
 from helpers.compiler import Plan, clear_decisions, optimize
 from helpers.compiler.soundness import Judge
+from helpers.compiler.trials import Candidate
 from helpers.training import models
 
 
@@ -38,7 +39,9 @@ def outcome(model, name):
 
 
 @pytest.mark.parametrize("fault", plans.FAULTS)
-@pytest.mark.parametrize("make", [plans.conv_net, lambda: models.build("silu_mlp", 4)], ids=["conv_net", "silu_mlp"])
+@pytest.mark.parametrize("make", [
+    plans.conv_net, pytest.param(lambda: models.build("silu_mlp", 4), id="silu_mlp", marks=pytest.mark.long),
+])  # fmt: skip
 def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     expected = make()
     model = copy.deepcopy(expected)
@@ -46,14 +49,16 @@ def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     quietly(model, getattr(plans, fault))
     losses = plans.train(model, inputs)
     status, why = outcome(model, fault)
-    assert status == plans.FAULTS[fault], why
-    assert why
+    assert status == plans.FAULTS[fault] and why
     assert model.tuner.choice == Plan()
     assert losses == plans.train(expected, inputs, steps=len(losses))
 
 
-@pytest.mark.parametrize("name", ["silunet", "silu_mlp", "transformer", "resnet8"])
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("name, bf16", [
+    ("silu_mlp", False), ("silu_mlp", True),
+    *(pytest.param(name, bf16, marks=pytest.mark.long)
+      for name in ("silunet", "transformer", "resnet8") for bf16 in (False, True)),
+])  # fmt: skip
 def test_faults_are_told_from_rounding_on_real_models(name, bf16):
     model, inputs = models.build(name, 10), torch.randn(8, 3, 16, 16)
     judge = Judge(model, model.forward, (inputs,), {})
@@ -65,17 +70,13 @@ def test_faults_are_told_from_rounding_on_real_models(name, bf16):
 def test_a_unit_at_its_kink_is_no_fault():
     """The gradient of ReLU jumps at zero: rounding decides the side, and that is nobody's mistake."""
 
-    class Kink(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(64, 64)
-
+    class Kink(nn.Linear):
         def forward(self, x, nudge=0.0):
-            return (self.layer(x) + nudge).relu()
+            return (super().forward(x) + nudge).relu()
 
-    model, inputs = Kink(), torch.randn(32, 64)
+    model, inputs = Kink(64, 64), torch.randn(32, 64)
     with torch.no_grad():  # put one unit exactly at its kink
-        model.layer.bias -= model.layer(inputs)[0] * torch.eye(64)[0]
+        model.bias -= nn.Linear.forward(model, inputs)[0] * torch.eye(64)[0]
     judge = Judge(model, model.forward, (inputs,), {})
     for nudge in (-1e-7, 1e-7):
         assert max(judge.errors(Plan(), lambda x, nudge=nudge: model(x, nudge))) <= 3
@@ -103,14 +104,14 @@ def test_a_sum_in_another_order_is_no_fault():
     assert max(judge.errors(Plan(), lambda x: x @ layer.weight.T + layer.bias * 1.0003)) > 3
 
 
-@pytest.mark.parametrize("backend, said", [("no_such_backend", "no_such_backend"), ("tvm", "tvm")])
-def test_a_backend_that_is_not_there_is_named(backend, said):
-    model = quietly(plans.conv_net(), Plan(backend))
+def test_a_backend_that_is_not_there_is_named():
+    model = quietly(plans.conv_net(), Plan("no_such_backend"))
     plans.train(model, torch.randn(4, 3, 8, 8))
-    status, why = outcome(model, backend)
-    assert status == "failed" and said in why.lower()
+    status, why = outcome(model, "no_such_backend")
+    assert status == "failed" and "no_such_backend" in why.lower()
 
 
+@pytest.mark.long
 def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
     code = (
         "import torch, plans; from helpers.compiler import optimize\n"
@@ -122,9 +123,7 @@ def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
-    assert done.stdout.splitlines()[-1] == "failed eager"
-    assert "compiler" in done.stdout.lower()
-    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "failed eager" and done.stderr == ""
 
 
 def test_an_error_in_backward_reaches_the_reader_and_the_plan_is_dropped():
@@ -148,7 +147,7 @@ def test_a_plan_that_fails_after_it_was_chosen_gives_way_to_eager():
     def broken(*args):
         raise RuntimeError("worn out")
 
-    model.tuner.settled.calls[model.tuner.choice] = broken
+    model.tuner.chosen.calls[model.tuner.choice] = broken
     expected = model.tuner.forward(inputs)
     assert torch.equal(model(inputs), expected)
     assert model.tuner.choice == Plan() and "worn out" in said[-1] and "worn out" in str(model.tuner)
@@ -163,15 +162,11 @@ def test_the_models_own_error_is_the_readers():
 
 
 def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_told():
-    class OnlySingle(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(8, 8)
-
+    class OnlySingle(nn.Linear):
         def forward(self, x):
-            return self.layer(x.float())
+            return super().forward(x.float())
 
-    said, model = [], OnlySingle()
+    said, model = [], OnlySingle(8, 8)
     optimize(model, [plans.same, plans.off_by_5_percent], rounds=1, log=said.append)
     plans.train(model, torch.randn(16, 8))
     assert outcome(model, "off_by_5_percent")[0] == "rejected" and outcome(model, "same")[0] != "rejected"
@@ -179,20 +174,19 @@ def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_
 
 
 def test_the_models_error_in_the_race_leaves_the_tuner_whole():
-    class Moody(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.well = nn.Linear(4, 4), True
+    class Moody(nn.Linear):
+        well = True
 
         def forward(self, x):
             if not self.well:
                 self.well = True
                 raise RuntimeError("not today")
-            return self.layer(x)
+            return super().forward(x)
 
-    model, inputs = quietly(Moody(), plans.slow), torch.randn(2, 4)
+    model, inputs = quietly(Moody(4, 4), plans.slow), torch.randn(2, 4)
     model(inputs).sum().backward()
-    model.tuner.race.at = next(at for at, (_, c) in enumerate(model.tuner.race.turns) if c is model.tuner.race.baseline)
+    trials = model.tuner.trials
+    trials.at = next(at for at, (_, candidate) in enumerate(trials.turns) if candidate is trials.baseline)
     model.well = False
     with pytest.raises(RuntimeError, match="not today"):
         model(inputs)
@@ -214,7 +208,7 @@ def test_a_check_leaves_no_trace():
     before = copy.deepcopy(everything())
     state = torch.get_rng_state()
     judge = Judge(model, model.forward, (inputs,), {"scale": 2.0})
-    assert judge.question.draws
+    assert judge.probe.draws
     assert max(judge.errors(Plan(), lambda *a, **k: model(*a, **k))) <= 3
     assert torch.equal(torch.get_rng_state(), state)
     torch.testing.assert_close(everything(), before, rtol=0, atol=0)
@@ -234,41 +228,28 @@ def test_training_while_plans_are_tried_is_bitwise_that_of_eager(steps):
     torch.testing.assert_close(trained[1], trained[0], rtol=0, atol=0)
 
 
-def test_inputs_that_a_model_overwrites_are_its_own():
-    class Overwrites(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
+def test_inputs_are_the_models_own_and_their_gradients_count():
+    class Overwrites(nn.Linear):
         def forward(self, x):
-            return self.layer(x.mul_(2))
+            return super().forward(x.mul_(2))
 
-    model, inputs = quietly(Overwrites(), plans.same), torch.ones(3, 4)
+    model, inputs = quietly(Overwrites(4, 4), plans.same), torch.ones(3, 4)
     model(inputs)
-    assert torch.equal(inputs, torch.full((3, 4), 2.0))
-
-
-def test_gradients_of_inputs_count():
+    assert torch.equal(inputs, torch.full((3, 4), 2.0)), "overwritten once, by the model"
     model, inputs = quietly(nn.Linear(4, 4), plans.same), torch.randn(3, 4, requires_grad=True)
     model(inputs).sum().backward()
     assert torch.allclose(inputs.grad, model.weight.sum(0).expand(3, 4))
 
 
-def test_evaluation_is_eager_and_tries_nothing():
-    model = quietly(plans.conv_net(), plans.fails_to_compile)
-    inputs = torch.randn(4, 3, 8, 8)
+def test_without_training_there_is_nothing_to_try():
+    model, inputs = quietly(plans.conv_net(), plans.fails_to_compile), torch.randn(4, 3, 8, 8)
     with torch.no_grad():
         model(inputs)
     model.eval()
     model(inputs)
-    assert model.tuner.rows() == [] and not model.tuner.done
-
-
-def test_a_model_that_learns_nothing_is_left_alone():
-    model = nn.Linear(2, 2).requires_grad_(False)
-    quietly(model, plans.same)
-    assert model(torch.ones(1, 2)).shape == (1, 2)
-    assert model.tuner.rows() == []
+    frozen = quietly(plans.conv_net().requires_grad_(False), plans.fails_to_compile)
+    frozen(inputs)
+    assert model.tuner.rows() == frozen.tuner.rows() == [] and not model.tuner.done
 
 
 # The fastest wins
@@ -279,22 +260,23 @@ def test_the_fastest_right_plan_is_chosen():
     plans.train(model, torch.randn(8, 16))
     rows = {row["plan"]: row for row in model.tuner.rows()}
     assert str(model.tuner.choice) == "fewer" and rows["fewer"]["status"] == "chosen"
-    assert rows["slow"]["status"] == "slower" and rows["slow"]["speed_up"] < 1 and rows["slow"]["break_even"] is None
-    assert rows["off_by_5_percent"]["step_s"] is None
-    assert rows["fewer"]["speed_up"] > 1.5 and rows["fewer"]["break_even"] >= 0
+    assert rows["slow"]["status"] == "slower" and rows["off_by_5_percent"]["step_s"] is None
     assert rows["fewer"]["speed_up_q1"] <= rows["fewer"]["speed_up"] <= rows["fewer"]["speed_up_q3"]
     assert list(model.tuner.frame()["plan"]) == list(rows)
     assert "chose fewer" in str(model.tuner)
 
 
-def test_too_small_a_gain_is_not_taken():
+def test_a_plan_pays_after_as_many_steps_as_its_compilation_costs():
+    eager = Candidate(Plan(), samples={1: 1.0, 2: 1.0, 3: 3.0})
+    for seconds, speed_up, pays in ((0.5, 2, 6), (2.0, 0.5, None)):
+        row = Candidate(Plan("inductor"), compile_s=3.0, samples={1: seconds, 2: seconds, 4: 9.0}).row(eager)
+        assert (row["speed_up"], row["break_even"]) == (speed_up, pays), "of the rounds that both were timed in"
+
+
+def test_too_small_a_gain_is_not_taken_and_a_spent_budget_skips_what_is_left():
     model = quietly(plans.Pauses(), plans.fewer, min_gain=1000)
     plans.train(model, torch.randn(8, 16))
-    assert model.tuner.choice == Plan()
-    assert "less than the 1000× asked for" in outcome(model, "fewer")[1]
-
-
-def test_a_spent_budget_skips_what_is_left():
+    assert model.tuner.choice == Plan() and outcome(model, "fewer")[0] == "slower"
     model = quietly(plans.Pauses(), plans.fewer, Plan("aot_eager"), budget_s=0)
     plans.train(model, torch.randn(8, 16))
     assert [row["status"] for row in model.tuner.rows()] == ["chosen", "skipped", "skipped"]
@@ -329,7 +311,7 @@ class Counting:
         return plans.fewer(graph, inputs)
 
 
-@pytest.mark.parametrize("recompiles, compiled", [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize("recompiles, compiled", [(1, 2), pytest.param(0, 1, marks=pytest.mark.long)])
 def test_other_shapes_are_compiled_for_only_as_often_as_allowed(recompiles, compiled):
     backend = Counting()
     model = quietly(plans.Pauses(), backend, recompiles=recompiles)
@@ -355,9 +337,10 @@ def test_sizes_marked_dynamic_compile_once():
     for size in (5, 3, 7):
         model(batch(size)).sum().backward()
     assert backend.compiled == 1
-    assert model.tuner.settled.other_shapes == 0
+    assert model.tuner.chosen.other_shapes == 0
 
 
+@pytest.mark.long
 def test_a_batch_of_another_shape_is_not_timed():
     model = quietly(plans.Pauses(), plans.fewer, rounds=2)
     for step in range(60):
@@ -384,7 +367,7 @@ def test_a_decision_is_remembered_for_the_same_training_only():
     assert clear_decisions() == 4 and clear_decisions() == 0
 
 
-def test_a_remembered_plan_that_is_no_longer_right_is_tried_anew(monkeypatch, tmp_path):
+def test_a_remembered_plan_that_is_no_longer_right_is_tried_again(monkeypatch, tmp_path):
     for wrong in (False, True):
         model = optimize(plans.Pauses(), ["aot_eager"], rounds=1, log=None)
         if wrong:
@@ -396,21 +379,14 @@ def test_a_remembered_plan_that_is_no_longer_right_is_tried_anew(monkeypatch, tm
     assert outcome(model, "aot_eager")[0] == "rejected" and not model.tuner.from_cache
 
 
-def test_functions_as_backends_are_not_remembered():
-    for _ in range(2):
-        model = quietly(plans.Pauses(), plans.fewer)
+def test_functions_as_backends_and_damaged_decisions_are_not_remembered(tmp_path):
+    for backend in (plans.fewer, plans.fewer, "aot_eager", "aot_eager"):
+        model = quietly(plans.Pauses(), backend, rounds=1)
         plans.train(model, torch.randn(4, 16))
-        assert not model.tuner.from_cache
-    assert clear_decisions() == 0
-
-
-def test_a_damaged_decision_is_as_good_as_none(tmp_path):
-    for _ in range(2):
-        model = optimize(plans.Pauses(), ["aot_eager"], rounds=1, log=None)
-        plans.train(model, torch.randn(4, 16))
-        for path in (tmp_path / "plans").iterdir():
+        assert model.tuner.done and not model.tuner.from_cache
+        for path in tmp_path.glob("plans/*"):
+            assert backend == "aot_eager"
             path.write_text("{")
-    assert model.tuner.done and not model.tuner.from_cache
 
 
 # The model stays the reader's
@@ -433,7 +409,7 @@ def test_state_dict_keys_copies_and_pickles():
 
 
 def test_copies_made_by_data_parallel_compute_in_eager_with_their_own_weights():
-    from helpers.training.data_parallel import CPUDataParallel
+    from helpers.training.strategies import CPUDataParallel
 
     model, inputs = plans.conv_net(), torch.randn(8, 3, 8, 8)
     expected = copy.deepcopy(model)
@@ -444,7 +420,7 @@ def test_copies_made_by_data_parallel_compute_in_eager_with_their_own_weights():
         assert torch.equal(ours.grad, theirs.grad)
 
 
-def test_optimizing_twice_begins_anew():
+def test_optimizing_twice_starts_again():
     model = quietly(plans.Pauses(), plans.fewer)
     plans.train(model, torch.randn(8, 16))
     quietly(model, plans.same)
@@ -465,6 +441,9 @@ def test_optimizing_twice_begins_anew():
 def test_wrong_arguments_are_refused_before_anything_is_tried(arguments, said):
     with pytest.raises((TypeError, ValueError), match=said):
         optimize(**{"model": nn.Linear(1, 1), **arguments})
+
+
+def test_impossible_plans_and_compiled_models_are_refused():
     with pytest.raises(TypeError, match="already"):
         optimize(torch.compile(nn.Linear(1, 1)))
     with pytest.raises(ValueError, match="compiles nothing"):
@@ -497,17 +476,19 @@ def on_ranks(order, plan_names, only_on_rank_1=None):
         return losses, chosen, list(wrapped.module.state_dict())
 
 
-def test_under_ddp_both_orders_train_as_eager_and_all_ranks_agree():
+@pytest.mark.parametrize("order", ["after", pytest.param("before", marks=pytest.mark.long)])
+def test_under_ddp_both_orders_train_as_eager_and_all_ranks_agree(order):
     eager = helpers.launch(on_ranks, 2, "eager", [], timeout=100, threads=1)
-    for order in ("before", "after"):
-        tuned = helpers.launch(on_ranks, 2, order, ["slow", "fewer", "same"], timeout=100, threads=1)
-        for (losses, chosen, keys), (expected, _, names) in zip(tuned, eager, strict=True):
-            assert losses == pytest.approx(expected[: len(losses)], rel=1e-5)
-            assert chosen[0] == "fewer" and keys == names
-        assert tuned[0][1] == tuned[1][1], "the same table on both ranks"
+    tuned = helpers.launch(on_ranks, 2, order, ["slow", "fewer", "same"], timeout=100, threads=1)
+    for (losses, chosen, keys), (expected, _, names) in zip(tuned, eager, strict=True):
+        assert losses == pytest.approx(expected[: len(losses)], rel=1e-5)
+        assert chosen[0] == "fewer" and keys == names
+    assert tuned[0][1] == tuned[1][1], "the same table on both ranks"
 
 
-@pytest.mark.parametrize("fault", ["off_by_5_percent", "fails_to_compile", "fails_at_step_3"])
+@pytest.mark.parametrize("fault", [
+    "off_by_5_percent", *(pytest.param(of, marks=pytest.mark.long) for of in ("fails_to_compile", "fails_at_step_3")),
+])  # fmt: skip
 def test_a_plan_that_fails_on_one_rank_is_dropped_on_all(fault):
     answers = helpers.launch(on_ranks, 2, "before", ["fewer"], fault, timeout=100, threads=1)
     assert [chosen[0] for _, chosen, _ in answers] == ["eager", "eager"]

@@ -11,7 +11,7 @@ from figures import assert_readable, labels
 from PIL import Image
 
 from helpers.compiler import figures as plots
-from helpers.compiler import kinds
+from helpers.compiler import operators
 from helpers.compiler.operators import Profile
 from helpers.compiler.time_figures import crossing
 from helpers.plots import style
@@ -21,8 +21,8 @@ NAMES = ("short", LONG, "W" * 60, "inductor · channels last · bf16")
 
 
 def shares(*percent):
-    """A made-up profile of a step of 100 ms with these percents of op_kinds.KINDS, the rest bookkeeping."""
-    seconds = dict(zip(kinds.KINDS, (each / 1000 for each in percent), strict=False))
+    """A made-up profile of a step of 100 ms with these percents of operators.KINDS, the rest bookkeeping."""
+    seconds = dict(zip(operators.KINDS, (each / 1000 for each in percent), strict=False))
     return Profile({**seconds, "bookkeeping": 0.1 - sum(seconds.values())}, 0.1, 50)
 
 
@@ -120,8 +120,8 @@ def test_profile_draws_the_shares_and_the_bound():
 
 
 def test_every_kind_has_a_look_of_its_own():
-    assert list(plots.FILLS) == list(kinds.KINDS)
-    assert len(set(plots.FILLS.values())) == len(kinds.KINDS)
+    assert list(plots.FILLS) == list(operators.KINDS)
+    assert len(set(plots.FILLS.values())) == len(operators.KINDS)
 
 
 def test_a_step_of_pointwise_work_alone_has_no_bound():

@@ -213,7 +213,7 @@ def test_a_planted_fault_shows_in_the_error():
     ({1: 3.0, 10: 1.0}, None),  # falls: no slope below 0
     ({10: 1.0, 20: 4.0}, None),  # no start below 0
 ])  # fmt: skip
-def test_lines_do_not_go_below_nought(points, found):
+def test_lines_do_not_go_below_zero(points, found):
     start, slope = fit.line(points)
     assert start >= 0 and slope >= 0 and (found is None or (start, slope) == pytest.approx(found))
 

@@ -14,7 +14,7 @@ from helpers.hosts import commands as hosts
 from helpers.hosts import twohosts
 from helpers.launcher import group, rendezvous
 from helpers.records import read
-from helpers.training import checkpoint, resume
+from helpers.training import checkpoint
 
 ODD = 'it\'s "so", $HOME & `id`; *\\ é'
 STUB = """#!{python}
@@ -198,11 +198,11 @@ def test_attempts_of_one_launch_share_their_record(monkeypatch):
 
 def test_a_run_does_not_begin_among_the_checkpoints_of_another(tmp_path):
     config = RunConfig(checkpoint_dir=str(tmp_path), checkpoint_every=5)
-    resume.check_unused(config)
+    checkpoint.check_unused(config)
     checkpoint.save(tmp_path, 70, {"step": 70})
     with pytest.raises(ValueError, match="step-000000070.pt.*--resume"):
-        resume.check_unused(config)
-    resume.check_unused(RunConfig(checkpoint_dir=str(tmp_path)))  # it saves nothing
+        checkpoint.check_unused(config)
+    checkpoint.check_unused(RunConfig(checkpoint_dir=str(tmp_path)))  # it saves nothing
 
 
 def test_a_timeout_that_cannot_be(monkeypatch):

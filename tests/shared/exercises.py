@@ -1,9 +1,14 @@
-"""The exercises of a notebook, for the tests of their checks."""
+"""The exercises of a notebook, and the tests that the checks of every notebook have to pass."""
 
 import re
+import sys
 from pathlib import Path
 
+import cloudpickle
 import nbformat
+import pytest
+
+from helpers import check
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
@@ -25,17 +30,62 @@ def solution(source):
     return re.search(r"```python\n(.*?)```", source, re.DOTALL)[1]
 
 
-def assert_verdicts(check, name, notebook, cell, capsys, **names):
-    """The check accepts the folded solution and says "not yet" to the first attempt."""
-    sources = cells(notebook)
-    for source, verdict in ((solution(sources[f"{cell}-solution"]), "Right. "), (sources[f"{cell}-code"], "Not yet. ")):
-        assert getattr(check, name)(function(name, source, **names)) is (verdict == "Right. ")
-        assert capsys.readouterr().out.startswith(verdict)
-
-
-def objection(check, name, mistake, capsys):
-    """What the check `name` says to a mistake, which it must object to."""
+def objection(name, mistake, capsys):
+    """The hint of the check `name` to a mistake, which must not pass."""
     assert getattr(check, name)(mistake) is False
-    said = capsys.readouterr().out
-    assert said.startswith("Not yet. ")
-    return said
+    hint = capsys.readouterr().out
+    assert hint.startswith("Not yet. ")
+    return hint
+
+
+class Checks:
+    """What holds for the checks of a notebook; its test class inherits this and names what is its own.
+
+    Attributes:
+        notebook: its file. known: names that its exercises use.
+        exercises: {check: (prefix of its cells' ids, name that the cells define)}; None: tested elsewhere.
+        mistakes: {check: [mistake, or a tuple of mistakes of one kind]}.
+        slow: checks that start processes or compile; a quick run tries only the first three kinds of mistakes.
+        marks: {check: pytest's mark, such as a reason to skip it}.
+    """
+
+    notebook, known, exercises, mistakes, slow, marks = "", {}, {}, {}, (), {}
+
+    def __init_subclass__(cls):
+        cloudpickle.register_pickle_by_value(sys.modules[cls.__module__])  # else ranks import pytest to find a mistake
+
+    def test_the_solution_is_right_and_the_first_attempt_is_not(self, exercise, capsys):
+        cell, name = self.exercises[exercise]
+        sources = cells(self.notebook)
+        attempt = sources.get(f"{cell}-code") or sources[cell]
+        assert f"check.{exercise}(" in attempt, "the notebook calls this check"
+        for source, verdict in ((solution(sources[f"{cell}-solution"]), True), (attempt, False)):
+            assert getattr(check, exercise)(function(name, source, **self.known)) is verdict
+            assert capsys.readouterr().out.startswith("Right. " if verdict else "Not yet. ")
+
+    def test_each_kind_of_mistake_has_a_hint_of_its_own(self, mistaken, capsys):
+        kinds = self.mistakes[mistaken]
+        self._object(mistaken, kinds[:3] if mistaken in self.slow else kinds, capsys)
+
+    @pytest.mark.long
+    def test_every_mistake_has_a_hint_of_its_own(self, slowly_mistaken, capsys):
+        self._object(slowly_mistaken, self.mistakes[slowly_mistaken], capsys)
+
+    @staticmethod
+    def _object(name, kinds, capsys):
+        seen = {}
+        for kind, of_kind in enumerate(kinds):
+            for mistake in of_kind if isinstance(of_kind, tuple) else (of_kind,):
+                hint = re.sub(r"\d+", "#", objection(name, mistake, capsys))  # other numbers make no other hint
+                assert seen.setdefault(hint, kind) == kind, f"mistakes {seen[hint]} and {kind}: {hint}"
+
+
+def pytest_generate_tests(metafunc):
+    """The parameters of the tests in Checks, from the attributes of its subclasses."""
+    of = metafunc.cls
+    for name, values in (
+        ("exercise", of and getattr(of, "exercises", ())), ("mistaken", of and getattr(of, "mistakes", ())),
+        ("slowly_mistaken", of and getattr(of, "slow", ())),
+    ):  # fmt: skip
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, [pytest.param(value, marks=of.marks.get(value, ())) for value in values])

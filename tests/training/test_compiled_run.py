@@ -32,7 +32,7 @@ def losses(record):
     return record["measured"]["samples"]["loss"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_compiled_runs_train_as_eager_does(ranks):
     eager = RunConfig(model=tiny, steps=40, strategy="ddp" if ranks > 1 else "baseline", nproc_per_node=ranks, **TINY)
     expected = helpers.run(eager, timeout=100)
@@ -83,6 +83,7 @@ def test_a_wrong_compiler_does_not_stop_a_run(monkeypatch):
     assert "out of order" in rows[1]["why"]
 
 
+@pytest.mark.long
 def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
     settings = dict(model=tiny, compiler="auto", checkpoint_dir=str(tmp_path / "saved"), checkpoint_every=5, **TINY)
     helpers.run(RunConfig(steps=10, **settings), timeout=100)
@@ -129,6 +130,7 @@ def command(*arguments):
     return subprocess.run(line, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.long
 def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     done = command(
         "--model=silu_mlp", "--nproc_per_node=2", "--batch_size=16", "--steps=40", "--compiler-opt", "--log-every=5",
@@ -144,16 +146,14 @@ def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     assert record["config"]["compiler"] == "auto" and record["status"] == "completed"
 
 
-def test_the_launch_script_under_torchrun_refuses_xla(monkeypatch):
+@pytest.mark.parametrize("arguments, said", [
+    (["--compiler-opt=xla"], "let the command start"), (["--log-every=0"], "--log-every is 0"),
+])  # fmt: skip
+def test_the_launch_script_under_torchrun_refuses(arguments, said, monkeypatch):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
-    done = command("--compiler-opt=xla", "--steps=2")
-    assert done.returncode == 2 and "let the command start" in done.stderr
-
-
-def test_a_log_line_every_zero_steps_is_refused():
-    done = command("--log-every=0", "--steps=2")
-    assert done.returncode == 2 and "--log-every is 0" in done.stderr
+    done = command(*arguments, "--steps=2")
+    assert done.returncode == 2 and said in done.stderr
 
 
 def test_compiled_gradients_are_those_of_the_global_batch():

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import warnings
+from functools import cache
 
 import pytest
 import torch
@@ -13,10 +14,11 @@ from toys import batch, float64_net, smooth_net, toy_data
 import helpers
 from helpers import RunConfig, launch
 from helpers.training import strategies, sync_batch_norm
-from helpers.training.data_parallel import CPUDataParallel
 from helpers.training.loop import train
+from helpers.training.strategies import CPUDataParallel
 
 STEPS = 20
+TWO_AND_FOUR = [2, pytest.param(4, marks=pytest.mark.long)]  # ranks, devices or micro-batches
 
 
 def float32_net():
@@ -27,6 +29,7 @@ def float32_net_with_norm():
     return smooth_net(nn.BatchNorm2d, torch.float32)
 
 
+@cache  # several tests compare with the same run
 def losses(model, **settings):
     config = RunConfig(model=model, data=toy_data, global_batch=32, steps=STEPS, lr=0.05, threads=1, **settings)
     measured = launch(train, config.processes, config, timeout=120)[0]
@@ -34,7 +37,7 @@ def losses(model, **settings):
     return torch.tensor(measured["samples"]["loss"], dtype=torch.float64), measured
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", TWO_AND_FOUR)
 @pytest.mark.parametrize("model, tolerance", [(float64_net, 1e-10), (float32_net, 1e-6)])
 def test_ddp_follows_the_losses_of_one_process(ranks, model, tolerance):
     one, _ = losses(model)
@@ -43,7 +46,7 @@ def test_ddp_follows_the_losses_of_one_process(ranks, model, tolerance):
     assert (one - many).abs().max() <= tolerance
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", TWO_AND_FOUR)
 def test_ddp_with_synchronised_norm_follows_the_losses_of_one_process(ranks):
     one, _ = losses(float32_net_with_norm)
     many, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=ranks, sync_batch_norm=True)
@@ -52,7 +55,7 @@ def test_ddp_with_synchronised_norm_follows_the_losses_of_one_process(ranks):
     assert (one - local).abs().max() > 1e-3, "local statistics should have shown"
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", TWO_AND_FOUR)
 def test_data_parallel_follows_the_losses_of_one_device(devices):
     one, _ = losses(float64_net)
     many, measured = losses(float64_net, strategy="data_parallel", nproc_per_node=devices)
@@ -67,12 +70,12 @@ def test_the_worker_path_trains_like_the_fast_path():
     assert (fast - workers).abs().max() <= 1e-12
 
 
-def test_accuracy_counts_every_test_sample_once_on_uneven_shards():
-    for ranks in (2, 4):  # 37 samples: no even split
-        _, measured = losses(float64_net, strategy="ddp", nproc_per_node=ranks)
-        _, alone = losses(float64_net)
-        assert measured["evaluation"]["count"] == 37
-        assert measured["evaluation"]["correct"] == alone["evaluation"]["correct"]
+@pytest.mark.parametrize("ranks", TWO_AND_FOUR)
+def test_accuracy_counts_every_test_sample_once_on_uneven_shards(ranks):
+    _, alone = losses(float64_net)
+    _, measured = losses(float64_net, strategy="ddp", nproc_per_node=ranks)
+    assert measured["evaluation"]["count"] == 37, "37 samples: no even split"
+    assert measured["evaluation"]["correct"] == alone["evaluation"]["correct"]
 
 
 # -- gradients ----------------------------------------------------------------------------
@@ -94,10 +97,10 @@ def gradients_on_ranks(make, hand_written=False):
         return [p.grad.clone() for p in net.parameters()]
 
 
-def gradients_of_one(make):
+def gradients_of_one(make, samples=16):
     torch.manual_seed(0)
     net = make()
-    images, labels = batch(next(net.parameters()).dtype)
+    images, labels = (part[:samples] for part in batch(next(net.parameters()).dtype))
     F.cross_entropy(net(images), labels).backward()
     return [p.grad for p in net.parameters()]
 
@@ -106,7 +109,7 @@ def worst(one, other):
     return max((a - b).abs().max().item() for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", TWO_AND_FOUR)
 @pytest.mark.parametrize("model, tolerance", [(float64_net, 1e-10), (float32_net, 1e-6)])
 def test_ddp_gradients_equal_those_of_the_global_batch(ranks, model, tolerance):
     one = gradients_of_one(model)
@@ -114,7 +117,7 @@ def test_ddp_gradients_equal_those_of_the_global_batch(ranks, model, tolerance):
         assert worst(one, of_rank) <= tolerance
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", TWO_AND_FOUR)
 def test_all_reduce_by_hand_equals_ddp(ranks):
     by_hand = launch(gradients_on_ranks, ranks, float64_net, True, timeout=60)
     by_ddp = launch(gradients_on_ranks, ranks, float64_net, False, timeout=60)
@@ -123,15 +126,7 @@ def test_all_reduce_by_hand_equals_ddp(ranks):
 
 def test_a_forgotten_all_reduce_is_noticed():
     """The comparison above can fail: without averaging, the ranks' gradients differ."""
-
-    def without():
-        torch.manual_seed(0)
-        net = float64_net()
-        images, labels = (part.chunk(2)[0] for part in batch(torch.float64))
-        F.cross_entropy(net(images), labels).backward()
-        return [p.grad for p in net.parameters()]
-
-    assert worst(gradients_of_one(float64_net), without()) > 1e-3
+    assert worst(gradients_of_one(float64_net), gradients_of_one(float64_net, samples=8)) > 1e-3
 
 
 def statistics_on_ranks(sizes):
@@ -146,7 +141,7 @@ def statistics_on_ranks(sizes):
         return outputs.detach(), mine.grad, norm.running_mean, norm.running_var
 
 
-@pytest.mark.parametrize("sizes", [(8, 8), (11, 5), (4, 4, 6)])
+@pytest.mark.parametrize("sizes", [(11, 5), pytest.param((4, 4, 6), marks=pytest.mark.long)])
 def test_synchronised_norm_sees_the_whole_batch(sizes):
     norm = nn.BatchNorm2d(3).double()
     whole = batch(torch.float64)[0][: sum(sizes)].clone().requires_grad_()
@@ -219,7 +214,7 @@ def test_cpu_data_parallel_raises_the_replicas_error():
 
 
 @pytest.mark.parametrize("strategy, devices", [("baseline", 1), ("ddp", 2), ("data_parallel", 2)])
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("parts", TWO_AND_FOUR)
 def test_accumulated_micro_batches_equal_the_whole_batch(strategy, devices, parts):
     one, _ = losses(float64_net)
     several, _ = losses(float64_net, strategy=strategy, nproc_per_node=devices, accumulation=parts)

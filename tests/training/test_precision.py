@@ -1,6 +1,7 @@
 """Mixed precision: each level computes what its name says, and the scaler does its work on all ranks alike."""
 
 import copy
+from functools import cache
 
 import pytest
 import torch
@@ -42,6 +43,7 @@ def made(level, make=net_with_norm, **options):
     return net, MixedPrecision(level, net, "cpu", **options)
 
 
+@cache  # several tests compare with the same run
 def losses(**settings):
     settings = {"model": plain_net, "data": float32_data, "global_batch": 32, "steps": 12, "threads": 1, **settings}
     config = RunConfig(**settings)
@@ -52,7 +54,7 @@ def losses(**settings):
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_formats_of_weights_norms_and_masters(name):
+def test_formats_of_weights_norms_masters_and_convolutions(name):
     level = LEVELS[name]
     net, mixed = made(name)
     half = HALF.get(level.dtype, torch.float32)
@@ -64,18 +66,10 @@ def test_formats_of_weights_norms_and_masters(name):
     updated = torch.float32 if level.masters else own
     assert {p.dtype for p in mixed.parameters} == {updated}
     assert mixed.scaler.is_enabled() == (name in ("O1", "O2"))
+    computed = []
+    net[0].register_forward_hook(lambda module, inputs, output: computed.append(output.dtype))
     outputs = mixed.forward(net, torch.randn(4, 3, 8, 8))
-    assert outputs.dtype == torch.float32, "a loss wants fp32"
-
-
-@pytest.mark.parametrize("name, conv", [("fp32", torch.float32), ("O1", torch.float16), ("O1-bf16", torch.bfloat16),
-                                        ("O2-bf16", torch.bfloat16), ("O3-bf16", torch.bfloat16)])  # fmt: skip
-def test_convolutions_really_compute_in_the_format(name, conv):
-    net, mixed = made(name)
-    seen = []
-    net[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    mixed.forward(net, torch.randn(4, 3, 8, 8))
-    assert seen == [conv]
+    assert computed == [half] and outputs.dtype == torch.float32, "a loss wants fp32"
 
 
 def test_masters_keep_what_the_half_weights_round_away():
@@ -91,21 +85,18 @@ def test_masters_keep_what_the_half_weights_round_away():
 def test_masters_move_where_half_weights_cannot():
     """1 − 1e-4 is 1 in bfloat16: without masters the weight never moves."""
 
-    class One(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(1))
-
-        def forward(self, x):
-            return (x * self.weight).sum()
+    def one():
+        net = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(net.weight)
+        return net
 
     moved = {}
     for name in ("O2-bf16", "O3-bf16"):
-        net, mixed = made(name, One)
+        net, mixed = made(name, one)
         optimizer = torch.optim.SGD(mixed.parameters, lr=1e-4)
         for _ in range(100):
             mixed.zero_grad()
-            mixed.backward(mixed.forward(net, torch.ones(1)))
+            mixed.backward(mixed.forward(net, torch.ones(1)).sum())
             mixed.step(optimizer)
         moved[name] = net.weight.item()
     assert moved["O3-bf16"] == 1
@@ -159,19 +150,10 @@ def test_clipping_sees_gradients_without_the_scale():
 
 
 def test_shared_weights_have_one_master():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Linear(4, 4, bias=False)
-            self.second = self.first
-
-        def forward(self, x):
-            return self.second(self.first(x))
-
-    net, mixed = made("O2-bf16", Tied)
+    net, mixed = made("O2-bf16", lambda: nn.Sequential(*[nn.Linear(4, 4, bias=False)] * 2))
     assert len(mixed.parameters) == 1
-    state = mixed.state_dict(net)
-    assert state["model"]["first.weight"].dtype == state["model"]["second.weight"].dtype == torch.float32
+    state = mixed.state_dict(net)["model"]
+    assert state["0.weight"].dtype == state["1.weight"].dtype == torch.float32
 
 
 # -- the scaler on ranks ------------------------------------------------------------------
@@ -227,7 +209,10 @@ def test_a_run_records_scales_and_skipped_steps():
 # -- in a run -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["O1", "O2", "O1-bf16", "O2-bf16", "O3-bf16"])
+HALF_LEVELS = ["O1", "O2-bf16", *(pytest.param(of, marks=pytest.mark.long) for of in ("O2", "O1-bf16", "O3-bf16"))]
+
+
+@pytest.mark.parametrize("name", HALF_LEVELS)
 def test_every_level_learns_like_fp32(name):
     exact, half = (losses(precision=p, strategy="ddp", nproc_per_node=2)["samples"]["loss"] for p in ("fp32", name))
     assert half[-1] < half[0]
@@ -235,7 +220,9 @@ def test_every_level_learns_like_fp32(name):
     assert half == pytest.approx(exact, abs=0.03)
 
 
-@pytest.mark.parametrize("name", ["O1-bf16", "O2-bf16", "O3-bf16"])
+@pytest.mark.parametrize("name", [
+    "O1-bf16", *(pytest.param(of, marks=pytest.mark.long) for of in ("O2-bf16", "O3-bf16")),
+])  # fmt: skip
 def test_data_parallel_threads_compute_in_the_format_too(name):
     one = losses(precision=name)["samples"]["loss"]
     many = losses(precision=name, strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
@@ -260,7 +247,6 @@ def test_synchronised_norm_takes_half_batches():
         for s in (False, True)
     )  # fmt: skip
 
-
     def far(run):
         pairs = zip(run["samples"]["loss"], whole["samples"]["loss"], strict=True)
         return max(abs(a - b) for a, b in pairs)
@@ -268,7 +254,7 @@ def test_synchronised_norm_takes_half_batches():
     assert far(synced) < far(local) / 3
 
 
-@pytest.mark.parametrize("name", ["O1", "O2", "O2-bf16"])
+@pytest.mark.parametrize("name", ["O2", *(pytest.param(of, marks=pytest.mark.long) for of in ("O1", "O2-bf16"))])
 def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
     calls = []
 
@@ -292,27 +278,17 @@ def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
     assert [p["step"] for p in rest["curve"]] == [6, 12] == [p["step"] for p in whole["curve"]]
 
 
-def test_channels_last_changes_the_layout_and_not_the_numbers():
-    def net():
-        return Looks(net_with_norm())
-
-    plain, last = losses(model=net), losses(model=net, channels_last=True)
-    assert last["samples"]["loss"] == pytest.approx(plain["samples"]["loss"], abs=1e-5)
+def test_images_reach_the_model_in_channels_last():
     with pytest.raises(RankError, match="planted: channels last"):
-        losses(model=lambda: Looks(net_with_norm(), refuse=True), channels_last=True)
+        losses(model=lambda: RefusesChannelsLast(plain_net()), channels_last=True)
 
 
-class Looks(nn.Module):
-    """Looks at the layout of its input."""
-
-    def __init__(self, inner, refuse=False):
-        super().__init__()
-        self.inner, self.refuse = inner, refuse
+class RefusesChannelsLast(nn.Sequential):
+    """Raises where its input is in channels last."""
 
     def forward(self, x):
-        last = x.is_contiguous(memory_format=torch.channels_last)
-        assert not (last and self.refuse), "planted: channels last"
-        return self.inner(x)
+        assert not x.is_contiguous(memory_format=torch.channels_last), "planted: channels last"
+        return super().forward(x)
 
 
 # -- what the device can do ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Training through XLA: what can be told without its environment, and, where it is here, real runs."""
+"""Training through XLA: what can be tested without its environment, and real runs where it is installed."""
 
 import ast
 import subprocess
@@ -121,7 +121,7 @@ def test_todays_calls_run_here():
     check_examples(launch(calls.run, 1, "main", timeout=200)[0], "main")
 
 
-def test_an_example_that_is_wrong_is_told(monkeypatch):
+def test_a_wrong_example_is_reported(monkeypatch):
     wrong = calls.Call("AGSpeed", "then", "today", "main", "assert 1 == 2")
     monkeypatch.setattr(calls, "CALLS", [wrong])
     assert calls.run("main") == {0: "AssertionError: "} and calls.run("xla") == {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ... import device, measure, xla
-from ...compiler import race
+from ...compiler import trials
 from ...config import SETTINGS
 from ...data import sets
 from ...data.recipes import RECIPES
@@ -176,7 +176,7 @@ def _least_steps(config):
     trying = 0
     if config.compiler == "auto":  # two stages of the race, the second with eager and the finalists, and a choice
         rounds = compiled.ROUNDS
-        trying = PLANS * (rounds + 1) + (1 + race.FINALISTS) * 2 * rounds + 1
+        trying = PLANS * (rounds + 1) + (1 + trials.FINALISTS) * 2 * rounds + 1
     return trying + config.warmup_steps + measure.AT_LEAST
 
 

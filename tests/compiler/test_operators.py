@@ -7,9 +7,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers.compiler import kinds, operators
-from helpers.compiler import work as op_work
-from helpers.compiler.kinds import (
+from helpers.compiler import operators
+from helpers.compiler.operators import (
     BOOKKEEPING,
     CONVOLUTION,
     DEPTHWISE,
@@ -19,8 +18,8 @@ from helpers.compiler.kinds import (
     OTHER,
     POINTWISE,
     REDUCTION,
+    Profile,
 )
-from helpers.compiler.operators import Profile
 from helpers.training import models
 
 IMAGES, LABELS = torch.randn(4, 3, 16, 16), torch.arange(4)
@@ -70,13 +69,10 @@ def test_shares_sum_to_one_and_the_step_is_in_them():
     assert found.others == {} and found.share[DEPTHWISE] == 0
 
 
-def test_products_are_products():
+def test_products_are_products_and_activations_pointwise():
     model = nn.Sequential(*(nn.Linear(384, 384, bias=False) for _ in range(3)))
     found = profiled(model, torch.randn(384, 384), None, loss=lambda outputs, _: outputs.sum())
     assert found.share[MATMUL] > 0.8
-
-
-def test_activations_are_pointwise():
     model = nn.Sequential(*(nn.SiLU() for _ in range(8)))
     found = profiled(model, torch.randn(500_000, requires_grad=True), None, loss=squares)
     assert found.share[POINTWISE] > 0.7 and found.share[MATMUL] == found.share[CONVOLUTION] == 0
@@ -94,7 +90,7 @@ def test_an_operator_nobody_knows_is_other_and_named():
     found = profiled(Strange(), torch.randn(192, 192), None, loss=squares)
     assert sorted(found.others) == ["helpers_tests_strange_default", "helpers_tests_strange_defaultBackward"]
     assert found.share[OTHER] > 0 and found.share[MATMUL] > 0
-    assert kinds.kind("helpers_tests::strange") == OTHER
+    assert operators.kind_of("helpers_tests::strange") == OTHER
     enlarged = profiled(nn.Upsample(20), IMAGES.clone().requires_grad_(), None, loss=squares)
     assert set(enlarged.others) == {"aten::upsample_nearest2d", "aten::upsample_nearest2d_backward"}
     assert sum(enlarged.others.values()) > 0
@@ -116,7 +112,7 @@ def test_what_an_operator_calls_is_not_counted_again():
 
 def test_launches_are_those_that_reach_the_device():
     model = nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
-    with op_work.Work("cpu") as work:
+    with operators.Work("cpu") as work:
         nn.functional.cross_entropy(model(IMAGES), LABELS).backward()
     assert work.done[MATMUL] == 2 * 2 * 4 * 768 * 10  # forward and the gradient of the weights
     # addmm, _log_softmax, nll_loss_forward, fill_ of the first gradient; two gradients, mm, and sum for the bias
@@ -137,17 +133,11 @@ def test_the_model_is_left_as_it_was():
     assert model.training
 
 
-def test_the_profiler_says_nothing(capfd):
+def test_the_profiler_is_silent_and_refuses_what_it_cannot_time(capfd):
     profiled(nn.Flatten(), torch.randn(4, 10, requires_grad=True))
     assert capfd.readouterr() == ("", "")
-
-
-def test_too_few_steps_are_refused():
     with pytest.raises(ValueError, match="4 step.*at least 5"):
         profiled(nn.Flatten(), steps=4)
-
-
-def test_a_device_that_the_profiler_cannot_time_is_refused():
     with pytest.raises(ValueError, match="gives no times"):
         operators._profile([1.0], [(1.0, [("aten::mm", MATMUL, 0.0)])], {})
 
@@ -192,13 +182,13 @@ def test_bookkeeping_is_what_is_left_of_the_plain_step():
     ],
 )  # fmt: skip
 def test_the_kind_is_the_operators_own(kind, names):
-    assert {name: kinds.kind(f"aten::{name}") for name in names.split()} == dict.fromkeys(names.split(), kind)
+    assert {name: operators.kind_of(f"aten::{name}") for name in names.split()} == dict.fromkeys(names.split(), kind)
 
 
 def test_names_that_are_no_operators_have_no_kind():
     node = "autograd::engine::evaluate_function: AddmmBackward0"
     for name in ("AddmmBackward0", "torch::autograd::AccumulateGrad", "my block", node):
-        assert kinds.kind(name) is None
+        assert operators.kind_of(name) is None
 
 
 # -- work ---------------------------------------------------------------------------------
@@ -213,11 +203,11 @@ def test_the_operations_of_convolutions_are_those_of_the_products_they_stand_for
     with FlopCounterMode(display=False) as counter:
         outputs = convolution(inputs)
     forward = counter.get_total_flops()
-    with op_work.Work("cpu") as work:
+    with operators.Work("cpu") as work:
         convolution(inputs)
     kind = DEPTHWISE if groups == 8 else CONVOLUTION
     assert work.done[kind] == forward > 0
-    with op_work.Work("cpu") as work:
+    with operators.Work("cpu") as work:
         outputs.sum().backward()
     assert work.done[kind] == 2 * forward
 
@@ -228,10 +218,10 @@ def test_bytes_are_those_of_the_tensors_read_and_written():
         (lambda: a + b, 3), (lambda: a.add_(b), 3), (lambda: a * 2, 2), (lambda: a.copy_(b), 2), (lambda: a.zero_(), 1),
         (lambda: nn.functional.silu(a), 2),
     ):  # fmt: skip
-        with op_work.Work("cpu") as work:
+        with operators.Work("cpu") as work:
             function()
         assert work.done == {POINTWISE: 4000 * tensors}
-    with op_work.Work("cpu") as work:
+    with operators.Work("cpu") as work:
         a + torch.ones(1).expand(1000)
     assert work.done[POINTWISE] - 4 <= 8008  # expanded, it holds one number
 
@@ -239,9 +229,6 @@ def test_bytes_are_those_of_the_tensors_read_and_written():
 def test_rates_are_compared_with_what_limits_them():
     found = Profile({MATMUL: 2.0, POINTWISE: 1.0, OTHER: 1.0}, 4.0, 3, work={MATMUL: 100.0, POINTWISE: 30.0})
     assert found.rates() == {MATMUL: 50, POINTWISE: 30}
-    assert op_work.Peaks(flops=200, bandwidth=60).shares(found) == {MATMUL: 0.25, POINTWISE: 0.5}
-
-
-def test_the_peaks_of_this_machine_are_measured():
-    found = op_work.peaks("cpu")
+    assert operators.Peaks(flops=200, bandwidth=60).shares(found) == {MATMUL: 0.25, POINTWISE: 0.5}
+    found = operators.peaks("cpu")
     assert found.flops > 1e8 and found.bandwidth > 1e8

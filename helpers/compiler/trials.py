@@ -1,0 +1,280 @@
+"""Plans are timed on real training steps, in turn, and all ranks agree on the fastest."""
+
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+from .. import device as devices
+from .plan import Plan
+from .soundness import ALLOWED
+
+CLOSE = 0.9  # plans this near to the fastest are timed further in the second stage
+FINALISTS = 3
+DROPPED = ("rejected", "failed", "skipped")
+COLUMNS = (
+    "plan", "status", "why", "compile_s", "output_error", "gradient_error", "step_s", "speed_up", "speed_up_q1",
+    "speed_up_q3", "break_even",
+)  # fmt: skip
+
+
+@dataclass
+class Candidate:
+    """A plan, what is known of it, and the steps it was timed for.
+
+    Attributes:
+        call: computes the model's forward as the plan says (None: it was dropped).
+        status: "baseline", "timing", "slower", "chosen", "rejected", "failed" or "skipped".
+        why: a sentence for the reader.
+        compile_s: seconds its first step took longer than a step of eager.
+        output_error, gradient_error: in units of eager's own error.
+        samples: {round: seconds of forward and backward}; of the slowest rank once they agreed.
+    """
+
+    plan: Plan
+    call: object = None
+    status: str = "timing"
+    why: str = ""
+    compile_s: float | None = None
+    output_error: float | None = None
+    gradient_error: float | None = None
+    samples: dict = field(default_factory=dict)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it is still to be timed."""
+        return self.status in ("baseline", "timing")
+
+    def judge(self, errors) -> None:
+        """Take in (output error, gradient error), and drop out if they are too large."""
+        self.output_error, self.gradient_error = errors
+        wrong = [f"{name} {times(error)}" for name, error in zip(("outputs", "gradients"), errors, strict=True)
+                 if not error <= ALLOWED]  # fmt: skip
+        if wrong:
+            self.drop("rejected", f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
+
+    def fail(self, error, when="at its first step") -> None:
+        """Drop out because of an exception."""
+        text = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
+        self.drop("failed", f"{type(error).__name__} {when}: {text[:160]}{'…' if len(text) > 160 else ''}")
+
+    def verdict(self) -> str:
+        """What the check found, in words."""
+        if self.why:
+            return f"{self.status}, {self.why}"
+        took = f"{self.compile_s:.1f} s to compile, " if self.plan.compiled else ""
+        return f"{took}outputs {times(self.output_error)} and gradients {times(self.gradient_error)} eager's own error"
+
+    def drop(self, status, why) -> None:
+        """Take no further part in the trials."""
+        self.status, self.why, self.call = status, why, None
+
+    def ratios(self, baseline) -> list:
+        """How many times as fast as `baseline` in each round that both were timed in."""
+        return [baseline.samples[r] / s for r, s in sorted(self.samples.items()) if r in baseline.samples]
+
+    def speed_up(self, baseline) -> float:
+        """The median of `ratios`; 0 if there are none."""
+        return statistics.median(self.ratios(baseline) or [0.0])
+
+    def row(self, baseline) -> dict:
+        """The plan's line in the table, a dict with COLUMNS."""
+        ratios = sorted(self.ratios(baseline))
+        quarter = lambda q: ratios[round(q * (len(ratios) - 1))] if ratios else None  # noqa: E731
+        step_s = statistics.median(self.samples.values()) if self.samples else None
+        row = {
+            "plan": str(self.plan), "status": self.status, "why": self.why, "compile_s": self.compile_s,
+            "output_error": self.output_error, "gradient_error": self.gradient_error, "step_s": step_s,
+            "speed_up": statistics.median(ratios) if ratios else None,
+            "speed_up_q1": quarter(0.25), "speed_up_q3": quarter(0.75), "break_even": None,
+        }  # fmt: skip
+        if ratios and row["speed_up"] > 1:
+            saved = statistics.median(baseline.samples.values()) * (1 - 1 / row["speed_up"])
+            row["break_even"] = -int(-(self.compile_s or 0.0) // saved)
+        return row
+
+
+class Trials:
+    """Which plan takes the next step, and when the trials are over.
+
+    In the first stage all sound plans take `rounds` steps each after one to warm up, in the second
+    those that are close take twice as many. Each round begins with another plan, so that neither a machine
+    that slows down nor a rhythm in the training loop favours one. All ranks count the same steps.
+
+    Attributes:
+        baseline: the Candidate of plain eager, which takes part in all rounds.
+        winner: the Candidate that was chosen (None: still timing).
+    """
+
+    def __init__(self, candidates, rounds, min_gain):
+        self.candidates, self.baseline = candidates, candidates[0]
+        self.rounds, self.min_gain = rounds, min_gain
+        self.turns, self.at, self.timer, self.winner = [], 0, None, None
+        self.final = False
+        self._add([c for c in candidates if c.is_timed], rounds + 1)
+
+    @property
+    def stage_is_over(self) -> bool:
+        """Whether all steps of this stage were taken; then all ranks must call `end_stage`."""
+        return self.at == len(self.turns)
+
+    def step(self, device, args, kwargs):
+        """The outputs of the plan whose turn it is; its time is taken when backward has ended."""
+        number, candidate = self.turns[self.at]
+        if self.timer is not None and self.timer.running and candidate is not self.baseline:
+            candidate.drop("failed", f"its backward pass broke off in round {number}")
+        self.timer = StepTimer(device, lambda seconds: self._add_sample(number, candidate, seconds))
+        # A plan that was dropped keeps its turns, since all ranks must count alike; eager takes them.
+        call = candidate.call or self.baseline.call
+        try:
+            outputs = call(*args, **kwargs)
+        except Exception as error:
+            if candidate is self.baseline:
+                raise
+            outputs = self.baseline.call(*args, **kwargs)  # raises if it was the model's own error
+            candidate.fail(error, f"in round {number}")
+        return self.timer.outputs(outputs)
+
+    def end_stage(self) -> None:
+        """Agree with the other ranks on the times, then time the fastest further, or choose."""
+        agree(self.candidates)
+        by_rank = gather([c.samples for c in self.candidates])
+        for place, candidate in enumerate(self.candidates):
+            rounds = set.intersection(*(set(samples[place]) for samples in by_rank))
+            candidate.samples = {n: max(samples[place][n] for samples in by_rank) for n in rounds}  # the slowest rank's
+        ranked = sorted((c for c in self.candidates if c.status == "timing"), key=self._gain, reverse=True)
+        close = [c for c in ranked if self._gain(c) > CLOSE * max(1.0, self._gain(ranked[0]))][:FINALISTS]
+        if close and not self.final:
+            self.final = True
+            self._add([self.baseline, *close], 2 * self.rounds)
+        else:
+            self._choose(ranked)
+
+    def _add(self, candidates, rounds):
+        first, count = 1 + max((number for number, _ in self.turns), default=-1), len(candidates)
+        if count > 1:
+            self.turns += [(first + r, candidates[(k + r) % count]) for r in range(rounds) for k in range(count)]
+
+    def _add_sample(self, number, candidate, seconds):
+        if number and candidate.call is not None:  # round 0 warms up
+            candidate.samples[number] = seconds
+        self.at += 1
+
+    def _gain(self, candidate):
+        return candidate.speed_up(self.baseline)
+
+    def _choose(self, ranked):
+        fastest = ranked[0] if ranked and self._gain(ranked[0]) >= self.min_gain else self.baseline
+        for candidate in ranked:
+            factor = f"{self._gain(candidate):.2f}× eager's speed"
+            if self._gain(candidate) > 1:
+                enough = f"less than the {self.min_gain:g}× asked for"
+                factor += f", {enough}" if fastest is self.baseline else f"; {fastest.plan} is faster"
+            candidate.status, candidate.why = "slower", factor
+        fastest.status, fastest.why = "chosen", ""
+        if fastest is self.baseline:
+            fastest.why = f"no other plan was {self.min_gain:g}× as fast"
+        self.winner = fastest
+
+
+def agree(candidates) -> None:
+    """Drop on all ranks what one rank dropped; the largest errors and the slowest compilation count."""
+    all_ranks = gather([(c.status, c.why, c.compile_s, c.output_error, c.gradient_error) for c in candidates])
+    for place, candidate in enumerate(candidates):
+        by_rank = [answers[place] for answers in all_ranks]
+        candidate.compile_s, candidate.output_error, candidate.gradient_error = (
+            max((values[field] for values in by_rank if values[field] is not None), default=None) for field in (2, 3, 4)
+        )
+        for rank, (status, why, *_) in enumerate(by_rank):
+            if len(by_rank) > 1 and status in DROPPED and not why.startswith("on rank "):
+                candidate.drop(status, f"on rank {rank}: {why}")  # the first that objects, on every rank alike
+                break
+
+
+class StepTimer:
+    """Times one training step from its creation, before forward; calls `report(seconds)` when backward has ended.
+
+    Attributes:
+        running: whether a backward pass has begun and not ended; if the next step finds it so, the
+            backward pass broke off.
+    """
+
+    def __init__(self, device, report):
+        self.device, self.report, self.running = device, report, False
+        devices.synchronize(device)
+        self.began = time.perf_counter()
+
+    def outputs(self, outputs):
+        """`outputs` of the forward pass, with what is needed to notice their backward pass."""
+        for tensor in pytree.tree_leaves(outputs):
+            if torch.is_tensor(tensor) and tensor.requires_grad:
+                tensor.register_hook(self._backward_began)
+        return outputs
+
+    def _backward_began(self, gradient):
+        if not self.running and self.report is not None:
+            self.running = True
+            queue = torch.autograd.Variable._execution_engine.queue_callback
+            # Twice: what DDP queues meanwhile, the wait for its last bucket, comes in between.
+            queue(lambda: queue(self._backward_ended))
+
+    def _backward_ended(self):
+        devices.synchronize(self.device)
+        report, self.report, self.running = self.report, None, False
+        report(time.perf_counter() - self.began)
+
+
+# -- ranks -------------------------------------------------------------------------------
+
+
+def is_main() -> bool:
+    """Whether this is rank 0, or the only process."""
+    return world_size() == 1 or dist.get_rank() == 0
+
+
+def world_size() -> int:
+    """Ranks that tune together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def gather(value) -> list:
+    """`value` of every rank, in their order."""
+    values = [value] * world_size()
+    if len(values) > 1:
+        dist.all_gather_object(values, value)
+    return values
+
+
+def broadcast(value):
+    """The `value` of rank 0."""
+    values = [value]
+    if world_size() > 1:
+        dist.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+# -- the table ---------------------------------------------------------------------------
+
+
+def times(factor) -> str:
+    """A factor for people, to two digits."""
+    return "∞×" if factor == float("inf") else f"{factor:.2g}×" if factor < 100 else f"{factor:,.0f}×"
+
+
+def text(rows, title="") -> str:
+    """The rows as a table in plain text, the reasons below their plans."""
+    wide = max(len(row["plan"]) for row in rows)
+    number = lambda value, form: "–" if value is None else format(value, form)  # noqa: E731
+    lines = [title] * bool(title)
+    lines.append(f"{'plan':<{wide}}  {'compile':>8}  {'step':>9}  {'speed-up':>8}  {'pays after':>11}  status")
+    for row in rows:
+        step = row["step_s"] and row["step_s"] * 1000
+        pays = "never" if row["speed_up"] and row["break_even"] is None else number(row["break_even"], ",d")
+        lines.append(
+            f"{row['plan']:<{wide}}  {number(row['compile_s'], '.1f'):>6} s  {number(step, '.1f'):>6} ms  "
+            f"{number(row['speed_up'], '.2f'):>7}×  {pays:>11}  {row['status']}{': ' * bool(row['why'])}{row['why']}"
+        )
+    return "\n".join(lines)
