@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..config import RunConfig
 from ..paths import results_root
-from ..plots.style import clean
+from ..words import clean
 from . import store
 
 MANY = 1000  # files of a folder, from which on their heads are kept in an index (helpers.records.index)

@@ -7,7 +7,7 @@
 import math
 from statistics import fmean, median, median_low
 
-from ..plots.style import clean
+from ..words import clean
 from . import store
 
 MARKS = "*†‡§"  # of notes

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from ..compiler.time_figures import crossing
+from ..compiler.figures import crossing
 from ..plots.style import clean, number, percent, times
 from ..records import store
 from .pairs import accuracies, alike, computes_alike, ids, partner, spread, timed
