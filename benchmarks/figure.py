@@ -1,12 +1,12 @@
 """The figure of README: how far beyond, or short of, each target the measured value is."""
 
 from helpers.plots import style
-from helpers.plots.drawing import fitted, key, row_names, write_foot, write_title
+from helpers.plots.layout import name_rows, sheet
 
 from .records import verdicts
 from .table import amount, goal, measured, said
 
-ROW, TOP, NAMES, NUMBER = 0.3, 1.0, 3.6, 2.2  # inches: a row, above the rows, for names, for numbers
+ROW, NAMES = 0.3, 3.6  # inches: a row, for names
 LOOKS = {True: (style.SKY, "", "o"), False: (style.ORANGE, "//", "X")}  # met, missed: colour, hatch, mark
 NAME = {True: "met, ends in a dot", False: "missed, hatched, ends in a cross"}
 MARKS = (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100, 1000)  # of the axis
@@ -25,14 +25,10 @@ def limits(records) -> tuple | None:
         return None
     left_out = _by_reason([verdict for verdict in told if verdict not in drawn])
     notes = [NOTE, f"Without a bar: {left_out}." if left_out else ""]
-    with style.look():
-        figure = style.canvas(1)
-        write_foot(figure, TOP + ROW * len(drawn) + 0.45, notes)
-        write_title(figure, TITLE)
-        key(figure, 0.1, 0.5, [(NAME[met], *LOOKS[met][:2]) for met in (True, False)])
-        names = [fitted(figure, f"{one.benchmark}: {one.what}", NAMES, 1, size=10) for one in drawn]
-        left = row_names(figure, names, TOP + 0.08 * ROW, ROW)
-        _bars(style.panel(figure, left, TOP, style.WIDTH - left - NUMBER, ROW * len(drawn)), drawn)
+    key = [(NAME[met], *LOOKS[met][:2]) for met in (True, False)]
+    with sheet(TITLE, ROW * len(drawn), key=key, notes=notes) as (figure, [axes]):
+        name_rows(axes, [f"{one.benchmark}: {one.what}" for one in drawn], NAMES, 1)
+        _bars(axes, drawn)
     return figure, _alt(drawn, notes)
 
 
@@ -51,7 +47,7 @@ def _by_reason(left_out):
 def _bars(axes, drawn):
     ends = [1, *(verdict.factor for verdict in drawn)]
     axes.set_xscale("log")
-    axes.set(xlim=(min(0.5, min(ends) / 1.3), max(2, max(ends) * 1.3)), ylim=(len(drawn) - 0.5, -0.5), yticks=[])
+    axes.set(xlim=(min(0.5, min(ends) / 1.3), max(2, max(ends) * 1.3)))
     low, high = axes.get_xlim()
     axes.set_xticks([mark for mark in MARKS if low <= mark <= high], minor=False)
     axes.set_xticks([], minor=True)

@@ -1,101 +1,79 @@
-"""Figures of the compiler: what it could gain, what each plan gained, and what it cost.
+"""Figures of the compiler: what it could gain, what each plan gained, what it cost, and when that is won back.
 
 The functions return (figure, alt).
 """
 
 import math
+from statistics import median
 
 from ..plots import style
-from ..plots.drawing import NAMES, fitted, heights, key, line_style, name_ends, row_names, write_foot, write_title
-from ..plots.style import beside, clean, percent, times
-from .plan_figures import plans
-from .time_figures import break_even, step_times
+from ..plots.layout import DASHED, fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
+from ..records.words import clean, number, percent, times
 
-__all__ = ["break_even", "plans", "prediction", "profile", "step_times"]
-
-FILLS = {  # kinds of op_kinds: colour, hatch
+FILLS = {  # kinds of work: colour, hatch
     "convolution": (style.SKY, ""), "depthwise convolution": (style.SKY, "xx"), "matmul": (style.GREEN, ""),
     "normalisation": (style.ORANGE, "//"), "pointwise": (style.ORANGE, ""),
     "pooling/softmax/loss": (style.PURPLE, "\\\\"), "other": (style.GREY, ".."), "bookkeeping": ("white", ""),
 }  # fmt: skip
 FUSED = ("normalisation", "pointwise")
-ROW = 0.66  # inches: a model
+UNTIMED = ("rejected", "failed", "skipped")
+FAR = 8  # crossings further apart than this factor need a logarithmic axis
+
+
+# -- what it could gain -------------------------------------------------------------------
 
 
 def profile(profiles) -> tuple:
     """The share of a training step of each kind of work, a bar a model, and the bound on fusion beside it.
 
     Args:
-        profiles: {name of the model: op_profile.Profile}.
+        profiles: {name of the model: operators.Profile}.
 
     Raises:
         ValueError: there is no profile.
     """
     if not profiles:
-        raise ValueError("no profile to draw: give {name: op_profile.profile(model, images, labels)}")
-    used = [kind for kind in FILLS if any(p.share.get(kind, 0) >= 0.0005 for p in profiles.values())]
-    foot = [
+        raise ValueError("no profile to draw: give {name: operators.profile(model, images, labels)}")
+    seen = {kind for p in profiles.values() for kind, share in p.share.items() if share >= 0.0005}
+    key = [(kind, *look) for kind, look in FILLS.items() if kind in seen]
+    notes = [
         "Outlined: normalisation and pointwise work, which a compiler can fuse. At most: how much faster a step "
         "would be if they took no time (Amdahl); a better memory layout or better convolutions can give more."
     ]
-    with style.look():
-        figure = style.canvas(1)
-        names = [fitted(figure, name, NAMES, 2, size=10) for name in profiles]
-        high = ROW * len(names)
-        top = 1.12 if len(used) > 5 else 0.9
-        write_foot(figure, top + high + 0.42, foot)
-        write_title(figure, "Where a training step spends its time")
-        left = row_names(figure, names, top, ROW)
-        axes = style.panel(figure, left, top, style.WIDTH - left - 0.95, high)
-        axes.set(xlim=(0, 100), ylim=(len(names) - 0.5, -0.5), yticks=[])
-        axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100% of the step"])
-        axes.xaxis.get_major_ticks()[-1].label1.set_horizontalalignment("right")
-        key(figure, left, 0.47, [(kind, *FILLS[kind]) for kind in used])
-        beside(axes, -0.62, "at most", size=9, color=style.SOFT)
-        for y, each in enumerate(profiles.values()):
-            _shares(axes, y, each.share)
-            beside(axes, y - 0.1, _bound(each), weight="bold", size=12 if math.isfinite(each.pointwise_bound) else 9)
-    alt = "Share of a training step by kind of work, and the most that fusing its pointwise work could gain."
-    return figure, " ".join([alt, *(_profile_told(name, each) for name, each in profiles.items())])
+    bounds = [f"at most {times(p.pointwise_bound)}" if math.isfinite(p.pointwise_bound) else "no bound"
+              for p in profiles.values()]  # fmt: skip
+    named = [
+        (name, [(100 * p.share.get(kind, 0), look) for kind, look in FILLS.items()], bound)
+        for (name, p), bound in zip(profiles.items(), bounds, strict=True)
+    ]
+    title = "Where a training step spends its time"
+    figure = rows(title, "% of the step", named, key=key, notes=notes, high=0.66, thick=0.46)
+    words = []
+    for y, (each, (name, p), bound) in enumerate(zip(named, profiles.items(), bounds, strict=True)):
+        _outline(figure.axes[0], y, [value for value, _ in each[1]])
+        fused = percent(sum(p.share.get(kind, 0) for kind in FUSED))
+        largest = max(p.share, key=p.share.get)
+        words.append(f"{clean(name)}: most is {largest} ({percent(p.share[largest])}); {fused} can be fused, {bound}.")
+    return figure, " ".join(["Share of a training step by kind of work, and the bound on fusing it.", *words])
 
 
-def _shares(axes, y, share):
-    from matplotlib.patches import Rectangle
-
-    begin, inches = 0, axes.bbox.width / axes.figure.dpi / 100  # of a percent
-    for kind, (colour, hatch) in FILLS.items():
-        wide = 100 * share.get(kind, 0)
-        axes.barh(
-            y - 0.1, wide, left=begin, height=0.46, color=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.6
-        )
-        if wide * inches > 0.45:
+def _outline(axes, y, shares):
+    """Write the larger shares into their bars, and outline those that can be fused."""
+    first = sum(shares[: list(FILLS).index(FUSED[0])])
+    fused = sum(shares[list(FILLS).index(kind)] for kind in FUSED)
+    for place, share in enumerate(shares):
+        if share > 8:
             axes.text(
-                begin + wide / 2, y - 0.1, f"{wide:.0f}%", ha="center", va="center", size=9,
+                sum(shares[:place]) + share / 2, y, f"{share:.0f}%", ha="center", va="center", size=9,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
             )  # fmt: skip
-        begin += wide
-    first = 100 * sum(share.get(kind, 0) for kind in list(FILLS)[: list(FILLS).index(FUSED[0])])
-    fused = 100 * sum(share.get(kind, 0) for kind in FUSED)
     if fused:
-        axes.add_patch(Rectangle((first, y - 0.33), fused, 0.46, fill=False, color=style.INK, linewidth=2.2, zorder=3))
+        axes.barh(y, fused, 0.46, first, fill=False, edgecolor=style.INK, linewidth=2.2, zorder=3)
     right = first + fused / 2 > 50
     axes.text(
-        first + fused if right else first, y + 0.27, f"can be fused: {fused:.0f}%", size=9, color=style.SOFT,
+        first + fused if right else first, y + 0.37, f"can be fused: {fused:.0f}%", size=9, color=style.SOFT,
         va="center", ha="right" if right else "left",
     )  # fmt: skip
-
-
-def _bound(each):
-    bound = each.pointwise_bound
-    return times(bound) if math.isfinite(bound) else "no bound"
-
-
-def _profile_told(name, each):
-    told = [f"{kind} {percent(share)}" for kind, share in each.share.items() if share >= 0.0005]
-    fused = percent(sum(each.share.get(kind, 0) for kind in FUSED))
-    bound = f"is {_bound(each)}" if math.isfinite(each.pointwise_bound) else "is not finite"
-    told = f"{clean(name)}: {', '.join(told)}; normalisation and pointwise work are {fused} of the step"
-    return f"{told}, so the bound on what fusing them gains {bound}."
 
 
 def prediction(points) -> tuple:
@@ -107,45 +85,225 @@ def prediction(points) -> tuple:
     Raises:
         ValueError: there is no point with finite numbers.
     """
-    from matplotlib.ticker import MaxNLocator
-
     found = [p for p in points if math.isfinite(p["predicted"]) and math.isfinite(p["measured"])]
     if not found:
         raise ValueError(f"none of the {len(points)} point(s) has a finite prediction and a measurement")
-    left_out = [clean(p["name"]) for p in points if p not in found]
-    foot = ["Dashed: as predicted. Above it, the compiler gained more than fusion alone explains; below, less."]
-    foot += [f"Left out, since there is no bound: {', '.join(left_out)}."] * bool(left_out)
+    left_out = ", ".join(clean(p["name"]) for p in points if p not in found)
+    notes = ["Dashed: as predicted. Above it, the compiler gained more than fusion alone explains; below, less."]
+    notes += [f"Left out, since there is no bound: {left_out}."] * bool(left_out)
     most = 1.1 * max(1.2, *(max(p["predicted"], p["measured"]) for p in found))
     least = min(1, *(0.95 * min(p["predicted"], p["measured"]) for p in found))
-    with style.look():
-        figure = style.canvas(1)
-        said = [f"predicted {times(p['predicted'])}, measured {times(p['measured'])}" for p in found]
-        names = [f"{fitted(figure, p['name'], 3, 1)}\n{each}" for p, each in zip(found, said, strict=True)]
-        pitch, high = heights(names)
-        high = max(high, 3.9)
-        write_foot(figure, 0.52 + high + 0.5, foot)
-        write_title(figure, "Speed-up by the compiler: measured over predicted")
-        axes = style.panel(figure, 0.75, 0.52, 3.9, high)
-        axes.plot([least, most], [least, most], color=style.INK, linestyle=(0, (6, 3)), linewidth=1.2)
+    labels, high = line_names([p["name"] for p in found], 2.8, 1, 3.9)
+    names = [f"{label}\npredicted {times(p['predicted'])}, measured {times(p['measured'])}"
+             for label, p in zip(labels, found, strict=True)]  # fmt: skip
+    high = max(high, 0.36 * len(names))
+    with sheet("Speed-up by the compiler: measured over predicted", high, notes=notes) as (figure, [axes]):
+        axes.plot([least, most], [least, most], color=style.INK, linestyle=DASHED, linewidth=1.2)
         axes.axhline(1, color=style.GREY, linewidth=1.2)
-        axes.set(
-            xlim=(least, most), ylim=(least, most), ylabel="measured",
-            xlabel="predicted: at most, if pointwise work took no time",
-        )  # fmt: skip
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-            axis.set_major_formatter(lambda value, _: f"{value:.3g}×")
+        axes.set(xlim=(least, most), ylim=(least, most), ylabel="measured", xlabel="predicted: without pointwise work")
+        ticks(axes.xaxis, "{:.3g}×")
+        ticks(axes.yaxis, "{:.3g}×")
         axes.grid()
         for place, p in enumerate(found):
-            look = {**line_style(place), "markersize": 9}
-            axes.plot(p["predicted"], p["measured"], **look, clip_on=False, zorder=4)
-        name_ends(axes, [(p["predicted"], p["measured"], "", n) for p, n in zip(found, names, strict=True)], pitch)
-    told = [_point_told(p) for p in found]
-    return figure, " ".join(["Measured speed-up over the predicted bound, a mark a model.", *told, *foot[1:]])
+            axes.plot(p["predicted"], p["measured"], **{**line_style(place), "markersize": 9}, zorder=4)
+        name_ends(axes, [(p["predicted"], p["measured"], "") for p in found], names, high)
+    words = [f"{clean(p['name'])}: predicted at most {times(p['predicted'])}, measured {times(p['measured'])}."
+             for p in found]  # fmt: skip
+    return figure, " ".join(["Measured speed-up over the predicted bound, a mark a model.", *words, *notes[1:]])
 
 
-def _point_told(p):
-    ratio = p["measured"] / p["predicted"]
-    than = "about as" if 0.98 <= ratio <= 1.02 else "more than" if ratio > 1 else "less than"
-    told = f"{clean(p['name'])}: predicted at most {times(p['predicted'])}"
-    return f"{told}, measured {times(p['measured'])}, {than} predicted."
+# -- what each plan gained ----------------------------------------------------------------
+
+
+def plans(tried, title) -> tuple:
+    """The speed-up of each plan of a tuner over eager, what it cost to compile, and why others were dropped.
+
+    Args:
+        tried: the rows of `model.tuner.rows()`.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not tried:
+        raise ValueError("no plan to draw: give the rows of model.tuner, after some training steps")
+    timed = [row for row in tried if row["speed_up"] is not None and row["status"] not in UNTIMED]
+    timed.sort(key=lambda row: -row["speed_up"])
+    reasons = [
+        f"{clean(row['plan'])} – {row['status']}: {clean(row['why']).rstrip('.') or 'no reason was given'}."
+        for row in tried if row not in timed
+    ]  # fmt: skip
+    notes = ["Whisker: middle half of the rounds." if timed else "No plan has been timed."]
+    notes += [f"✗ {reason}" for reason in reasons]
+    looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
+    named = [
+        ("✓ " * (row["status"] == "chosen") + row["plan"],
+         [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))], _gain(row))
+        for row in timed
+    ]  # fmt: skip
+    if timed:
+        most = max(row["speed_up_q3"] for row in timed)
+        figure = rows(title, "speed-up over eager", named, notes=notes, line=1, most=most)
+        for y, row in enumerate(timed):
+            whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+    else:
+        with sheet(title, notes=notes, panels=0) as (figure, _):
+            pass
+    words = [f"{clean(row['plan'])}: {_gain(row)}." for row in timed]
+    return figure, " ".join([f"{clean(title)}: speed-up of a training step over eager.", *words, *reasons,
+                             *notes[: not timed]])  # fmt: skip
+
+
+def _gain(row):
+    words = times(row["speed_up"])
+    if row["status"] != "baseline" and row["compile_s"]:
+        pays = "never pays" if row["break_even"] is None else f"pays at step {math.ceil(row['break_even']):,}"
+        words += f", {number(row['compile_s'])} s to compile, {pays}"
+    return words + ", chosen" * (row["status"] == "chosen")
+
+
+# -- when that is won back ----------------------------------------------------------------
+
+
+def break_even(series) -> tuple:
+    """Training time over the number of steps: compiling first, then faster steps. Where the lines cross, it pays.
+
+    Args:
+        series: [{"name", "compile_s", "step_s"}, …] in seconds; the first is eager, which the others are
+            compared with. One without times (None) is left out.
+
+    Raises:
+        ValueError: there is nothing to compare with, or no plan has times.
+    """
+    timed = [each for each in series if each["step_s"] and each["compile_s"] is not None]
+    if not timed or timed[0] is not series[0] or len(timed) < 2:
+        raise ValueError("give eager first and at least one plan after it, each with compile_s and step_s in seconds")
+    eager, *others = timed
+    left_out = ", ".join(clean(each["name"]) for each in series if each not in timed)
+    after = [crossing(eager, each) for each in others]
+    pays = sorted(steps for steps in after if steps)
+    wide = bool(pays) and pays[-1] > FAR * pays[0]
+    # Beyond all crossings, or so far that compiling is no more than half of the time.
+    last = (6 if wide else 1.5) * pays[-1] if pays else max(
+        10.0, *(2 * each["compile_s"] / eager["step_s"] for each in others)
+    )  # fmt: skip
+    notes = [
+        "Circle: from this step on the plan has taken less time than eager, compiling included." if pays else "",
+        f"Left out, since they have no times: {left_out}." if left_out else "",
+    ]
+    words = ["", *map(_pays, after)]
+    names, _ = line_names([each["name"] for each in timed], lines=1)
+    names = [f"{name}\n{said}" if said else name for name, said in zip(names, words, strict=True)]
+    high = max(3.3, 0.34 * len(names))
+    with sheet("When is compiling won back?", high, notes=notes) as (figure, [axes]):
+        axes.set(xlabel="training steps", ylabel="seconds, compiling included", xlim=(wide, last))
+        x = [last ** (k / 100) for k in range(101)] if wide else [0, last]
+        for place, each in enumerate(timed):
+            axes.plot(x, [_spent(each, n) for n in x], **line_style(place))
+        if wide:
+            axes.set(xscale="log", yscale="log")
+            axes.minorticks_off()
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        else:
+            axes.set_ylim(0)
+            ticks(axes.xaxis, "{:,.0f}")
+        axes.grid()
+        for steps in filter(None, after):
+            axes.plot(steps, _spent(eager, steps), "o", markersize=11, fillstyle="none", color=style.INK, zorder=5)
+        name_ends(axes, [(last, _spent(each, last), "") for each in timed], names, high)
+    alt = [f"Training time over steps, compiling included. {clean(eager['name'])}: {number(eager['step_s'])} s a step."]
+    for each, steps in zip(others, after, strict=True):
+        told = f"{number(each['compile_s'])} s to compile, {number(each['step_s'])} s a step"
+        alt.append(f"{clean(each['name'])}: {told} ({eager['step_s'] / each['step_s']:.2f}×), {_pays(steps)}.")
+    return figure, " ".join([*alt, *filter(None, notes[1:])])
+
+
+def crossing(eager, plan):
+    """The number of steps after which `plan` is no slower than `eager`, compiling included; None: never."""
+    gained = eager["step_s"] - plan["step_s"]
+    if gained <= 0:
+        return None
+    return math.ceil(max(0, plan["compile_s"] - eager["compile_s"]) / gained)
+
+
+def _spent(each, steps):
+    return each["compile_s"] + steps * each["step_s"]
+
+
+def _pays(steps):
+    if steps is None:
+        return "never pays"
+    return f"pays after {steps:,} step{'s' * (steps != 1)}" if steps else "pays at once"
+
+
+# -- which steps it made slow -------------------------------------------------------------
+
+
+def step_times(samples, events) -> tuple:
+    """The time of each step, a panel a run, with marks at the steps in which something was compiled.
+
+    Args:
+        samples: {name: [seconds, one a step]}.
+        events: {name: [index of a step with a compilation, from 0 on]}; a run may be missing.
+
+    Raises:
+        ValueError: there is no step, an event of a run that is not there, or no step of that index.
+    """
+    if not samples or not all(samples.values()):
+        raise ValueError("each run needs the time of at least one step: {name: [seconds, …]}")
+    for name, found in events.items():
+        wrong = [index for index in found if index not in range(len(samples.get(name, ())))]
+        if name not in samples or wrong:
+            raise ValueError(f"events of {name!r} that no step has: {wrong or found}; steps are counted from 0")
+    everything = [1000 * seconds for run in samples.values() for seconds in run]
+    longest = max(map(len, samples.values()))
+    air = 0.5 + 0.02 * longest
+    alt = ["Time of each training step, on a logarithmic axis, with marks where something was compiled."]
+    notes = ["Diamond and dotted line: a step in which something was compiled."]
+    with sheet(high=1.15, notes=notes, panels=len(samples), stacked=True) as (figure, panels):
+        for axes, (name, seconds) in zip(panels, samples.items(), strict=True):
+            compiled = sorted(set(events.get(name, ())))
+            axes.set_title(fitted(name, 6, 1, 9.5, "bold"))
+            axes.set(yscale="log", xlim=(1 - air, longest + air), ylabel="ms a step")
+            axes.set_ylim(0.6 * min(everything), 1.8 * max(everything))
+            _run(axes, [1000 * each for each in seconds], compiled)
+            words = _run_words(seconds, compiled)
+            axes.annotate(
+                "\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), "axes fraction",
+                textcoords="offset points", va="center", size=9, annotation_clip=False,
+            )  # fmt: skip
+            alt.append(f"{clean(name)}: {', '.join(words)}.")
+        panels[-1].set_xlabel("step")
+    return figure, " ".join(alt)
+
+
+def _run(axes, milliseconds, compiled):
+    from matplotlib.ticker import LogLocator
+
+    size = 1.5 if len(milliseconds) > 200 else 3
+    axes.plot(range(1, len(milliseconds) + 1), milliseconds, "o-", color=style.INK, linewidth=0.8, markersize=size)
+    for index in compiled:
+        axes.axvline(index + 1, color=style.RED, linestyle=(0, (1, 2)), linewidth=1.2)
+        axes.plot(
+            index + 1, milliseconds[index], "D", markersize=7, markerfacecolor=style.ORANGE, clip_on=False,
+            markeredgecolor=style.INK, zorder=4,
+        )  # fmt: skip
+    ticks(axes.xaxis, "{:,.0f}", 8, integer=True, min_n_ticks=1)
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.grid(axis="y")
+
+
+def _run_words(seconds, compiled):
+    """The usual step, and what compiling made of others."""
+    if not compiled:
+        return [f"median {number(1000 * median(seconds))} ms", "nothing was compiled"]
+    plain = [each for index, each in enumerate(seconds) if index not in compiled]
+    words = [f"other steps: median {number(1000 * median(plain))} ms"] if plain else []
+    some = ", ".join(str(index + 1) for index in compiled[:6]) + ", …" * (len(compiled) > 6)
+    total = number(sum(seconds[index] for index in compiled))
+    if len(compiled) == 1:
+        return [*words, f"compiled once, in step {some}", f"that step took {total} s"]
+    return [*words, f"compiled {len(compiled)} times, in steps {some}", f"these steps took {total} s"]

@@ -6,20 +6,14 @@ The functions return (figure, alt).
 import math
 
 from ..plots import style
-from ..plots.drawing import AXES, NAMES, fitted, heights, key, line_style, name_ends, row_names, write_foot, write_title
-from ..plots.style import beside, clean, number
+from ..plots.layout import DASHED, bar, lines, name_rows, rows, sheet
+from ..records.words import clean, number
 
 STAGES = {  # of a step, as the ranks note them: colour and hatch
     "split": (style.YELLOW, ".."), "bind": (style.GREEN, "xx"), "compute": (style.SKY, ""),
     "intervene": (style.ORANGE, "//"), "update": (style.PURPLE, "\\\\"),
 }  # fmt: skip
 PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a tensor
-ROW = 0.5  # inches: a bar
-SMALL = 0.25  # inches: a bar among many
-
-
-def _look(colour, hatch):
-    return {"color": colour, "hatch": hatch, "edgecolor": style.INK, "linewidth": 0.6}
 
 
 # -- time ---------------------------------------------------------------------------------
@@ -42,26 +36,18 @@ def stages(ranks, title="Four stages of data parallel training") -> tuple:
     begin = min(b for _, b, _ in spans)
     most = max(e for _, _, e in spans) - begin
     used = [name for name in STAGES if any(name == stage for stage, _, _ in spans)]
-    group = 0.17 * len(used) + 0.25  # inches of a rank
-    with style.look():
-        figure = style.canvas(1)
-        high = group * len(ranks)
-        write_foot(figure, 0.95 + high + 0.5, [])
-        write_title(figure, title)
-        left = row_names(figure, [fitted(figure, label, 2.4, 1, size=10) for label in ranks], 0.95, group)
-        key(figure, left, 0.5, [(name, *STAGES[name]) for name in used])
-        axes = style.panel(figure, left, 0.95, style.WIDTH - left - 0.3, high)
-        axes.set(xlim=(0, 1.005 * most), ylim=(high, 0), yticks=[], xlabel="ms")
-        for place, of in enumerate(ranks.values()):
+    thick = 0.8 / len(used)  # of the rank's group of rows
+    key, words = [(name, *STAGES[name]) for name in used], []
+    with sheet(title, (0.17 * len(used) + 0.25) * len(ranks), key=key) as (figure, [axes]):
+        name_rows(axes, list(ranks), 2.4, 1)
+        axes.set(xlim=(0, 1.005 * most), xlabel="ms")
+        for y, (label, of) in enumerate(ranks.items()):
             for name, b, e in of:
-                y = group * place + 0.17 * (used.index(name) + 0.5) + 0.05
-                axes.barh(y, e - b, 0.17, b - begin, **_look(*STAGES[name]))
-            axes.axhline(group * (place + 1) - 0.07, color=style.GRID, linewidth=0.8)
-    told = []
-    for label, of in ranks.items():
-        sums = {name: sum(e - b for stage, b, e in of if stage == name) for name in used}
-        told.append(f"{clean(label)}: " + ", ".join(f"{name} {number(ms)} ms" for name, ms in sums.items()) + ".")
-    return figure, " ".join([f"{clean(title)}, {number(most)} ms in all.", *told])
+                bar(axes, y + thick * (used.index(name) + 0.5) - 0.4, e - b, STAGES[name], b - begin, thick)
+            axes.axhline(y + 0.5, color=style.GRID, linewidth=0.8)
+            sums = {name: sum(e - b for stage, b, e in of if stage == name) for name in used}
+            words.append(f"{clean(label)}: " + ", ".join(f"{name} {number(ms)} ms" for name, ms in sums.items()) + ".")
+    return figure, " ".join([f"{clean(title)}, {number(most)} ms in all.", *words])
 
 
 def departures(tensors, backward, title="When each gradient leaves", most=30) -> tuple:
@@ -83,28 +69,20 @@ def departures(tensors, backward, title="When each gradient leaves", most=30) ->
     if len(shown) > most:
         shown = [shown[round(k * (len(shown) - 1) / (most - 1))] for k in range(most)]
     last = max(over, *(ended for *_, ended in tensors.values())) - begin
-    with style.look():
-        figure = style.canvas(1)
-        high = SMALL * (len(shown) + 1)
-        note = f"{len(shown)} of {len(tensors)} gradients are shown." if len(shown) < len(tensors) else ""
-        write_foot(figure, 0.95 + high + 0.5, [note])
-        write_title(figure, title)
-        names = ["backward", *(fitted(figure, name, 2.6, 1, size=10) for name in shown)]
-        left = row_names(figure, names, 0.95, SMALL)
-        entries = [
-            ("backward runs", *STAGES["compute"]),
-            ("ready, waits for the other ranks or its turn", *PHASES["wait"]),
-        ]
-        key(figure, left, 0.5, [*entries, ("on its way", *PHASES["reduce"])])
-        axes = style.panel(figure, left, 0.95, style.WIDTH - left - 0.3, high)
-        first = min(0, *(tensors[name][0] - begin for name in shown))
-        axes.set(xlim=(first, 1.01 * last), ylim=(len(names) - 0.5, -0.5), yticks=[], xlabel="ms")
-        axes.barh(-0.08, over - begin, 0.62, 0, **_look(*STAGES["compute"]))
+    notes = [f"{len(shown)} of {len(tensors)} gradients are shown."] * (len(shown) < len(tensors))
+    key = [
+        ("backward runs", *STAGES["compute"]), ("ready, waits for the other ranks or its turn", *PHASES["wait"]),
+        ("all-reduce", *PHASES["reduce"]),
+    ]  # fmt: skip
+    with sheet(title, 0.25 * (len(shown) + 1), key=key, notes=notes) as (figure, [axes]):
+        name_rows(axes, ["backward", *shown], 2.6, 1)
+        axes.set(xlim=(min(0, *(tensors[name][0] - begin for name in shown)), 1.01 * last), xlabel="ms")
+        bar(axes, 0, over - begin, STAGES["compute"], 0, 0.62)
         for y, name in enumerate(shown, 1):
             ready, began, ended = (moment - begin for moment in tensors[name])
-            axes.barh(y - 0.08, began - ready, 0.62, ready, **_look(*PHASES["wait"]))
-            axes.barh(y - 0.08, ended - began, 0.62, began, **_look(*PHASES["reduce"]))
-        axes.axvline(over - begin, color=style.INK, linewidth=1, linestyle=(0, (4, 3)))
+            bar(axes, y, began - ready, PHASES["wait"], ready, 0.62)
+            bar(axes, y, ended - began, PHASES["reduce"], began, 0.62)
+        axes.axvline(over - begin, color=style.INK, linewidth=1, linestyle=DASHED)
     share = [(ready - begin) / (over - begin) for ready, *_ in tensors.values()]
     early = sum(ended <= over for *_, ended in tensors.values())
     return figure, (
@@ -113,7 +91,7 @@ def departures(tensors, backward, title="When each gradient leaves", most=30) ->
     )
 
 
-# -- lines --------------------------------------------------------------------------------
+# -- values -------------------------------------------------------------------------------
 
 
 def drift(runs, title="How far apart the ranks' weights are", y="largest difference") -> tuple:
@@ -125,82 +103,55 @@ def drift(runs, title="How far apart the ranks' weights are", y="largest differe
     Raises:
         ValueError: no run has a value.
     """
-    values = [value for of in runs.values() for value in of if math.isfinite(value)]
-    if not values:
-        raise ValueError("no line has a point: nothing to draw")
-    from matplotlib.ticker import MaxNLocator
-
-    with style.look():
-        figure = style.canvas(1)
-        names = [fitted(figure, label, NAMES - 0.3, 2) for label in runs]
-        pitch, high = heights(names)
-        high = max(2.2, pitch * len(names))
-        write_foot(figure, 0.6 + high + 0.5, [])
-        write_title(figure, title)
-        axes = style.panel(figure, 0.75, 0.6, AXES, high)
-        for place, of in enumerate(runs.values()):
-            axes.plot(range(len(of)), of, **line_style(place), markevery=[-1], clip_on=False)
-        last = max(len(of) - 1 for of in runs.values())
-        low = min(0, *values)
-        axes.set(xlabel="step", ylabel=clean(y), xlim=(0, 1.03 * max(last, 1)), ylim=(low, 1.06 * max(values) or 1))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
-        axes.grid(axis="y")
-        ends = [(len(of) - 1, of[-1], number(of[-1]), name) for of, name in zip(runs.values(), names, strict=True)]
-        name_ends(axes, ends, pitch)
-    told = [f"{clean(label)}: {number(of[0])} at first, {number(of[-1])} at last." for label, of in runs.items()]
-    return figure, " ".join([f"{clean(title)}, a line a run.", *told])
+    figure = lines(title, {label: dict(enumerate(of)) for label, of in runs.items()}, "step", y, number, low=0)
+    words = [f"{clean(label)}: {number(of[0])} at first, {number(of[-1])} at last." for label, of in runs.items()]
+    return figure, " ".join([f"{clean(title)}, a line a run.", *words])
 
 
-# -- bars ---------------------------------------------------------------------------------
-
-
-def apart(rows, title, unit, limit=None) -> tuple:
+def apart(differences, title, unit, limit=None) -> tuple:
     """Differences on a logarithmic axis, a dot a row; what is exactly 0 stands at its left end.
 
     Args:
-        rows: {label: difference, 0 or more}.
+        differences: {label: difference, 0 or more}.
         limit: (value, its name): a line to compare with.
 
     Raises:
         ValueError: there is no row.
     """
-    if not rows:
+    if not differences:
         raise ValueError("no row to draw: give {label: difference}")
-    from matplotlib.ticker import NullLocator
-
-    seen = [value for value in rows.values() if value > 0] + ([limit[0]] if limit else [])
-    low, high_end = (min(seen), max(seen)) if seen else (1e-16, 1)
-    bottom, top = math.floor(math.log10(low)) - 1, math.floor(math.log10(high_end)) + 2
+    seen = [value for value in differences.values() if value > 0] + ([limit[0]] if limit else [])
+    low, high = (min(seen), max(seen)) if seen else (1e-16, 1)
+    bottom, top = math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2
     zero = 10.0 ** (bottom - max(1, (top - bottom) // 8))  # far enough from the others to be read
-    with style.look():
-        figure = style.canvas(1)
-        high = 0.4 * len(rows)
-        write_foot(figure, 0.6 + high + 0.5, [f"Dashed line: {limit[1]}."] if limit else [])
-        write_title(figure, title)
-        left = row_names(figure, [fitted(figure, label, 3.4, 1, size=10) for label in rows], 0.6, 0.4)
-        axes = style.panel(figure, left + 0.1, 0.6, style.WIDTH - left - 1.3, high)
+    note = f"Dashed line: {limit[1]}, {limit[0]:g}." if limit else ""
+    with sheet(title, 0.4 * len(differences), notes=[note]) as (figure, [axes]):
+        name_rows(axes, list(differences), 3.4, 1)
         axes.set_xscale("log")
         ticks = [10.0**k for k in range(bottom, top, max(1, math.ceil((top - bottom) / 8)))]
-        axes.set(xlim=(zero / 2, 5 * high_end), ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel=clean(unit))
+        axes.set(xlim=(zero / 2, 5 * high), xlabel=clean(unit))
         axes.set_xticks([zero, *ticks], ["0", *(f"{tick:.0e}" for tick in ticks)])
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.minorticks_off()
         axes.grid(axis="x")
-        for y, value in enumerate(rows.values()):
-            right = limit is None or value <= limit[0]
-            axes.plot(value or zero, y - 0.08, "o" if right else "X", color=style.BLUE if right else style.RED,
-                      markersize=9, markeredgecolor="white", clip_on=False)  # fmt: skip
-            beside(axes, y - 0.08, f"{value:.1e}" if value else "0")
+        for y, value in enumerate(differences.values()):
+            marker, colour = ("o", style.BLUE) if limit is None or value <= limit[0] else ("X", style.RED)
+            axes.plot(value or zero, y, marker, color=colour, markersize=9, markeredgecolor="white", clip_on=False)
+            style.beside(axes, y, _exactly(value))
         if limit:
-            axes.axvline(limit[0], color=style.INK, linewidth=1, linestyle=(0, (4, 3)))
-    told = "; ".join(f"{clean(label)} {f'{value:.1e}' if value else '0'}" for label, value in rows.items())
-    return figure, f"{clean(title)}: {told}." + (f" Dashed line: {limit[1]}, {limit[0]:g}." if limit else "")
+            axes.axvline(limit[0], color=style.INK, linewidth=1, linestyle=DASHED)
+    words = "; ".join(f"{clean(label)} {_exactly(value)}" for label, value in differences.items())
+    return figure, f"{clean(title)}: {words}. {note}".strip()
 
 
-def bars(rows, title, unit, said=number, predicted=None, marked=(), foot="") -> tuple:
+def _exactly(value):
+    return f"{value:.1e}" if value else "0"
+
+
+def bars(values, title, unit, said=number, predicted=None, marked=(), foot="") -> tuple:
     """A bar a row, with its value beside it.
 
     Args:
-        rows: {label: value, 0 or more}.
+        values: {label: value, 0 or more}.
         said: how a value is written.
         predicted: {label: value}; a diamond on the row, and in the text beside it.
         marked: labels of the rows that are drawn in the other colour.
@@ -208,28 +159,14 @@ def bars(rows, title, unit, said=number, predicted=None, marked=(), foot="") -> 
     Raises:
         ValueError: there is no row.
     """
-    if not rows:
+    if not values:
         raise ValueError("no row to draw: give {label: value}")
-    predicted = predicted or {}
-    with style.look():
-        figure = style.canvas(1)
-        high = ROW * len(rows)
-        write_foot(figure, 0.6 + high + 0.5, [foot])
-        write_title(figure, title)
-        left = row_names(figure, [fitted(figure, label, 3.4, 2, size=10) for label in rows], 0.6, ROW)
-        axes = style.panel(figure, left, 0.6, style.WIDTH - left - 2.2, high)
-        most = max([value for value in (*rows.values(), *predicted.values()) if math.isfinite(value)], default=0) or 1
-        axes.set(xlim=(0, 1.05 * most), ylim=(len(rows) - 0.5, -0.5), yticks=[], xlabel=clean(unit))
-        for y, (label, value) in enumerate(rows.items()):
-            look = _look(style.ORANGE, "//") if label in marked else _look(style.SKY, "")
-            if math.isfinite(value):
-                axes.barh(y - 0.08, value, 0.56, **look)
-            guess = ""
-            if label in predicted:
-                guess = f", predicted {said(predicted[label])}"
-                axes.plot(predicted[label], y - 0.08, "D", color=style.INK, markeredgecolor="white", markersize=8)
-            beside(axes, y - 0.08, f"{said(value)}{guess}")
-    told = [f"{clean(label)} {said(value)}" for label, value in rows.items()]
-    guesses = [f"{clean(label)} {said(value)}" for label, value in predicted.items()]
-    text = f"{clean(title)}, {clean(unit)}: {'; '.join(told)}."
-    return figure, text + (f" Predicted: {'; '.join(guesses)}." if guesses else "")
+    named, marks, predicted = [], [], predicted or {}
+    for y, (label, value) in enumerate(values.items()):
+        text = said(value)
+        if label in predicted:
+            text += f", predicted {said(predicted[label])}"
+            marks.append((y, predicted[label], "D", style.INK))
+        named.append((label, [(value, (style.ORANGE, "//") if label in marked else (style.SKY, ""))], text))
+    figure = rows(title, unit, named, marks=marks, notes=[foot])
+    return figure, f"{clean(title)}, {clean(unit)}: {'; '.join(f'{clean(row[0])} {row[2]}' for row in named)}."

@@ -1,18 +1,128 @@
-"""The central plot of a study of accuracy: a speed that counts is one that reaches the same accuracy sooner."""
+"""Accuracy of several seeds a label: how it grows, and how long it takes to reach a target.
+
+A speed that counts is one that reaches the same accuracy sooner.
+"""
 
 import math
+from statistics import fmean
 
+from .. import measure
 from ..records import seeds
 from . import style
-from .drawing import fitted, write_foot, write_title
+from .layout import DASHED, bar, line_names, line_style, name_ends, name_rows, sheet, ticks
 from .style import beside, number, percent, times
 
-ROW, HEAD, GAP, SIDE = 0.62, 1.34, 0.2, 0.85  # inches: a label, above the labels, between panels, a small panel
-COLUMNS = (1.2, 0.62, 0.92)  # inches of the numbers beside each panel
-BARS = (  # key in a row, what it says, colour, hatch, text: the upper and the lower bar
-    ("speed_up_to_target", "to {target}", style.BLUE, "", {"weight": "bold"}),
-    ("speed_up", "in images/s", "white", "///", {"color": style.SOFT}),
-)  # fmt: skip
+OVER = {  # key in a curve's entry, name of the axis, one and several of its unit
+    "epoch": ("epoch", "epochs", "epoch", "epochs"),
+    "step": ("step", "updates of the weights", "update", "updates"),
+    "seconds": ("train_s", "seconds of training", "s", "s"),
+}
+ROW = 0.62  # inches
+BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and the lower bar
+    ("speed_up_to_target", "speed-up in time", style.BLUE, "", {"weight": "bold"}),
+    ("speed_up", "speed-up in images/s", "white", "///", {"color": style.SOFT}),
+)
+
+
+# -- learning curves ----------------------------------------------------------------------
+
+
+def accuracy_curves(groups, over="epoch", target=None) -> tuple:
+    """The test accuracy as training goes on: the mean over the seeds, a line a label, and their spread.
+
+    Args:
+        over: what runs along the x axis: "epoch", "step" (updates of the weights) or "seconds" (of
+            training; the mean of the seeds).
+        target: an accuracy, a share of one, to draw a dashed line at.
+
+    Raises:
+        ValueError: no record has a curve, or `over` or `target` is none of the above.
+    """
+    if over not in OVER:
+        raise ValueError(f"over is {over!r}; allowed: {', '.join(map(repr, OVER))}")
+    found = seeds.rows(groups, 1 if target is None else target)
+    rows = [row for row in found if row["seeds"]]
+    marks = seeds.marks(rows) if over == "seconds" else {}
+    notes = [seeds.left_out(found), *(f"{mark} {note}" for note, mark in marks.items())]
+    means = [_mean_curve(row["curves"], OVER[over][0]) for row in rows]
+    names, high = line_names([seeds.marked(row, marks) for row in rows])
+    with sheet(high=high, notes=[_spread_words(rows), *notes]) as (figure, [axes]):
+        for place, curve in enumerate(means):
+            x, mean, low, upper = zip(*curve, strict=True)
+            look = line_style(place)
+            axes.fill_between(x, low, upper, color=look["color"], alpha=0.18, linewidth=0)
+            if len(curve) == 1:  # a band over one evaluation has no width
+                axes.vlines(x, low, upper, color=look["color"], linewidth=1.2)
+            axes.plot(x, mean, **look)
+        _scale(axes, means, over, target)
+        name_ends(axes, [(curve[-1][0], curve[-1][1], f"{curve[-1][1]:.1f}%") for curve in means], names, high)
+    words = [_curve_words(row["label"], curve, over, target) for row, curve in zip(rows, means, strict=True)]
+    alt = f"Test accuracy over {OVER[over][1]}, a line a label. {_spread_words(rows)}"
+    return figure, " ".join([alt, *words, *filter(None, notes)])
+
+
+def _mean_curve(curves, key):
+    """(x, mean, low, high) in percent wherever all seeds were evaluated."""
+    by_step = [{entry["step"]: entry for entry in curve} for curve in curves]
+    points = []
+    for step in sorted(set.intersection(*map(set, by_step))):
+        entries = [curve[step] for curve in by_step]
+        values = [100 * entry["accuracy"] for entry in entries]
+        points.append((fmean(entry[key] for entry in entries), fmean(values), *_spread(values)))
+    if not points:
+        raise ValueError("the seeds of a label were evaluated after different steps; give them the same settings")
+    return points
+
+
+def _spread(values):
+    """Middle half of many seeds, extremes of a few."""
+    if len(values) < measure.AT_LEAST:
+        return min(values), max(values)
+    summary = measure.summary(values)
+    return summary["q1"], summary["q3"]
+
+
+def _spread_words(rows):
+    few, many = (f(row["seeds"] for row in rows) for f in (min, max))
+    if many == 1:
+        return "One seed a line."
+    band = "their middle half" if few >= measure.AT_LEAST else "from the lowest to the highest seed"
+    if few < measure.AT_LEAST <= many:
+        band = f"their middle half, or from the lowest to the highest of fewer than {measure.AT_LEAST} seeds"
+    return f"Line: mean of {few if few == many else f'{few} to {many}'} seeds. Light band: {band}."
+
+
+def _scale(axes, means, over, target):
+    seen = [value for curve in means for point in curve for value in point[2:]]
+    seen += [] if target is None else [100 * target]
+    low, high = 10 * math.floor(min(seen) / 10), min(100.5, 10 * math.ceil(max(seen) / 10 + 0.1))
+    last = max(curve[-1][0] for curve in means)
+    axes.set(xlabel=OVER[over][1], ylabel="test accuracy", xlim=(0, 1.03 * last), ylim=(low, high))
+    ticks(axes.xaxis, count=8, integer=over != "seconds")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+    axes.grid(axis="y")
+    if target is not None:
+        axes.axhline(100 * target, color=style.INK, linestyle=DASHED, linewidth=1.2)
+        axes.annotate(
+            f"target {percent(target)}", (0, 100 * target), xytext=(3, 2), textcoords="offset points", size=9,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip
+
+
+def _curve_words(label, curve, over, target):
+    def after(x):
+        return f"after {number(x) if over == 'seconds' else f'{x:g}'} {OVER[over][2 if x == 1 else 3]}"
+
+    last, end, low, high = curve[-1]
+    words = f"{label}: {end:.1f}% {after(last)}" + (f" (band {low:.1f}% to {high:.1f}%)" if low < high else "")
+    if target is None:
+        return words + "."
+    reached = next((x for x, mean, *_ in curve if mean >= 100 * target), None)
+    return f"{words}; its mean " + (f"reaches {percent(target)} {after(reached)}." if reached is not None else
+                                    f"never reaches {percent(target)}.")  # fmt: skip
+
+
+# -- time to accuracy ---------------------------------------------------------------------
 
 
 def time_to_accuracy(groups, target, baseline=None) -> tuple:
@@ -31,26 +141,23 @@ def time_to_accuracy(groups, target, baseline=None) -> tuple:
     rows = seeds.rows(groups, target, baseline)
     marks = seeds.marks(rows)
     notes = _notes(rows, target, marks)
-    with style.look():
-        high = ROW * len(rows)
-        figure = style.canvas(1)
-        write_foot(figure, HEAD + high + 0.36, notes)
-        write_title(figure, f"Time to {percent(target)} test accuracy: {seeds.trained(rows)}")
-        how = fitted(figure, f"{_seeds_told(rows)} · {seeds.machine(rows)}", style.WIDTH - 0.3, 1)
-        style.write_at(figure, 0.1, 0.38, how, color=style.SOFT, size=9)
-        left = _names(figure, rows, marks)
-        free = style.WIDTH - left - sum(COLUMNS) - SIDE - 2 * GAP
-        panels = []
-        for wide, column, named in zip(
-            (0.45 * free, 0.55 * free, SIDE), COLUMNS, (f"seconds to {percent(target)}", "speed-up", "final accuracy"),
-            strict=True,
-        ):  # fmt: skip
-            panels.append(_panel(figure, len(rows), left, wide, named))
-            left += wide + column + GAP
-        _seconds(panels[0], rows)
-        _speed_ups(panels[1], rows, target)
-        _accuracy(panels[2], rows, target)
-    return figure, _told(rows, target, notes)
+    few, many = (f(row["seeds"] for row in rows) for f in (min, max))
+    how = f"{few} to {many} seeds a row" if few < many else f"{many} seed{'s' * (many > 1)} a row"
+    with sheet(
+        f"Time to {percent(target)} test accuracy: {seeds.trained(rows)}", ROW * len(rows),
+        how=f"{how} · {seeds.machine(rows)}", key=[entry[1:4] for entry in BARS], notes=notes, panels=3,
+        ratios=(4, 5, 2),
+    ) as (figure, panels):  # fmt: skip
+        name_rows(panels[0], [seeds.marked(row, marks) for row in rows], 2.05, 3, 9.5, panels[1:])
+        titles = (f"seconds to {percent(target)}", "speed-up", "final accuracy")
+        for axes, title, draw in zip(panels, titles, (_seconds, _speed_ups, _accuracy), strict=True):
+            axes.grid(axis="x")
+            axes.set_title(title)
+            draw(axes, rows, target)
+    return figure, " ".join([
+        f"Time to {percent(target)} test accuracy, speed-ups and final accuracy: {seeds.trained(rows)}, "
+        f"{seeds.machine(rows)}.", *map(_row_words, rows), *notes[1:],
+    ])  # fmt: skip
 
 
 def _notes(rows, target, marks):
@@ -59,52 +166,30 @@ def _notes(rows, target, marks):
     if any(0 < row["reached"] < row["seeds"] for row in rows):
         notes[0] += " A seed that never reached it counts as slower than all others."
     notes[0] += f" Final accuracy: mean, lowest to highest seed. Speed-ups are over {base['label']} (1×)."
-    if not base["seconds"]:
+    if not any(row["reached"] for row in rows):
+        most = max(entry["accuracy"] for row in rows for curve in row["curves"] for entry in curve)
+        notes.append(f"No seed reached {percent(target)}; the highest accuracy of all evaluations is {percent(most)}.")
+    elif not base["seconds"]:
         why = f"half or more of its seeds never reached {percent(target)}" if base["seeds"] else "it has no run"
         notes.append(f"There is no speed-up in time to compare with {base['label']}: {why}.")
     notes += [f"{mark} {note}" for note, mark in marks.items()]
     return [*notes, *filter(None, [seeds.left_out(rows)])]
 
 
-def _seeds_told(rows):
-    few, many = (f(row["seeds"] for row in rows) for f in (min, max))
-    return f"{few} to {many} seeds a row" if few < many else f"{many} seed{'s' * (many > 1)} a row"
-
-
-def _names(figure, rows, marks):
-    """Write the labels with the marks of their notes; returns where the panels may begin."""
-    ends = []
-    for y, row in enumerate(rows):
-        name = fitted(figure, seeds.marked(row, marks), 2.05, 3, size=9.5)
-        text = style.write_at(figure, 0.1, HEAD + ROW * (y + 0.5), name, va="center", size=9.5, linespacing=1.1)
-        ends.append(style.extent(figure, text).x1)
-    return max(ends) + 0.15
-
-
-def _panel(figure, rows, left, width, title):
-    axes = style.panel(figure, left, HEAD, width, ROW * rows)
-    axes.set(ylim=(rows - 0.5, -0.5), yticks=[])
-    axes.grid(axis="x")
-    style.write_at(figure, left, HEAD - 0.58, title, weight="bold", size=9.5)
-    return axes
-
-
-def _seconds(axes, rows):
-    from matplotlib.ticker import MaxNLocator
-
+def _seconds(axes, rows, target):
     longest = max((time for row in rows for time in row["times"]), default=None)
     axes.set_xlim(0, 1.06 * (longest or 1))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    ticks(axes.xaxis, count=4)
     if longest is None:
         axes.set_xticks([])
     for y, row in enumerate(rows):
         if row["seconds"]:
             axes.plot([row["seconds"]] * 2, [y - 0.3, y + 0.3], color=style.BLUE, linewidth=4)
-        axes.plot(
-            row["times"], [y] * row["reached"], "o", markersize=6, markerfacecolor="white", markeredgecolor=style.INK,
-            markeredgewidth=1.1, clip_on=False,
-        )  # fmt: skip
+        for time in row["times"]:
+            axes.plot(
+                time, y, "o", markersize=6, markerfacecolor="white", markeredgecolor=style.INK, markeredgewidth=1.1,
+                clip_on=False,
+            )  # fmt: skip
         never = _never(row)
         if row["seconds"]:
             beside(axes, y - 0.24 * bool(never), f"{number(row['seconds'])} s", weight="bold", size=10.5)
@@ -127,36 +212,21 @@ def _never(row):
 
 
 def _speed_ups(axes, rows, target):
-    from matplotlib.patches import Rectangle
-    from matplotlib.ticker import MaxNLocator
-
-    most = max(1, *(row[key] or 0 for row in rows for key, *_ in BARS))
-    axes.set_xlim(0, 1.06 * most)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×" if value else "0")
-    figure = axes.figure
-    wide, high = figure.get_size_inches()
-    left = axes.get_position().x0 * wide
-    for place, (key, said, colour, hatch, text) in enumerate(BARS):
-        fill = {"facecolor": colour, "hatch": hatch, "edgecolor": style.INK, "linewidth": 0.7}
-        top = HEAD - 0.37 + 0.17 * place
-        figure.add_artist(Rectangle(
-            (left / wide, 1 - (top + 0.12) / high), 0.2 / wide, 0.11 / high, transform=figure.transFigure, **fill
-        ))  # fmt: skip
-        style.write_at(figure, left + 0.27, top, said.format(target=percent(target)), size=9)
+    axes.set_xlim(0, 1.06 * max(1, *(row[key] or 0 for row in rows for key, *_ in BARS)))
+    ticks(axes.xaxis, "{:g}×", 4)
+    for (key, _, colour, hatch, font), shift in zip(BARS, (-0.19, 0.19), strict=True):
         for y, row in enumerate(rows):
-            middle = y + (0.19 if place else -0.19)
             if row[key]:
-                axes.barh(middle, row[key], height=0.3, **fill)
-            beside(axes, middle, times(row[key]), size=10, **text)
+                bar(axes, y + shift, row[key], (colour, hatch), height=0.3)
+            beside(axes, y + shift, times(row[key]), size=10, **font)
     axes.axvline(1, color=style.INK, linewidth=1.8)
 
 
 def _accuracy(axes, rows, target):
     """Final accuracy on a scale that shows the differences; positions, not lengths, say how much."""
     lowest = min([target, *(row["accuracy_min"] for row in rows if row["seeds"])])
-    low = 10 * math.floor(10 * lowest - 0.1)
-    axes.axvline(100 * target, color=style.INK, linestyle=(0, (4, 2)), linewidth=1)
+    low = max(0, 10 * math.floor(10 * lowest - 0.1))
+    axes.axvline(100 * target, color=style.INK, linestyle=DASHED, linewidth=1)
     for y, row in enumerate(rows):
         if not row["seeds"]:
             continue
@@ -167,45 +237,16 @@ def _accuracy(axes, rows, target):
         beside(axes, y - 0.17 * several, f"{mean:.1f}%", size=10)
         if several:
             beside(axes, y + 0.19, f"{worst:.1f}–{best:.1f}", color=style.SOFT, size=9)
-    axes.set_xlim(max(0, low), 100)
-    axes.set_xticks([max(0, low), 100], [f"{max(0, low)}", "100%"])
+    axes.set_xlim(low, 100)
+    axes.set_xticks([low, 100], [f"{low}", "100%"])
 
 
-# -- words --------------------------------------------------------------------------------
-
-
-def _told(rows, target, notes):
-    told = [
-        f"Seconds of training to {percent(target)} test accuracy, the speed-up in that beside the speed-up in "
-        f"images a second, and final accuracy: {seeds.trained(rows)}, {seeds.machine(rows)}."
-    ]
-    told += map(_row_told, rows)
-    for key, said in (("speed_up_to_target", f"to {percent(target)}"), ("speed_up", "in images a second")):
-        others = [row for row in rows if row[key] and not row["is_baseline"]]
-        if others:
-            best = max(others, key=lambda row: row[key])
-            told.append(f"The largest speed-up {said} is {times(best[key])} ({best['label']}).")
-    if not any(row["reached"] for row in rows):
-        most = max(entry["accuracy"] for row in rows for curve in row["curves"] for entry in curve)
-        told.append(f"No seed reached {percent(target)}; the highest accuracy of all evaluations is {percent(most)}.")
-    return " ".join([*told, *notes[1:]])
-
-
-def _row_told(row):
+def _row_words(row):
     if not row["seeds"]:
         return f"{row['label']}: no run to show."
-    told = []
-    if row["seconds"]:
-        told.append(f"{number(row['seconds'])} s")
-        low, high = (number(row["times"][place]) for place in (0, -1))
-        told[0] += f" at the median of {row['seeds']} seeds" if row["seeds"] > 1 else ""
-        told[0] += f" (those that reached it took {low} to {high} s)" if low != high else ""
-    told += filter(None, [_never(row)])
-    if row["speed_up_to_target"] and not row["is_baseline"]:
-        told.append(f"{times(row['speed_up_to_target'])} in time")
-    if row["speed_up"] and not row["is_baseline"]:
-        told.append(f"{times(row['speed_up'])} in images a second")
-    final = f"final accuracy {percent(row['accuracy'])}"
-    if row["seeds"] > 1:
-        final += f" ({percent(row['accuracy_min'])} to {percent(row['accuracy_max'])})"
-    return f"{row['label']}: {', '.join([*told, final])}."
+    words = [f"{number(row['seconds'])} s"] if row["seconds"] else []
+    words += filter(None, [_never(row)])
+    if not row["is_baseline"]:
+        words += [f"{times(row['speed_up_to_target'])} in time"] if row["speed_up_to_target"] else []
+        words += [f"{times(row['speed_up'])} in images a second"] if row["speed_up"] else []
+    return f"{row['label']}: {', '.join([*words, 'final accuracy ' + percent(row['accuracy'])])}."

@@ -1,10 +1,10 @@
 """From which batch size on does a precision pay? Its speed over fp32, measured at each batch."""
 
 from . import style
-from .drawing import AXES, NAMES, fitted, heights, line_style, name_ends, write_foot, write_title
+from .layout import fitted, line_names, line_style, name_ends, sheet
 from .style import clean, times
 
-NEAR = 0.42  # inches between ticks; closer ones get no text
+NEAR = 0.09  # of the axis: closer ticks get no text
 
 
 def speed_over_batch(series, title, unit="local batch") -> tuple:
@@ -18,68 +18,49 @@ def speed_over_batch(series, title, unit="local batch") -> tuple:
     Raises:
         ValueError: there is no point to draw.
     """
-    lines = {clean(label): sorted(points, key=lambda p: p["batch"]) for label, points in series.items() if points}
-    if not lines:
-        raise ValueError(
-            f"none of the {len(series)} label(s) has a point to draw; give each a list of dicts with batch, ratio, "
-            "q1 and q3"
-        )
-    with style.look():
-        figure = style.canvas(1)
-        names = [fitted(figure, label, NAMES, 2) for label in lines]
-        pitch, high = heights(names)
-        foot = "Whisker: middle half of the measurements. The bold line at 1× is fp32 at the same batch."
-        write_foot(figure, 0.52 + high + 0.5, [foot])
-        write_title(figure, title)
-        axes = style.panel(figure, 0.75, 0.52, AXES, high)
+    series = {clean(label): sorted(points, key=lambda p: p["batch"]) for label, points in series.items() if points}
+    if not series:
+        raise ValueError("no label has a point to draw; give each a list of dicts with batch, ratio, q1 and q3")
+    names, high = line_names(series)
+    notes = ["Whisker: middle half of the measurements. The bold line at 1× is fp32 at the same batch."]
+    with sheet(title, high, notes=notes) as (figure, [axes]):
         axes.axhline(1, color=style.INK, linewidth=2.2)
-        for place, points in enumerate(lines.values()):
-            _line(axes, place, points)
-        _scale(axes, [point for points in lines.values() for point in points], fitted(figure, unit, AXES, 1))
-        last = [points[-1] for points in lines.values()]
-        ends = [(p["batch"], p["ratio"], times(p["ratio"]), name) for p, name in zip(last, names, strict=True)]
-        name_ends(axes, ends, pitch)
-    said = f"{clean(title)}: speed over fp32 at the same {clean(unit)}."
-    return figure, " ".join([said, *(_told(label, points) for label, points in lines.items())])
-
-
-def _line(axes, place, points):
-    batches, ratios = [p["batch"] for p in points], [p["ratio"] for p in points]
-    below = [max(0, p["ratio"] - p["q1"]) for p in points]
-    above = [max(0, p["q3"] - p["ratio"]) for p in points]
-    axes.errorbar(batches, ratios, yerr=[below, above], **line_style(place), elinewidth=1.3, capsize=3.5)
+        for place, points in enumerate(series.values()):
+            below = [max(0, p["ratio"] - p["q1"]) for p in points]
+            above = [max(0, p["q3"] - p["ratio"]) for p in points]
+            look = {**line_style(place), "markevery": None, "elinewidth": 1.3, "capsize": 3.5}
+            axes.errorbar([p["batch"] for p in points], [p["ratio"] for p in points], yerr=[below, above], **look)
+        _scale(axes, [point for points in series.values() for point in points], fitted(unit, 4.5, 1))
+        ends = [(points[-1]["batch"], points[-1]["ratio"], times(points[-1]["ratio"])) for points in series.values()]
+        name_ends(axes, ends, names, high)
+    words = f"{clean(title)}: speed over fp32 at the same {clean(unit)}."
+    return figure, " ".join([words, *(_words(label, points) for label, points in series.items())])
 
 
 def _scale(axes, points, unit):
-    from matplotlib.ticker import NullLocator
-
     batches = sorted({point["batch"] for point in points})
     axes.set_xscale("log", base=2)
     axes.set(
         xlabel=unit, ylabel="speed over fp32", xlim=(batches[0] / 1.25, batches[-1] * 1.25),
         ylim=(0, 1.1 * max(1, *(point["q3"] for point in points))),
     )  # fmt: skip
-    places = dict(zip(batches, axes.transData.transform([(b, 1) for b in batches])[:, 0], strict=True))
-    said, last = [], -NEAR * axes.figure.dpi
-    for batch, place in places.items():
-        near = place - last < NEAR * axes.figure.dpi
-        said.append("" if near else f"{batch:,}")
-        last = last if near else place
-    axes.set_xticks(batches, said)
-    axes.xaxis.set_minor_locator(NullLocator())
+    transform, texts, last = axes.transData + axes.transAxes.inverted(), [], -1
+    for batch in batches:
+        place = transform.transform((batch, 1))[0]
+        texts.append(f"{batch:,}" if place - last >= NEAR else "")
+        last = place if texts[-1] else last
+    axes.set_xticks(batches, texts)
+    axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}×" if value else "0")
     axes.grid(axis="y")
 
 
-def _told(label, points):
-    each = ", ".join(f"{times(p['ratio'])} at {p['batch']}" for p in points)
+def _words(label, points):
     best = max(points, key=lambda p: p["ratio"])
     slower = [place for place, p in enumerate(points) if p["q1"] <= 1]
     pays = points[slower[-1] + 1 :] if slower else points
-    told = f"{label}: {each}; "
-    if len(points) > 1:
-        low, high = times(best["q1"]), times(best["q3"])
-        told += f"the largest is {times(best['ratio'])} at {best['batch']} (middle half {low} to {high}), and "
+    shown = sorted({p["batch"]: p for p in (points[0], best, points[-1])}.items())
+    words = f"{label}: " + ", ".join(f"{times(p['ratio'])} at {batch}" for batch, p in shown)
     if not pays:
-        return told + "at the largest batch it is not clearly faster than fp32."
-    return told + f"it is clearly faster than fp32 from {pays[0]['batch']} on."
+        return f"{words}; not clearly faster than fp32 at the largest batch."
+    return f"{words}; clearly faster than fp32 from {pays[0]['batch']} on."

@@ -4,9 +4,9 @@ from math import isfinite
 from statistics import fmean
 
 from ..records import read
+from ..records.words import clean, name, number
 from . import style
-from .drawing import LINES, key, name_ends
-from .style import number
+from .layout import bar, line_names, line_style, name_ends, name_rows, sheet, ticks
 
 PARTS = {  # of the wall time, in the order of the run: colour and hatch
     "start": (style.GREY, ""), "data": (style.YELLOW, ".."), "warm-up": (style.ORANGE, "//"),
@@ -29,23 +29,20 @@ def steps(records) -> tuple:
     alt = ["Time of each step after the warm-up."]
     high = 1080 * max(record["measured"]["step_time_s"]["max"] for record in records)  # ms and some air
     last = max(record["measured"]["steps"] for record in records)
-    with style.look():
-        figure = style.canvas(0.3 + 1.8 * len(records))
-        for place, record in enumerate(records):
-            top, run = 0.4 + 1.8 * place, style.name(row(record))
-            style.write_at(figure, 0.7, top - 0.27, style.clean(run, 90), weight="bold", size=10)
-            axes = style.panel(figure, 0.7, top, style.WIDTH - 3.0, 1.2)
+    with sheet(high=1.2, panels=len(records), stacked=True) as (figure, panels):
+        for axes, record in zip(panels, records, strict=True):
             axes.set(xlim=(0, last + 1), ylim=(0, high), ylabel="ms a step")
+            axes.set_title(clean(name(row(record)), 90))
             axes.grid(axis="y")
-            said = _samples(axes, record)
-            style.beside(axes, 0.5 * high, "\n".join(said), size=9)
-            alt.append(f"{run}: {', '.join(said)}.")
-        axes.set_xlabel("step")
+            words = _samples(axes, record)
+            style.beside(axes, 0.5 * high, "\n".join(words), size=9)
+            alt.append(f"{name(row(record))}: {', '.join(words)}.")
+        panels[-1].set_xlabel("step")
     return figure, " ".join(alt)
 
 
 def _samples(axes, record):
-    """Draw the timed steps of one run; returns what can be said of them."""
+    """Draw the timed steps of one run; returns them in words."""
     measured = record["measured"]
     low, middle, upper = (1000 * measured["step_time_s"][key] for key in ("q1", "median", "q3"))
     samples = [1000 * seconds for seconds in measured["samples"]["step_time_s"]]
@@ -55,14 +52,13 @@ def _samples(axes, record):
     axes.fill_between(span, low, upper, color=style.SKY, alpha=0.35, linewidth=0)
     axes.plot(span, [middle, middle], color=style.BLUE, linewidth=1.8)
     axes.plot(range(first, end + 1), samples, "o", color=style.INK, markersize=3 if timed < 200 else 1.5)
-    said = [f"median {number(middle)} ms", f"middle half {number(low)} to {number(upper)} ms"]
-    said.append(f"{timed} steps timed")
+    words = [f"median {number(middle)} ms", f"middle half {number(low)} to {number(upper)} ms", f"{timed} steps timed"]
     warm = first - 1 - measured["first_step"]
     if warm:
         began = measured["first_step"]
         axes.axvspan(began, first - 0.5, facecolor="white", edgecolor=style.GREY, hatch="//", linewidth=0)
-        said.append(f"{warm} of warm-up (hatched)")
-    return said
+        words.append(f"{warm} of warm-up (hatched)")
+    return words
 
 
 def parts(records) -> tuple:
@@ -73,38 +69,29 @@ def parts(records) -> tuple:
     """
     records = _those_with("parts_s", records)
     spent = [wall_time(record) for record in records]
-    longest = max(record["total_s"] for record in records)
-    known = dict.fromkeys((*PARTS, *(part for times in spent for part in times)))
-    used = [part for part in known if any(times.get(part) for times in spent)]
+    known = dict.fromkeys((*PARTS, *(part for of in spent for part in of)))
+    looks = {part: PARTS.get(part, ("white", "ooo")) for part in known if any(of.get(part) for of in spent)}
     alt = ["Wall time of the whole run by part, in seconds."]
-    with style.look():
-        figure = style.canvas(0.5 + 0.68 * len(records) + 0.5)
-        left = style.names(figure, [row(record) for record in records], 0.5 - 0.13 * 0.68, 0.68)
-        axes = style.panel(figure, left, 0.5, style.WIDTH - left - 0.8, 0.68 * len(records))
-        axes.set(xlim=(0, longest), ylim=(len(records) - 0.5, -0.5), yticks=[], xlabel="seconds")
-        key(figure, left, 0.19, [(part, *PARTS.get(part, ("white", "ooo"))) for part in used])
-        for y, (record, times) in enumerate(zip(records, spent, strict=True)):
+    with sheet(high=0.68 * len(records), key=[(part, *look) for part, look in looks.items()]) as (figure, [axes]):
+        name_rows(axes, [name(row(record)) for record in records], 2.1, 3)
+        axes.set(xlim=(0, max(record["total_s"] for record in records)), xlabel="seconds")
+        for y, (record, of) in enumerate(zip(records, spent, strict=True)):
             begin = 0
-            for part in used:
-                colour, hatch = PARTS.get(part, ("white", "ooo"))
-                axes.barh(
-                    y - 0.13, times.get(part, 0), left=begin, height=0.4, color=colour, hatch=hatch,
-                    edgecolor=style.INK, linewidth=0.6, clip_on=False,
-                )  # fmt: skip
-                begin += times.get(part, 0)
-            said = [f"{part} {number(times[part], 2)}" for part in used if times.get(part)]
-            axes.text(0, y + 0.23, " · ".join(said) + " s", va="center", size=9, color=style.SOFT)
-            total = f"{number(record['total_s'])} s"
-            axes.annotate(total, (begin, y - 0.13), (5, 0), textcoords="offset points", va="center", weight="bold")
-            alt.append(f"{style.name(row(record))}: {total} in all; {', '.join(said)}.")
+            for part, look in looks.items():
+                bar(axes, y - 0.13, of.get(part, 0), look, begin, 0.4, clip_on=False)
+                begin += of.get(part, 0)
+            words = ", ".join(f"{part} {number(of[part], 2)}" for part in looks if of.get(part))
+            axes.text(0, y + 0.23, f"{words} s", va="center", size=9, color=style.SOFT)
+            style.beside(axes, y - 0.13, f"{number(record['total_s'])} s", weight="bold")
+            alt.append(f"{name(row(record))}: {number(record['total_s'])} s in all; {words}.")
     return figure, " ".join(alt)
 
 
 def wall_time(record) -> dict:
     """Seconds by part of a measured record, in the order of PARTS, with what is left as "rest"."""
     known = record["measured"]["parts_s"]
-    times = {part: known[part] for part in dict.fromkeys((*PARTS, *known)) if part in known}
-    return times | {"rest": max(0.0, record["total_s"] - sum(known.values()))}
+    spent = {part: known[part] for part in dict.fromkeys((*PARTS, *known)) if part in known}
+    return spent | {"rest": max(0.0, record["total_s"] - sum(known.values()))}
 
 
 def loss(records) -> tuple:
@@ -114,25 +101,22 @@ def loss(records) -> tuple:
         ValueError: no record has losses.
     """
     records = _those_with("final_loss", records)
-    alt = ["Training loss over samples seen."]
     block = max(1, -(-max(len(record["measured"]["samples"]["loss"]) for record in records) // POINTS))
-    with style.look():
-        figure = style.canvas(3.6)
-        ends, looks = [], []
-        axes = style.panel(figure, 0.75, 0.3, style.WIDTH - 3.6, 2.75)
-        for place, record in enumerate(records):
-            run, (seen, losses) = style.name(row(record)), _curve(record, block)
-            colour, dashes, width = LINES[place % len(LINES)]
-            looks.append({"color": colour, "linestyle": dashes})
-            axes.plot(seen, losses, **looks[-1], linewidth=width)
+    labels = [name(row(record)) for record in records]
+    names, high = line_names(labels)
+    ends, alt = [], ["Training loss over samples seen."]
+    with sheet(high=high) as (figure, [axes]):
+        for place, (record, label) in enumerate(zip(records, labels, strict=True)):
+            seen, losses = _curve(record, block)
+            axes.plot(seen, losses, **line_style(place))
             end = next((value for value in reversed(losses) if isfinite(value)), 0.0)  # it may have diverged
-            ends.append((seen[-1], end, number(losses[-1]), style.clean(run, 30)))
-            alt.append(f"{run}: from {number(losses[0])} to {number(losses[-1])}.")
+            ends.append((seen[-1], end, number(losses[-1])))
+            alt.append(f"{label}: from {number(losses[0])} to {number(losses[-1])}.")
         mean = f" (mean of {block} steps)" if block > 1 else ""
         axes.set(xlabel="samples seen", ylabel=f"training loss{mean}", xlim=(0, None), ylim=(0, None))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        ticks(axes.xaxis)
         axes.grid(axis="y")
-        name_ends(axes, ends, 0.22, looks)
+        name_ends(axes, ends, names, high)
     return figure, " ".join(alt)
 
 

@@ -1,4 +1,4 @@
-"""The look of every figure, and the words for numbers, shared by plots, tables and reports.
+"""The look of every figure, and what becomes of a figure: a PNG, an SVG, HTML or a notebook's output.
 
 The style is in force inside `look()` only; the reader's own matplotlib settings stay as they are.
 Figures are made without pyplot, so they neither need nor change a backend.
@@ -6,17 +6,15 @@ Figures are made without pyplot, so they neither need nor change a backend.
 
 import base64
 import io
-import math
 import sys
-import textwrap
+from functools import lru_cache
 from html import escape
 
-from ..records.read import clean
+from ..records.words import clean, name, number, percent, times  # noqa: F401  figures are written with them
 
 WIDTH = 9.0  # inches
 CSS_PIXELS = 96  # an inch on a screen: 9 pt text is 12 CSS pixels high
 DPI = 1.5 * CSS_PIXELS  # of PNGs, sharp on screens with more than one dot a CSS pixel
-ROUNDED = 5  # of 255, to which PNGs round red, green and blue: black and white stay, and nobody sees it
 
 INK, SOFT, GRID = "#1a1a1a", "#555555", "#dddddd"
 # Colours that people with any kind of colour vision tell apart: Okabe and Ito, "Color universal
@@ -28,31 +26,40 @@ ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (
 CJK = ("Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei")
 
 
+@lru_cache
+def fonts() -> list:
+    """The families that text is set in, in the order in which they are searched for a character."""
+    from matplotlib import font_manager
+
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return ["DejaVu Sans", *(font for font in CJK if font in installed)]
+
+
 def look():
     """A context manager: inside it figures are made and saved in this style.
 
     It starts from matplotlib's defaults, so that figures are the same whatever the reader has set.
     """
-    from matplotlib import font_manager, style
+    from matplotlib import style
 
-    installed = {font.name for font in font_manager.fontManager.ttflist}
     return style.context(["default", {
-        "font.family": ["DejaVu Sans", *(font for font in CJK if font in installed)], "font.size": 9.5,
+        "font.family": fonts(), "font.size": 9.5,
         "text.color": INK, "text.parse_math": False,  # a "$" in a label is a "$"
         "axes.edgecolor": SOFT, "axes.labelcolor": SOFT, "axes.labelsize": 9, "axes.axisbelow": True,
         "axes.spines.left": False, "axes.spines.top": False, "axes.spines.right": False,
+        "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
         "xtick.color": SOFT, "xtick.labelsize": 9, "ytick.color": SOFT, "ytick.labelsize": 9,
         "ytick.major.size": 0, "grid.color": GRID, "grid.linewidth": 0.8, "hatch.linewidth": 0.7,
         "svg.hashsalt": "helpers", "svg.fonttype": "path",  # equal bytes, and equal looks, everywhere
     }])  # fmt: skip
 
 
-def canvas(height):
+def canvas(height, **options):
     """An empty white figure, WIDTH × `height` inches; call it inside `look()`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), dpi=CSS_PIXELS, facecolor="white")
+    figure = Figure(figsize=(WIDTH, height), dpi=CSS_PIXELS, facecolor="white", **options)
     FigureCanvasAgg(figure)
     return figure
 
@@ -69,21 +76,6 @@ def write_at(figure, x, y, text, **style):
     return figure.text(x / wide, 1 - y / high, text, **{"va": "top", "ha": "left", **style})
 
 
-def names(figure, rows, top, height):
-    """Write the runs' names to the left of a panel whose rows begin at `top` and are `height` inches high.
-
-    Returns where the panel may begin (inches from the left).
-    """
-    ends = []
-    for y, row in enumerate(rows):
-        name = label(row)
-        size = 10 if name.count("\n") < 2 else 9
-        place = top + height * (y + 0.5)
-        text = write_at(figure, 0.1, place, name, va="center", linespacing=1.1, size=size)
-        ends.append(extent(figure, text).x1)
-    return max(ends) + 0.15
-
-
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
     axes.annotate(
@@ -92,47 +84,15 @@ def beside(axes, y, text, **style):
     )  # fmt: skip
 
 
-def extent(figure, artist):
-    """The box that a text takes, in inches from the lower left corner."""
-    box = artist.get_window_extent(figure.canvas.get_renderer())
-    return box.transformed(figure.dpi_scale_trans.inverted())
-
-
 def png(figure) -> bytes:
-    """The figure as PNG, opaque white, without a date."""
+    """The figure as PNG, opaque white, without a date, in at most 256 colours: a notebook carries it in its text."""
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
     with look():
-        figure.savefig(raw, format="rgba", dpi=DPI)
-    size = tuple(int(inches * DPI) for inches in figure.get_size_inches())
-    drawn = _few_colours(raw.getbuffer(), size)
-    if drawn is None:
-        whole = Image.frombytes("RGBA", size, raw.getbuffer()).convert("RGB")
-        drawn = whole.quantize(128, dither=Image.Dither.NONE)
-    drawn.save(small, "png", compress_level=8)  # 9 takes more than twice as long for a twentieth of it
+        figure.savefig(raw, format="png", dpi=DPI)
+    Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
     return small.getvalue()
-
-
-def _few_colours(rgba, size):
-    """The picture with a palette of the colours it has; None if these are more than a palette holds.
-
-    A palette halves the file, which a committed notebook carries in its text; rounding, which is not seen, saves more.
-    """
-    import numpy
-    from PIL import Image
-
-    pixels = numpy.frombuffer(rgba, numpy.uint32)
-    begins = numpy.flatnonzero(numpy.diff(pixels, prepend=~pixels[:1]))  # most have the colour of that before them
-    exact, which = numpy.unique(pixels[begins], return_inverse=True)
-    rounded = (exact.view(numpy.uint8).reshape(-1, 4)[:, :3] + 2.0) // ROUNDED * ROUNDED
-    colours, places = numpy.unique(rounded.astype(numpy.uint8), axis=0, return_inverse=True)
-    if len(colours) > 256:
-        return None
-    drawn = numpy.repeat(places.astype(numpy.uint8)[which], numpy.diff(begins, append=len(pixels)))
-    picture = Image.frombytes("P", size, drawn.tobytes())
-    picture.putpalette(colours.tobytes())
-    return picture
 
 
 def svg(figure, alt) -> str:
@@ -145,21 +105,23 @@ def svg(figure, alt) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
 
 
-def data_uri(picture) -> str:
-    """Bytes of a PNG as an address, for the `src` of an HTML image."""
-    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+def data_uri(picture, mime="image/png") -> str:
+    """Bytes of a picture as an address, for the `src` of an HTML image."""
+    return f"data:{mime};base64,{base64.b64encode(picture).decode()}"
 
 
-def html(figure, alt) -> str:
-    """The figure as an HTML element that names `alt` for readers who cannot see it."""
-    return f'<figure><img src="{data_uri(png(figure))}" alt="{escape(alt)}"></figure>'
+def html(figure, alt, kind="png") -> str:
+    """The figure as HTML that needs no other file; as "png" it is a third of the size, as "svg" sharp at any."""
+    source = data_uri(png(figure)) if kind == "png" else data_uri(svg(figure, alt).encode(), "image/svg+xml")
+    width, height = _pixels(figure)
+    return f'<figure><img src="{source}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
 
 
 def show(figure, alt):
     """Display a figure in the notebook, with `alt` for readers who cannot see it."""
     from IPython.display import display
 
-    width, height = (round(inches * CSS_PIXELS) for inches in figure.get_size_inches())
+    width, height = _pixels(figure)
     display(
         {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt}, raw=True,
         metadata={"image/png": {"alt": alt, "width": width, "height": height}},
@@ -169,48 +131,6 @@ def show(figure, alt):
         pyplot.close(figure)
 
 
-# -- words --------------------------------------------------------------------------------
-
-
-def number(value, digits=3) -> str:
-    """A number to `digits` significant digits; "–" for None."""
-    if value is None:
-        return "–"
-    if not math.isfinite(value):  # the loss of a run that diverged
-        return str(value)
-    if abs(value) >= 1e9:
-        return f"{value:.{digits - 1}e}"
-    decimals = digits - 1 - (math.floor(math.log10(abs(value))) if value else 0)
-    return f"{round(value, decimals):,.{max(0, decimals)}f}"
-
-
-def times(factor) -> str:
-    """A speed-up, such as "1.82×"."""
-    if factor is None:
-        return "–"
-    if 0.1 <= factor < 10:
-        return f"{factor:.2f}×"
-    return f"{number(factor, 3 if factor >= 10 else 1)}×"  # hardly any speed needs no digits
-
-
-def percent(share) -> str:
-    """A share of one as a percentage, such as "97.2%"."""
-    return "–" if share is None else f"{share * 100:.1f}%"
-
-
-def mark(row) -> str:
-    """What has to stand beside a run's name, because it stands in for something else; or ""."""
-    if not row["note"] or row["status"] != "completed":
-        return ""
-    return "CPU threads" if row["strategy"] == "data_parallel" else "see note"
-
-
-def name(row) -> str:
-    """A run's name with its mark, such as "DataParallel ×2 (CPU threads)"."""
-    return clean(row["label"]) + (f" ({mark(row)})" if mark(row) else "")
-
-
-def label(row, width=24) -> str:
-    """The same on at most two lines of `width` characters and one for the mark."""
-    lines = textwrap.wrap(clean(row["label"]), width, max_lines=2, placeholder=" …")
-    return "\n".join(lines + [f"({mark(row)})"] * bool(mark(row)))
+def _pixels(figure):
+    """Width and height in CSS pixels."""
+    return [round(inches * CSS_PIXELS) for inches in figure.get_size_inches()]

@@ -15,6 +15,7 @@ from .. import measure
 from ..config import SETTINGS
 from ..paths import results_root
 from .store import SCHEMA, STATUSES
+from .words import clean
 
 MOST_FILES = 3000  # in one reading: all are held in memory
 MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
@@ -131,14 +132,6 @@ def _reason(error):
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON, or only a part of it: {clean(error, 100)}"
     return clean(error.args[0] if isinstance(error, ValueError) and error.args else repr(error), 160)
-
-
-def clean(text, width=None) -> str:
-    """Text from a record on one line, without control characters, at most `width` characters long."""
-    text = str(text)
-    if not text.isprintable() or "  " in text or text != text.strip():
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if width is None or len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 # -- today's shape ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections import Counter
 from statistics import fmean, median, median_low
 
 from . import read
-from .read import clean
+from .words import clean
 
 MARKS = "*†‡§"  # of notes
 

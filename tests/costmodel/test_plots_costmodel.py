@@ -1,47 +1,15 @@
 """Figures of the cost model: what they say is what they were given. All numbers are made up."""
 
 import pytest
-from figures import assert_readable, labels
+from figures import labels
 
 from helpers import costmodel
 from helpers.costmodel import figures as plots
 from helpers.costmodel import published
-from helpers.plots import style
+from helpers.records.words import percent
 
-LONG = "an_unbroken_name_that_goes_on_and_on_and_on_and_on_and_on_and_on $x^2$ <b> & W"
-SLOW, FAST = costmodel.Link(1e-3, 1e-8), costmodel.Link(1e-6, 1e-11)
+SLOW = costmodel.Link(1e-3, 1e-8)
 DEVICES = [2**k for k in range(11)]
-
-
-def curves(count):
-    model = published.typical(0.1, 32, 100e6)
-    return {f"{LONG if k % 2 else 'short'} {k}": costmodel.curve(model, (SLOW, FAST)[k % 2], DEVICES, batch=32)
-            for k in range(count)}  # fmt: skip
-
-
-def drawn(count):
-    """All figures with `count` rows, and with all that makes them difficult."""
-    names = [f"{LONG if k % 2 else 'W' * 60} {k}" for k in range(count)]
-    steps = {name: {"predicted": 0.1 * (k + 1), "measured": 0.11 * (k + 1)} for k, name in enumerate(names)}
-    yield plots.predicted(steps, LONG * 2, {names[0]: 0.5})
-    yield plots.sweep({4**k: 1e-4 + 1e-8 * 4**k for k in range(4, 4 + count)}, SLOW, 2, LONG)
-    yield plots.scaling(curves(count), LONG, LONG)
-    yield plots.parts({name: of[-1] for name, of in curves(count).items()}, LONG)
-    row = {"name": LONG, "devices": 2, "published": 10.0, "model": 11.0, "residual": 0.1, "given": False}
-    yield plots.residuals({name: [row, {**row, "given": True}] for name in names}, LONG)
-
-
-@pytest.mark.parametrize("count", [1, 6])
-def test_no_label_covers_another(count):
-    for figure, alt in drawn(count):
-        assert_readable(figure)
-        assert alt
-
-
-def test_files_are_small_and_the_same_again():
-    for (figure, _), (other, _) in zip(drawn(2), drawn(2), strict=True):
-        png = style.png(figure)
-        assert style.png(other) == png and len(png) < 90_000
 
 
 def test_the_error_is_always_shown():
@@ -49,7 +17,8 @@ def test_the_error_is_always_shown():
     written = " ".join(text for text, _ in labels(figure))
     assert "100 ms, error -10.0%" in written and "Largest error: -10.0% (a)." in written
     assert alt == (
-        "Steps. a: measured 100 ms, predicted 90.0 ms, error -10.0%, the reader said 200 ms. Largest error: -10.0% (a)."
+        "Steps. a: measured 100 ms, predicted 90.0 ms, error -10.0%, the reader predicted 200 ms. "
+        "Largest error: -10.0% (a)."
     )
     points = {line.get_marker(): line.get_xdata()[0] for line in figure.axes[0].lines}
     assert points["D"] == pytest.approx(90) and points["o"] == pytest.approx(200)
@@ -67,7 +36,7 @@ def test_scaling_marks_regimes_and_says_where_they_change():
     figure, alt = plots.scaling({"ring": bound})
     colours = {line.get_color() for line in figure.axes[0].lines if line.get_linestyle() == "None"}
     assert colours == {plots.REGIMES[step.regime] for step in bound} and len(colours) > 1
-    assert "latency-bound from" in alt and f"efficiency {style.percent(bound[-1].efficiency)}" in alt
+    assert "latency-bound from" in alt and f"efficiency {percent(bound[-1].efficiency)}" in alt
 
 
 def test_parts_add_up_to_the_step():
@@ -81,7 +50,7 @@ def test_rows_that_were_given_are_hollow():
     figure, alt = plots.residuals({"ladder": published.against("cifar ladder")})
     hollow = [line.get_fillstyle() for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert hollow == ["none", "none", "full"]
-    assert "ladder: 1 GPU: published 13.2, model 13.2, given" in alt
+    assert "ladder: 1 GPU: given" in alt
 
 
 @pytest.mark.parametrize("draw", [

@@ -1,0 +1,56 @@
+"""The numbers of a comparison as a table, and its settings in words."""
+
+from ..records.words import clean, name, number, percent, times
+
+STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
+
+
+def table(comparison):
+    """The runs of a Comparison as a pandas DataFrame of texts, a row a run; `.attrs["notes"]` explains marked names."""
+    import pandas  # takes longer than a figure, and a page needs only `cells`
+
+    head, *rows = cells(comparison)
+    frame = pandas.DataFrame(rows, columns=head)
+    frame.attrs["notes"] = {name(row): clean(row["note"], 300) for row in comparison.rows() if row["note"]}
+    return frame
+
+
+def cells(comparison) -> list:
+    """The same as lists, the first of which names the columns."""
+    rows = [_cells(row) for row in comparison.rows()]
+    return [list(rows[0]), *(list(row.values()) for row in rows)]
+
+
+def _cells(row):
+    cells = {"run": name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
+    low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
+    numbers = {
+        "step time (ms)": middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
+        "images/s": number(row["images_per_s"]), "speed-up": times(row["speed_up"]),
+        "predicted": times(row["predicted"]), "efficiency": percent(row["efficiency"]),
+        "accuracy": percent(row["accuracy"]), "final loss": number(row["final_loss"]),
+        "peak memory (MB)": number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
+        "whole run (s)": number(row["total_s"]),
+    }  # fmt: skip
+    if row["status"] != "completed":
+        predicted = numbers["predicted"]
+        numbers = {**dict.fromkeys(numbers, "–"), "step time (ms)": row["status"], "predicted": predicted}
+    return cells | numbers
+
+
+def settings(records) -> tuple:
+    """What the runs have in common: ("resnet8 on digits", "global batch 64 · fp32 · …")."""
+
+    def all_of(key):
+        return clean(" / ".join(dict.fromkeys(str(record["config"][key]) for record in records)))
+
+    machine = records[0]["environment"]["machine"]
+    threads = list(dict.fromkeys(record["config"]["threads"] or machine["threads"] for record in records))
+    threads = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}"
+    device = f"{machine['name']} ({machine['kind']}), {threads} of the CPU a device"
+    if machine["kind"] == "cpu":
+        device = f"a CPU process of {threads} plays a device ({machine['name']}, {machine['cores']} cores)"
+    how = f"global batch {all_of('global_batch')} · {all_of('precision')} · {clean(device)}"
+    if "rounds" in records[0]:
+        how += f" · {len(records[0]['rounds'])} rounds"
+    return f"{all_of('model')} on {all_of('data')}", how

@@ -1,0 +1,191 @@
+"""Every kind of figure, made of made-up numbers, for any number of labels that are hard to place."""
+
+from records import baseline, failed, planted
+
+from helpers import costmodel, plots
+from helpers.comparison.ladder import Comparison
+from helpers.compiler import figures as compiler
+from helpers.compiler import operators
+from helpers.compiler.operators import Profile
+from helpers.costmodel import figures as cost
+from helpers.costmodel import published
+from helpers.hvd import figures as hvd
+from helpers.npu import figures as npu
+from helpers.plots.panels import panels
+
+LONG = "an_unbroken_name_that_goes_on_and_on_and_on_and_on_and_on_and_on $x^2$ <b> & W"
+LABELS = ("DDP ×4 · linear scaling · warm-up · 20 epochs", "short", "W" * 60, LONG)
+SHARED = "4 processes share 2 cores, so their steps take longer than on devices of their own"
+RISE = (0.5, 0.8, 0.9, 0.96)
+LINK = costmodel.Link(1e-3, 1e-8)
+
+
+def names(count):
+    return [f"{LABELS[k % len(LABELS)]} {k}" for k in range(count)]
+
+
+def comparison(count):
+    """1 to 8 runs, with everything that makes a figure difficult."""
+    others = [
+        planted("data_parallel", 2, 0.9, prediction=20, label="DataParallel"),
+        planted("ddp", 2, 1.98, prediction=2, label="a run whose reader gave it a name that goes on and on and on"),
+        failed(devices=4, prediction=0.2),
+        planted("ddp", 2, 0.05, prediction=0.2, label="slow"),
+        planted("ddp", 4, 3.9, accuracy=None, label="DDP ×4, no accuracy"),
+        planted("ddp", 8, 7.6, prediction=7.5, accuracy=1.0),
+        planted("ddp", 8, 1.02, label="$x^2$ <b> & more"),
+    ]
+    return Comparison([baseline(), *others[: count - 1]])
+
+
+def trained(accuracies, *, devices=1, speed=1.0, epoch_s=2.0, note="", **settings):
+    """A record whose test accuracy went through `accuracies`, an epoch each of 10 updates."""
+    record = planted("ddp" if devices > 1 else "baseline", devices, speed, accuracy=accuracies[-1], **settings)
+    record["measured"]["note"] = note
+    record["measured"]["curve"] = [
+        {"epoch": n, "step": 10 * n, "train_s": epoch_s * n, "accuracy": accuracy, "loss": 1.0, "count": 360}
+        for n, accuracy in enumerate(accuracies, start=1)
+    ]
+    return record
+
+
+def groups(count):
+    """Seeds of `count` labels, of which the third has no run that worked."""
+    found = {"baseline": [trained(RISE)]}
+    for k, name in enumerate(names(count)[1:], start=1):
+        note = SHARED if k % 4 == 0 else "another note" if k % 3 == 0 else ""
+        ends = [(0.94 + 0.005 * k) % 1 - 0.01 * seed for seed in range(k % 6 + 1)]
+        found[name] = [failed(), failed()] if k == 2 else [
+            trained((*RISE[:3], end), devices=2, speed=0.3 * k, epoch_s=3 / k, note=note) for end in ends
+        ]  # fmt: skip
+    return found
+
+
+def series(labels):
+    return {
+        label: [{"batch": 2**e, "ratio": 0.4 + 0.1 * k + 0.2 * e, "q1": 0.3 + 0.2 * e, "q3": 0.5 + 0.1 * k + 0.2 * e}
+                for e in range(9)]
+        for k, label in enumerate(labels)
+    }  # fmt: skip
+
+
+def shares(*percents):
+    """The profile of a step of 100 ms with these percents of operators.KINDS, the rest bookkeeping."""
+    seconds = dict(zip(operators.KINDS, (each / 1000 for each in percents), strict=False))
+    return Profile({**seconds, "bookkeeping": 0.1 - sum(seconds.values())}, 0.1, 50)
+
+
+def plan(name, status, speed_up=None, *, compile_s=None, break_even=None, why=""):
+    """A row of a tuner's table."""
+    return {
+        "plan": name, "status": status, "why": why, "compile_s": compile_s, "break_even": break_even,
+        "output_error": None, "gradient_error": None, "step_s": speed_up and 0.1 / speed_up, "speed_up": speed_up,
+        "speed_up_q1": speed_up and 0.95 * speed_up, "speed_up_q3": speed_up and 1.1 * speed_up,
+    }  # fmt: skip
+
+
+def cost_series(*plans):
+    """Series for break_even from (name, seconds to compile, seconds a step)."""
+    return [dict(zip(("name", "compile_s", "step_s"), each, strict=True)) for each in plans]
+
+
+def _plans(count):
+    statuses = ("baseline", "chosen", "slower", "rejected", "failed", "skipped")
+    rows = []
+    for k, (name, status) in enumerate(zip(names(count), statuses * count, strict=False)):
+        speed_up = None if k % 6 > 2 else 0.02 + k * k / 4
+        why = f"{name} " * min(k, 6)
+        rows.append(plan(name, status, speed_up, compile_s=10.0 ** (k % 5), break_even=k and 10.0 ** (k % 8), why=why))
+    return compiler.plans(rows, LONG * 2)
+
+
+def _profile(count):
+    percents = [(100, 0), (0, 0, 0, 40, 60), (30, 20, 1, 20, 17, 0.2, 0.3), (1, 1, 1, 1, 1, 1, 1), (2, 0, 97)]
+    return compiler.profile({name: shares(*percents[k % 5]) for k, name in enumerate(names(count))})
+
+
+def _step_times(count):
+    steps = {name: [10.0 ** (k % 5 - 3)] * (10**k if k < 4 else 7) for k, name in enumerate(names(count))}
+    return compiler.step_times(steps, {name: range(0, len(of), 3) for name, of in list(steps.items())[1:]})
+
+
+def _curves(count):
+    model = published.typical(0.1, 32, 100e6)
+    links = (LINK, costmodel.Link(1e-6, 1e-11))
+    return {name: costmodel.curve(model, links[k % 2], [2**n for n in range(11)], batch=32)
+            for k, name in enumerate(names(count))}  # fmt: skip
+
+
+def _panels(count):
+    rows = [{"name": name, "kind": ("ours", "theirs")[k % 2], "a": (k + 1, k, k + 3), "b": None if k % 3 else k / 7}
+            for k, name in enumerate(names(count))]  # fmt: skip
+    columns = [("a", "speed-up", plots.times, 1), ("b", "accuracy", plots.percent, None)]
+    return panels(LONG, LONG, rows, columns, [LONG * 2])
+
+
+def _residuals(count):
+    row = {"name": LONG, "devices": 2, "published": 10.0, "model": 11.0, "residual": 0.1, "given": False}
+    return cost.residuals({name: [row, {**row, "given": True}] for name in names(count)}, LONG)
+
+
+STEP = [("split", 0, 2), ("bind", 2, 2.1), ("compute", 2.1, 30), ("intervene", 30, 34), ("update", 34, 35)]
+FIGURES = {  # name: function of the number of labels
+    "speed_up": lambda n: plots.speed_up(comparison(min(n, 8))),
+    "steps": lambda n: plots.steps(comparison(min(n, 8)).records),
+    "parts": lambda n: plots.parts(comparison(min(n, 8)).records),
+    "loss": lambda n: plots.loss(comparison(min(n, 8)).records),
+    "curves over epochs": lambda n: plots.accuracy_curves(groups(n), "epoch", 0.95),
+    "curves over seconds": lambda n: plots.accuracy_curves(groups(n), "seconds", 0.95),
+    "one evaluation": lambda n: plots.accuracy_curves({name: [trained((0.9,))] for name in names(n)}),
+    "time to accuracy": lambda n: plots.time_to_accuracy(groups(n), 0.95),
+    "speed over batch": lambda n: plots.speed_over_batch(series(names(n)), "W" * 90, "W" * 70),
+    "panels": _panels,
+    "compiler profile": _profile,
+    "compiler plans": _plans,
+    "no plan timed": lambda n: compiler.plans([plan(name, "failed", why=LONG * 5) for name in names(n)], "No bars"),
+    "break-even": lambda n: compiler.break_even(
+        cost_series(("eager", 0, 0.12), *((name, 7.0 * k, 0.13 - 0.01 * k) for k, name in enumerate(names(n))))
+    ),
+    "break-even, far apart": lambda n: compiler.break_even(
+        cost_series(("eager", 0, 0.12), *((name, 0.5 * 4**k, 0.06) for k, name in enumerate(names(n))))
+    ),
+    "compiler steps": _step_times,
+    "compiler prediction": lambda n: compiler.prediction(
+        [{"name": name, "predicted": 1 + 0.2 * (k % 4), "measured": 0.3 + 0.25 * k} for k, name in enumerate(names(n))]
+    ),
+    "cost predicted": lambda n: cost.predicted(
+        {name: {"predicted": 0.1 * (k + 1), "measured": 0.11 * (k + 1)} for k, name in enumerate(names(n))}, LONG * 2,
+        {names(1)[0]: 0.5},
+    ),
+    "cost sweep": lambda n: cost.sweep({4**k: 1e-4 + 1e-8 * 4**k for k in range(4, 4 + min(n, 8))}, LINK, 2, LONG),
+    "cost scaling": lambda n: cost.scaling(_curves(n), LONG, LONG),
+    "cost parts": lambda n: cost.parts({name: of[-1] for name, of in _curves(n).items()}, LONG),
+    "cost residuals": _residuals,
+    "hvd stages": lambda n: hvd.stages({name: STEP for name in names(n)}, LONG * 2),
+    "hvd departures": lambda n: hvd.departures(
+        {name: (k - 1, k + 1, 3 * k + 1) for k, name in enumerate(names(4 * n))}, (0, 5), LONG
+    ),
+    "hvd drift": lambda n: hvd.drift({name: [k, 0.5, 1e-3 * k] for k, name in enumerate(names(n))}, LONG),
+    "hvd apart": lambda n: hvd.apart(
+        {name: 10.0 ** (-3 * k) * (k != 1) for k, name in enumerate(names(n))}, LONG, "u", (1e-9, LONG)
+    ),
+    "hvd bars": lambda n: hvd.bars(
+        {name: 1e4 / (k + 1) for k, name in enumerate(names(n))}, LONG, "ms", predicted={names(1)[0]: 5e4}
+    ),
+    "npu cards": lambda n: npu.cards(
+        {name: [{k: 100, 0: 3}, {0: 10 * k}] for k, name in enumerate(names(min(n, 6)))}, {names(1)[0]: 0}
+    ),
+    "npu counted": lambda n: npu.counted(
+        {name: 7 * k for k, name in enumerate(names(n))}, 21, LONG * 2, "images", {names(1)[0]: 21}
+    ),
+    "npu losses": lambda n: npu.losses({name: [7.1, 3.0 + k, 2.0] for k, name in enumerate(names(n))}, LONG * 2),
+    "npu kernels": lambda n: npu.kernels(
+        {name: [150, 150 + k, 300 * (k + 1)] for k, name in enumerate(names(n))}, (names(1)[0], 2, 10)
+    ),
+    "npu learning rates": lambda n: npu.learning_rates(
+        {name: [0.1] * 30 + [0.1 / (k + 1)] * 30 for k, name in enumerate(names(n))}, {45: 0.05, 3: 0.2}
+    ),
+    "npu scales": lambda n: npu.scales(
+        {name: [(2.0 ** (16 - k), k < 2), (2.0**15, False)] for k, name in enumerate(names(n))}
+    ),
+}
