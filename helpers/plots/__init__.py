@@ -9,11 +9,11 @@ from .accuracy import time_to_accuracy
 from .learning import accuracy_curves
 from .precision import speed_over_batch
 from .runs import loss, parts, steps
-from .style import clean, name, number, percent, show, times
+from .style import clean, html, name, number, percent, show, times
 
 __all__ = [
-    "accuracy_curves", "cells", "loss", "parts", "settings", "show", "speed_over_batch", "speed_up", "steps", "summary",
-    "table", "time_to_accuracy",
+    "accuracy_curves", "cells", "html", "loss", "parts", "settings", "show", "speed_over_batch", "speed_up", "steps",
+    "summary", "table", "time_to_accuracy",
 ]  # fmt: skip
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")

@@ -143,11 +143,25 @@ def svg(figure, alt) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
 
 
+def html(figure, alt, kind="png") -> str:
+    """The figure as HTML that needs no other file; as "png" it is a third of the size, as "svg" sharp at any."""
+    data = png(figure) if kind == "png" else svg(figure, alt).encode()
+    mime = "image/png" if kind == "png" else "image/svg+xml"
+    width, height = _pixels(figure)
+    source = f"data:{mime};base64,{base64.b64encode(data).decode()}"
+    return f'<figure><img src="{source}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
+
+
+def _pixels(figure):
+    """Width and height in CSS pixels."""
+    return [round(inches * CSS_PIXELS) for inches in figure.get_size_inches()]
+
+
 def show(figure, alt):
     """Display a figure in the notebook, with `alt` for readers who cannot see it."""
     from IPython.display import display
 
-    width, height = (round(inches * CSS_PIXELS) for inches in figure.get_size_inches())
+    width, height = _pixels(figure)
     display(
         {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt}, raw=True,
         metadata={"image/png": {"alt": alt, "width": width, "height": height}},
