@@ -6,7 +6,6 @@ from pathlib import Path
 from ... import plots
 from ...config import STRATEGIES
 from ...plots import style
-from ...report import html
 from .refusal import steps_of
 
 # JupyterLab handles arrow keys and letters itself unless a text field has the focus: in a list they would move to the
@@ -98,7 +97,7 @@ def result(comparison) -> str:
     return (
         f'<div role="status"><strong>{escape(outcome(comparison))}</strong></div>{more}'
         f'<div class="helpers-wide" role="region" tabindex="0" aria-label="Both runs in numbers">'
-        f"{comparison._repr_html_()}</div>{html.figure(drawn, alt, 'png')}"
+        f"{comparison._repr_html_()}</div>{style.html(drawn, alt)}"
     )
 
 
