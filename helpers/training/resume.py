@@ -1,4 +1,4 @@
-"""Stopping and going on: what a run saves, and how it takes up where another left off."""
+"""Resuming: what a run saves, and how another goes on from there."""
 
 import torch
 import torch.distributed as dist
@@ -10,14 +10,14 @@ from . import checkpoint
 def save(run) -> None:
     """Write a checkpoint of `run`, a train.Run; to be called by all its ranks at the same step."""
     states = [None] * run.world.size
-    dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout to go on with
+    dist.all_gather_object(states, torch.get_rng_state())  # each rank goes on with its own dropout
     if run.world.is_main:
         state = {
             "run": identity(run), "step": run.step, **run.precision.state_dict(run.model),
             "optimizer": run.optimizer.state_dict(), "rng": states, "curve": run.curve, "trained_s": run.trained_s,
         }  # fmt: skip
         checkpoint.save(run.config.checkpoint_dir, run.step, state)
-    dist.barrier()  # nobody trains on before there is something to come back to
+    dist.barrier()  # no rank trains on before the checkpoint is complete
 
 
 def load(run) -> None:
@@ -47,7 +47,7 @@ def load(run) -> None:
 
 
 def check_unused(config) -> None:
-    """A run that begins anew must not save among the checkpoints of another: those of later steps would win.
+    """A run from the beginning must not save among the checkpoints of another: those of later steps would win.
 
     Raises:
         ValueError: there are some.
