@@ -1,4 +1,4 @@
-"""Numbers one can trust: samples after a warm-up, told as a median with its spread."""
+"""Numbers one can trust: samples after a warm-up, reported as a median with its spread."""
 
 import statistics
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ def summary(samples) -> dict:
     """Median, quartiles, extremes and number of `samples` (any unit; at least AT_LEAST of them).
 
     Raises:
-        ValueError: there are too few samples to speak of a spread.
+        ValueError: there are too few samples for a spread.
     """
     values = sorted(float(sample) for sample in samples)
     if len(values) < AT_LEAST:

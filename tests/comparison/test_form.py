@@ -71,6 +71,9 @@ class Shown:
 def test_the_command_lines_make_the_same_runs(choice, monkeypatch):
     ran = []
     monkeypatch.setattr(run, "run", lambda config, progress: ran.append(config))
+    base, chosen = choice.configs()
+    alone = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none")
+    assert chosen.but(**alone) == base == base.but(**alone), "the baseline differs in nothing else"
     *training, report = map(shlex.split, choice.commands())
     for words in training:
         assert words[:4] == ["python", "-m", "helpers", "train"]
@@ -85,13 +88,6 @@ def test_only_what_differs_from_the_defaults_is_said():
     ]
     assert Choice(length=1).commands()[1] == "python -m helpers train --schedule=cooldown --nproc_per_node=2"
     assert max(map(len, replace(CHOICES[-1], prediction=1.123).code().splitlines())) < 120
-
-
-def test_the_baseline_differs_in_nothing_else():
-    for choice in CHOICES:
-        base, chosen = choice.configs()
-        fast = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none")
-        assert chosen.but(**fast) == base == base.but(**fast)
 
 
 # -- what can be, and what cannot -----------------------------------------------------------
@@ -123,13 +119,13 @@ def test_every_choice_is_either_sound_or_refused_with_what_to_change(step):
 
 
 @pytest.mark.parametrize("setting", ["model", "data", "ranks", "strategy", "precision", "compiler", "batch", "length"])
-@pytest.mark.parametrize("value", [None, "", "no such", -1, 0, 3, 1.5, float("nan"), True, ["x"], {}, object, 10**30])
-def test_a_planted_value_is_refused_and_never_an_exception(setting, value):
-    refusal = replace(Choice(), **{setting: value}).refusal()
-    if refusal is None:
-        assert setting == "length" and isinstance(value, int) and value >= 1
-    else:
-        assert setting in refusal.settings and refusal.reason
+def test_a_planted_value_is_refused_and_never_an_exception(setting):
+    for value in (None, "", "no such", -1, 0, 3, 1.5, float("nan"), True, ["x"], {}, object, 10**30):
+        refusal = replace(Choice(), **{setting: value}).refusal()
+        if refusal is None:
+            assert setting == "length" and isinstance(value, int) and value >= 1
+        else:
+            assert setting in refusal.settings and refusal.reason, value
 
 
 @pytest.mark.parametrize("choice, settings, words", [
@@ -349,10 +345,6 @@ def test_an_end_without_a_result_is_shown(calls, end, words, monkeypatch):
     made.button.click()
     head, result = settled(made)
     assert words in head and result == ""
-
-
-def test_a_run_that_waits_for_another_says_so():
-    assert "waits for its turn: another run goes on" in page.state("DDP ×2", "queued")
 
 
 # -- one that is real -----------------------------------------------------------------------

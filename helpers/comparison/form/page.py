@@ -1,50 +1,20 @@
 """What the form says, as HTML in Jupyter's own colours, so that dark themes hold."""
 
 from html import escape
+from pathlib import Path
 
 from ... import plots
 from ...config import STRATEGIES
 from ...plots import style
 from .refusal import steps_of
 
-# JupyterLab takes arrow keys and letters for its own as long as nothing is focused that text can be typed into: in a
-# list they would move to the next cell, or cut this one. The attribute keeps them for the list that has the focus.
+# JupyterLab handles arrow keys and letters itself unless a text field has the focus: in a list they would move to the
+# next cell, or cut this one. The attribute leaves them to the list that has the focus.
 KEYS = (
     "this.closest('.helpers-form').addEventListener('focusin', event => event.target.matches('select') && "
     "event.target.setAttribute('data-lm-suppress-shortcuts', ''))"
 )
-STYLE = """<style>
-.helpers-form {max-width: 62rem; padding: 14px 18px; border: 1px solid var(--jp-border-color2, #bbb);
-  border-radius: 4px; color: var(--jp-content-font-color1, #222)}
-.helpers-form .widget-label {text-align: left; color: inherit}
-.helpers-form .helpers-expected {height: auto; flex-wrap: wrap}
-.helpers-form .helpers-expected .widget-label {white-space: normal; flex: 0 1 auto; height: auto; line-height: 1.4}
-.helpers-form .helpers-expected input {flex: 0 0 6rem}
-.helpers-form :is(.widget-html, .widget-html-content) {min-width: 0; max-width: 100%}
-.helpers-form .widget-html-content {flex: 1 1 0; line-height: 1.45; color: inherit}
-.helpers-form .helpers-verdict {padding: 5px 12px; border-left: 4px solid var(--jp-success-color1, #388e3c)}
-.helpers-form .helpers-verdict.helpers-refused {border-left-color: var(--jp-error-color1, #d32f2f)}
-.helpers-form .helpers-code {margin: 10px 0 0; border: 1px solid var(--jp-cell-editor-border-color, #ccc);
-  background: var(--jp-cell-editor-background, #f5f5f5)}
-.helpers-form .helpers-code > div {display: flex; justify-content: space-between; align-items: center;
-  padding: 4px 6px 4px 12px}
-.helpers-form .helpers-code pre {margin: 0; padding: 2px 12px 10px; overflow-x: auto; background: none;
-  white-space: pre; word-break: normal; color: var(--jp-content-font-color1, #222);
-  font: 13px/1.5 var(--jp-code-font-family, monospace)}
-.helpers-form .helpers-code pre:focus-visible, .helpers-form button:focus-visible {
-  outline: 2px solid var(--jp-brand-color1, #1976d2); outline-offset: 1px}
-.helpers-form .helpers-code button {padding: 2px 10px; font: inherit; cursor: pointer; border-radius: 2px;
-  color: var(--jp-content-font-color1, #222); background: var(--jp-layout-color1, #fff);
-  border: 1px solid var(--jp-border-color1, #999)}
-.helpers-form .helpers-wide {overflow-x: auto; margin: 8px 0}
-.helpers-form table {border: none; border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 12px}
-.helpers-form :is(th, td) {padding: 4px 12px 4px 0; text-align: right; border: none;
-  border-bottom: 1px solid var(--jp-border-color2, #ccc)}
-.helpers-form td {white-space: nowrap}
-.helpers-form :is(th, td):first-child {text-align: left}
-.helpers-form figure {margin: 8px 0 0; overflow-x: auto}
-.helpers-form img {display: block; max-width: 100%; min-width: 34rem; height: auto}
-</style>""".replace("<style>", f'<style onload="{KEYS}">')
+STYLE = f'<style onload="{KEYS}">\n{Path(__file__).with_name("form.css").read_text(encoding="utf-8")}</style>'
 # Where the clipboard is out of reach the text is selected, to be copied by hand.
 COPY = (
     "const code = this.closest('.helpers-code').querySelector('code');"
