@@ -231,7 +231,8 @@ def hosts(record):
     found = record["measured"].get("hosts") or []
     if len(found) < 2:
         return None
-    told = ", ".join(f"{clean(host['name'], 40)} ({len(host['ranks'])} ranks)" for host in found)
+    counts = [(clean(host["name"], 40), len(host["ranks"])) for host in found]
+    told = ", ".join(f"{name} ({count} rank{'s' * (count != 1)})" for name, count in counts)
     return Said(f"{called(record)} ran on {len(found)} hosts: {told}.", ids(record))
 
 

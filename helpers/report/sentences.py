@@ -281,7 +281,7 @@ def between(sites) -> list:
                 for verdict, (site, row, _, ladder) in zip(verdicts, seen, strict=True)
             )
             text = f"{what}, {run}: {told}."
-            text += " What pays on one machine does not on another." * (len({"faster, " == v for v in verdicts}) > 1)
+            text += " What pays on one machine does not on another." * ({"faster, ", "slower, "} <= {*verdicts})
         said.append(Said(text, tuple(run for *_, record, ladder in seen for run in ids(record, ladder.records[0]))))
     return said
 

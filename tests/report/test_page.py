@@ -16,7 +16,7 @@ from helpers import paths as places
 from helpers.comparison.ladder import Comparison
 from helpers.plots import panels
 from helpers.records import read
-from helpers.report import figures, published, text
+from helpers.report import figures, published
 from helpers.report.report import Report
 
 EVIL = "<script>alert('&')</script>\x1b[31m\n"
@@ -49,7 +49,7 @@ def records():
     compiled = planted("baseline", 1, 1.3, compiler="inductor")
     compiled["measured"]["compiler"] = {"plan": "inductor", "compile_s": 20.0}
     evil = planted(devices=4, label=EVIL)
-    evil["run_id"], evil["measured"]["final_loss"] = EVIL, float("nan")
+    evil["run_id"], evil["measured"]["final_loss"], evil["measured"]["note"] = EVIL, float("nan"), EVIL
     mine = [baseline(), planted(speed=1.8), compiled, evil]
     for record in mine[:2]:
         record["measured"]["curve"] = curve(0.4, 0.95)
@@ -144,7 +144,8 @@ def test_bad_formats_and_nothing_to_write_are_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    return report.of(ladder()).write_ladder(tmp_path_factory.mktemp("new") / "folder")
+    comparison = Comparison([*ladder().runs, failed(EVIL, devices=4, label=EVIL)])
+    return report.of(comparison).write_ladder(tmp_path_factory.mktemp("new") / "folder")
 
 
 def test_a_comparison_leaves_four_sound_files(written):
@@ -153,12 +154,14 @@ def test_a_comparison_leaves_four_sound_files(written):
     ElementTree.parse(written["plot"])
     Image.open(written["picture"]).verify()
     rows = list(csv.DictReader(io.StringIO(written["table"].read_text(encoding="utf-8"))))
-    assert [row["label"] for row in rows] == ["baseline", "DataParallel ×2", "DDP ×2"]
+    assert [row["label"] for row in rows][:3] == ["baseline", "DataParallel ×2", "DDP ×2"]
     assert float(rows[2]["speed_up"]) == pytest.approx(1.82)
     parsed = Page(written["report"].read_text(encoding="utf-8"))
     images = [attributes for tag, attributes in parsed.tags if tag == "img"]
-    assert images[0]["alt"] == plots.speed_up(ladder())[1] and "c0ffee" in parsed.text
+    assert images[0]["alt"].startswith("Bars of the speed-up") and "c0ffee" in parsed.text
     assert ("details", {"open": None}) in parsed.tags
+    assert "script" not in {tag for tag, _ in parsed.tags} and "alert('&')" in parsed.text
+    assert "<script" not in written["plot"].read_text("utf-8")
 
 
 def test_a_write_that_fails_leaves_the_old_files(written, monkeypatch):
@@ -171,20 +174,6 @@ def test_a_write_that_fails_leaves_the_old_files(written, monkeypatch):
         with pytest.raises(OSError, match="No space"):
             places.replace_file(written[name], "new")
     assert {path: path.read_bytes() for path in written["report"].parent.iterdir()} == before
-
-
-def test_texts_of_a_comparison_are_escaped(tmp_path):
-    records = [baseline(), planted(label=EVIL), failed(EVIL, devices=4)]
-    records[1]["measured"]["note"] = EVIL
-    for record in records:
-        record["config"]["model"] = record["environment"]["machine"]["name"] = EVIL
-    comparison = Comparison(records)
-    found = report.of(comparison)
-    paths = found.write_ladder(tmp_path)
-    page = paths["report"].read_text(encoding="utf-8")
-    assert "script" not in {tag for tag, _ in Page(page).tags} and "alert('&')" in Page(page).text
-    assert "\x1b" not in page and "\x1b" not in text.text(found)
-    assert "<script" not in comparison._repr_html_() and "<script" not in paths["plot"].read_text("utf-8")
 
 
 # -- figures ------------------------------------------------------------------------------
