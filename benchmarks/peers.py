@@ -18,7 +18,7 @@ from .kernel import kernel
 UNIT = "s"
 ROUNDS, ENOUGH = 2, 900.0  # rounds, and seconds after which no further one is begun
 CAP = 10.0  # s after which a failure counts as not shown, or a launch as hanging
-START = 60.0  # s that setting up or a launch may take when nothing is wrong
+START = 120.0  # s that setting up or a launch may take when nothing is wrong
 SETTLE, GONE = 1.0, 3.0  # s that processes may take to end after a failed cell, and after their kernel
 LATER_LAUNCHES, LATER_SECONDS = 3, 1.0  # at most, in one kernel: slow ones launch once more, quick ones three times
 

@@ -40,6 +40,7 @@ def test_the_group_is_left_when_the_function_raises():
     def caught():
         try:
             with helpers.distributed("cpu"):
+                torch.distributed.barrier()  # both have come
                 raise ValueError("planted")
         except ValueError:
             return torch.distributed.is_initialized()
