@@ -78,7 +78,7 @@ def free_port():
 # What is sent to a rank of nbdistributed that is still starting is lost.
 UNTIL_STARTED = """
 manager = get_ipython().magics_manager.registry["DistributedMagic"]._comm_manager
-for _ in range(60):
+for _ in range(240):
     try:
         manager.send_to_all("get_status", {}, timeout=0.5)
         break
