@@ -18,7 +18,7 @@ from .kernel import kernel
 UNIT = "s"
 ROUNDS, ENOUGH = 2, 900.0  # rounds, and seconds after which no further one is begun
 CAP = 10.0  # s after which a failure counts as not shown, or a launch as hanging
-START = 60.0  # s that setting up or a launch may take when nothing is wrong
+START = 120.0  # s that setting up or a launch may take when nothing is wrong
 SETTLE, GONE = 1.0, 3.0  # s that processes may take to end after a failed cell, and after their kernel
 LATER_LAUNCHES, LATER_SECONDS = 3, 1.0  # at most, in one kernel: slow ones launch once more, quick ones three times
 
@@ -78,7 +78,7 @@ def free_port():
 # What is sent to a rank of nbdistributed that is still starting is lost.
 UNTIL_STARTED = """
 manager = get_ipython().magics_manager.registry["DistributedMagic"]._comm_manager
-for _ in range(60):
+for _ in range(240):
     try:
         manager.send_to_all("get_status", {}, timeout=0.5)
         break
@@ -184,7 +184,7 @@ def visit(contender, python, what, cap=CAP):
             usual = _launches(contender, here, found)
             if what == "training":
                 here.run(f"{RANKS}\ntrain()", START)
-                works = _works(here, contender.cell("train"), cap + 2 * usual) is not None
+                works = _works(here, contender.cell("train"), cap + 2 * usual)[0] is not None
                 found.append((TRAINED, works, "" if works else f"hangs, for over {cap:g} s"))
                 return found
             there = here.processes()
@@ -195,12 +195,13 @@ def visit(contender, python, what, cap=CAP):
                 return found
             _failure(here, what, outcome, when, cap, found)
             _count(found, LEFT_RUN, lambda: here.processes() - there, SETTLE)
-            works = _works(here, contender.cell("work"), cap + 2 * usual) is not None
+            works = _works(here, contender.cell("work"), cap + 2 * usual)[0] is not None
             found.append((AGAIN, works, "" if works else f"no launch after {SHOWN[what].removesuffix(' shown')}"))
             here.shut_down()
             _count(found, LEFT_KERNEL, here.processes, GONE)
         except Stuck as stuck:
-            found.append((AGAIN if what in SHOWN else FIRST, 0, str(stuck)))
+            launched = any(row == FIRST for row, _, _ in found)
+            found.append((AGAIN, 0, str(stuck)) if launched and what in SHOWN else (FIRST, START, str(stuck)))
     return found
 
 
@@ -211,30 +212,31 @@ def _launches(contender, here, found):
         outcome = here.run(code, START)
         if outcome.error or outcome.seconds is None:
             raise Stuck(f"the set-up did not work: {(outcome.text + outcome.error).strip()[-300:]}")
-    took = [_works(here, contender.cell("work"), START)]
-    if took[0] is None:
-        raise Stuck("the first launch did not work")
-    found.append((FIRST, time.monotonic() - began, ""))
+    took = []
     while len(took) <= LATER_LAUNCHES and sum(took[1:]) < LATER_SECONDS:
-        took.append(_works(here, contender.cell("work"), START))
-        if took[-1] is None:
-            raise Stuck("a later launch did not work")
-        found.append((LATER, took[-1], ""))
+        seconds, text = _works(here, contender.cell("work"), START)
+        if seconds is None:
+            raise Stuck(f"the {'later' if took else 'first'} launch did not work: {text or 'no answer'}")
+        found.append((LATER, seconds, "") if took else (FIRST, time.monotonic() - began, ""))
+        took.append(seconds)
     values = "[2.0, 2.0]" in here.run(contender.values, START).text
     found.append((VALUES, values, "" if values else "gives no values"))
     return max(took[1:])
 
 
 def _works(here, code, cap):
-    """Seconds of a launch, or None if it did not work; what ranks print may come a moment after the cell's end."""
+    """(seconds of a launch or None if it did not work, the end of what it showed).
+
+    What ranks print may come a moment after the cell's end.
+    """
     outcome, end = here.run(code, cap), time.monotonic() + 2
     while outcome.seconds is not None and not outcome.error:
         if "sum 2.0" in outcome.text:
-            return outcome.seconds
+            return outcome.seconds, ""
         if time.monotonic() > end:
-            return None
+            break
         here.finish(outcome, 0.2)
-    return None
+    return None, (outcome.text + outcome.error).strip()[-300:]
 
 
 def _until_marked(here, contender, what, mark, patience):

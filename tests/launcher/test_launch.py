@@ -15,28 +15,32 @@ import helpers
 from helpers import RankError, launch
 
 
-def test_return_value_that_cannot_be_sent_is_explained():
-    with pytest.raises(RankError, match="return value.*cannot be sent back"):
-        launch(lambda: threading.Lock(), 1)
+class Odd(Exception):
+    """Cannot be unpickled: its arguments are not those of __init__."""
+
+    def __init__(self, a, b):
+        super().__init__(a + b)
 
 
-def test_exception_that_cannot_be_pickled_is_told_in_words():
-    def fails():
-        class Odd(Exception):
-            def __init__(self, a, b):
-                super().__init__(a + b)
+def fails_oddly():
+    raise Odd("very ", "odd")
 
-        raise Odd("very ", "odd")
 
-    with pytest.raises(RankError, match="very odd") as caught:
-        launch(fails, 1)
-    assert caught.value.rank == 0 and caught.value.exception is None
+@pytest.mark.parametrize("fn, words", [
+    (lambda: threading.Lock(), "return value.*cannot be sent back"), (fails_oddly, "very odd"),
+    (lambda: sys.exit(3), "sys.exit"),
+])  # fmt: skip
+def test_what_cannot_be_sent_back_is_a_failure_in_words(fn, words):
+    with pytest.raises(RankError, match=words) as caught:
+        launch(fn, 1)
+    assert caught.value.rank == 0 and not isinstance(caught.value.exception, Odd)
 
 
 def test_the_group_is_left_when_the_function_raises():
     def caught():
         try:
             with helpers.distributed("cpu"):
+                torch.distributed.barrier()  # both have come
                 raise ValueError("planted")
         except ValueError:
             return torch.distributed.is_initialized()
@@ -53,19 +57,13 @@ def test_callables_of_every_kind():
         def __call__(self, a, b=1):
             return a + b
 
-    assert launch(functools.partial(Adder(), b=5), numpy.int64(2), 1) == [6, 6]
-    assert launch(len, 1, "four") == [4]
-
-
-def test_modules_of_an_unusual_kind_can_be_used():
-    cudnn = torch.backends.cudnn  # an object of a class of its own, which cloudpickle alone refuses
-
-    def typical():
+    def uses_a_module_that_is_an_object():  # which cloudpickle alone refuses
         cudnn.benchmark = True
         return cudnn.benchmark
 
-    typical.__module__ = "__main__"
-    assert launch(typical, 1) == [True]
+    cudnn, uses_a_module_that_is_an_object.__module__ = torch.backends.cudnn, "__main__"
+    assert launch(functools.partial(Adder(), b=5), numpy.int64(2), 1) == [6, 6]
+    assert launch(len, 1, "four") == [4] and launch(uses_a_module_that_is_an_object, 1) == [True]
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(30, marks=pytest.mark.long)])
@@ -102,11 +100,6 @@ def test_launches_from_several_threads_at_once(tmp_path):
     with ThreadPoolExecutor(3) as threads:
         runs = [threads.submit(launch, meets, 2, n, timeout=30) for n in range(3)]
         assert [run.result() for run in runs] == [[0, 0], [1, 1], [2, 2]]
-
-
-def test_sys_exit_is_a_failure_that_is_named():
-    with pytest.raises(RankError, match="sys.exit"):
-        launch(lambda: sys.exit(3), 1)
 
 
 def test_large_results_and_much_output(capfd):
