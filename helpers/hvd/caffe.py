@@ -20,7 +20,7 @@ import numpy as np
 
 try:
     import caffe
-except ImportError:  # a solver of another make that has the same methods is welcome
+except ImportError:  # another solver with the same methods works too
     caffe = None
 
 from . import core

@@ -1,1 +1,1 @@
-"""What notebook 08 shows: longer parts of its cells, and runs that were recorded elsewhere."""
+"""Longer parts of the cells of notebook 08, and lessons that run in environments of their own."""

@@ -2,7 +2,7 @@
 
     rows = slow_link.run()
 
-The methods take turns, step by step, so that a machine which gets slower does so for all of them.
+The methods take turns, step by step, so that a change in the machine's speed affects all of them.
 """
 
 import json

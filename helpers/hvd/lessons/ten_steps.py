@@ -1,4 +1,4 @@
-"""What notebook 08 does with a script: change it step by step, and watch what the ranks do with it."""
+"""Notebook 08 changes a script step by step and observes what the ranks do with it."""
 
 import contextlib
 import difflib
@@ -23,7 +23,7 @@ def diff(old, new):
 
 
 def observe(script, folder, watch=12, **names):
-    """On a rank: run the text `script` and tell what it did.
+    """On a rank: run the text `script` and return what it did.
 
     The weights of a fresh model are drawn from the rank's number, as those of processes that nobody seeded differ.
     `folder` stands for the disks of several hosts: the script's CHECKPOINT is in a folder of each rank's own.

@@ -1,8 +1,8 @@
 """The key-value store `dist_sync_hvd`, for scripts that distribute through `kvstore=...` and know no Horovod.
 
 Importing this module registers it (https://mxnet.apache.org/versions/1.9.1/api/python/docs/api/kvstore), and
-it answers to the vendor's name `dist_sync_perseus`, too. There is no server: each rank holds a copy, and sums are
-formed by allreduce. As with MXNet's own `dist_sync`, gradients are summed, not averaged: Module divides by
+the vendor's name `dist_sync_perseus` gives the same store. There is no server: each rank holds a copy, and sums are
+computed by allreduce. As with MXNet's own `dist_sync`, gradients are summed, not averaged: Module divides by
 the global batch size, and in gluon `trainer.step` gets it.
 """
 

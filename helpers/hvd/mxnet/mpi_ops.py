@@ -1,9 +1,8 @@
 """Collectives on NDArrays, by way of NumPy.
 
-Each waits until its result is there; Horovod instead puts it into MXNet's queue of operations, whose order is
-that of the data, so that a script cannot tell the difference. `priority` is accepted for that reason and has no
-effect: tensors are matched by name. Results are on the device of the input, of its class (`mx.nd` or `mx.np`); what
-is on a GPU travels through the host's memory.
+Each call waits for its result. Horovod puts the operation into MXNet's queue instead, which orders operations by
+their data, so a script sees no difference. `priority` is accepted and has no effect, because tensors are matched by
+name. A result has the device and the class (`mx.nd` or `mx.np`) of its input; GPU arrays go through host memory.
 """
 
 import mxnet as mx

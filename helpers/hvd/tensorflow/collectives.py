@@ -282,7 +282,7 @@ def grouped_reducescatter(
 
 @as_is
 def join():
-    """Say that this rank has no more data, and wait for the others; the last rank to say so (an int32 tensor)."""
+    """Announce that this rank has no more data, and wait for the others; the last rank to join (an int32 tensor)."""
     return call(lambda: [np.int32(arrays.join())], [], [tf.int32])[0]
 
 
@@ -293,7 +293,7 @@ def barrier(process_set=global_process_set):
 
 
 def _shaped_but_for_rows(output, tensor):
-    """`output` with the static shape of `tensor`, whatever its first dimension is."""
+    """`output` with the static shape of `tensor`, except for the first dimension."""
     if tensor.shape.rank:
         output.set_shape([None, *tensor.shape[1:]])
     return output

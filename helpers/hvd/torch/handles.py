@@ -1,4 +1,4 @@
-"""Handing collectives over to the engine and waiting for them; what is wrong with one is found here."""
+"""Submitting collectives to the engine and waiting for them; invalid arguments are found here."""
 
 import itertools
 import threading
@@ -15,7 +15,7 @@ NAME_LIMIT = 2**14
 
 
 def submit(kind, tensors, outputs, name, process_set, answer, **options):
-    """Hand a collective over and return its handle; what is wrong with it fails here and on all other ranks."""
+    """Submit a collective and return its handle; invalid arguments raise here and on all other ranks."""
     here, number = job.current(), sets.number(process_set)
     name = here.name(kind, number) if name is None else str(name)
     wrong = _problem(kind, tensors, outputs is not None, name, options, process_set)
@@ -38,14 +38,14 @@ def _handle(entry, answer):
 
 
 def _computed(tensors):
-    """What the data plane has to wait for before it reads CUDA tensors."""
+    """The event that the data plane waits for before it reads CUDA tensors."""
     if tensors and tensors[0].is_cuda:
         return torch.cuda.current_stream(tensors[0].device).record_event()
     return None
 
 
 def _problem(kind, tensors, written, name, options, process_set):
-    """Why this cannot be done, or None; `written`: whether the tensors themselves get the result."""
+    """Why this collective is invalid, or None; `written`: whether the result is written to the tensors."""
     if len(name) > NAME_LIMIT:
         return f"its name has {len(name)} characters, more than {NAME_LIMIT}"
     for tensor in tensors:
@@ -108,7 +108,7 @@ def are_whole(numbers):
 
 
 def poll(handle):
-    """Whether the collective has ended, so that `synchronize` will not wait."""
+    """Whether the collective has ended; then `synchronize` returns at once."""
     if handle not in _handles:
         return True
     entry = _handles[handle][0]

@@ -1,9 +1,9 @@
 """Collectives on torch tensors, by Horovod's names (https://horovod.readthedocs.io/en/stable/api.html).
 
-A collective is known by its name: ranks may submit in any order, and one runs when all ranks of its
-process set have submitted the same name. Without a name the calls of one kind are counted.
-Arguments that the ranks do not give alike are a CollectiveError on every one of them, and a rank
-that is lost is a RankLost; both are HorovodInternalErrors, which is a RuntimeError.
+Ranks match collectives by name and may submit them in any order; one runs when all ranks of its
+process set have submitted the same name. A call without a name gets the number of calls of its kind.
+When ranks give different arguments, each of them raises CollectiveError; when a rank is lost, the
+others raise RankLost. Both are HorovodInternalErrors, and those are RuntimeErrors.
 """
 
 import warnings
@@ -129,7 +129,7 @@ def grouped_allreduce(
     tensors, average=None, name=None, compression=Compression.none, op=None, prescale_factor=1.0,
     postscale_factor=1.0, process_set=global_process_set,
 ):  # fmt: skip
-    """`allreduce` of a list of tensors, all at one time: none is reduced before all are there on all ranks."""
+    """`allreduce` of a list of tensors together: none is reduced before all ranks have submitted all of them."""
     pairs = [compression.compress(tensor) for tensor in tensors]
     scales = prescale_factor, postscale_factor
     small = [tensor for tensor, _ in pairs]
@@ -166,7 +166,7 @@ def reducescatter(
     tensor, name=None, compression=Compression.none, op=Average, process_set=global_process_set, prescale_factor=1.0,
     postscale_factor=1.0,
 ):  # fmt: skip
-    """This rank's rows of the reduced tensor; where they do not come out even, the first ranks have one more.
+    """This rank's rows of the reduced tensor; if they cannot be divided evenly, the first ranks get one more.
 
     As in Horovod, the gradient of Average is all ranks' gradients put together, that of Sum `size` times that.
     """

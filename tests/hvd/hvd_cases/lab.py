@@ -18,7 +18,7 @@ NUMBERS = INTEGERS + FLOATS
 SHAPES = ((), (1,), (7,), (0,), (3, 5), (0, 4), (4, 0), (2, 3, 4))
 ERRORS = (RuntimeError, ValueError)  # what a collective may raise; both are bases of CollectiveError
 SECTIONS = ("reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
-LARGER = ("functions", "optimizer", "batch_norm", "elastic")  # for at most 3 ranks
+LARGER = ("functions", "optimizer", "batch_norm", "elastic", "ddp")  # for at most 3 ranks
 CASES = {}  # section -> [(function, least, most number of ranks)]
 
 
