@@ -132,7 +132,7 @@ def test_notebook_03_with_the_mouse(page):
     page.screenshot("03-stopped")
 
     source = next(one.source for one in page.lab.read(name).cells if one.id == cell)
-    page.edit(cell, source.replace("epochs=3", "epochs=1").replace("rounds=2", "rounds=1"))
+    page.edit(cell, source.replace("epochs=2", "epochs=1").replace("rounds=2", "rounds=1"))
     page.run(cell)
     page.wait_done(cell)
     image = page.cell(cell).locator(".jp-OutputArea-output img")
