@@ -1,9 +1,12 @@
-"""README's numbers come from the records in recorded/ladder and recorded/studies, and its links and commands exist."""
+"""README's numbers come from the records in recorded/, and its links and commands exist."""
 
 import re
 import sys
 
+import pytest
 from kernel import ROOT
+
+from helpers import cli
 
 sys.path.insert(0, str(ROOT / "tools"))
 import render_readme
@@ -11,7 +14,7 @@ import render_readme
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_table_is_what_the_records_say():
+def test_the_numbers_are_those_of_the_records():
     readme, figures = render_readme.render()
     assert readme == TEXT, "run tools/render_readme.py"
     described = re.compile(r"aria-label=\"[^\"]+\"")  # the drawing varies with matplotlib
@@ -21,14 +24,25 @@ def test_the_table_is_what_the_records_say():
         assert path.relative_to(ROOT).as_posix() in TEXT
 
 
-def test_every_row_of_the_study_is_there():
-    for label in render_readme.studies.load("batch_and_accuracy").groups():
-        assert label.startswith("small") or f"| {label}" in TEXT
-
-
-def test_links_and_make_targets_exist():
-    for target in re.findall(r"\]\(((?!http)[^)]+)\)", TEXT):
+def test_links_lead_to_files():
+    for target in re.findall(r"(?:\]\(|src=\")((?!https?:|#)[^)\"#\s]+)", TEXT):
         assert (ROOT / target).exists(), target
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    for name in re.findall(r"^make (\w+)", TEXT, re.MULTILINE):
+
+
+def test_make_targets_exist():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for name in re.findall(r"\bmake ([a-z-]+)(?=[` \n])", "\n".join(code_of(TEXT))):
         assert name in targets, name
+
+
+def test_commands_of_helpers_exist(capsys):
+    for name in set(re.findall(r"python -m helpers ([a-z]+)", TEXT)):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([name, "--help"])
+        assert ended.value.code == 0, name
+
+
+def code_of(text):
+    """The code in a Markdown text: blocks and spans."""
+    blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return blocks + re.findall(r"`[^`\n]+`", text)
