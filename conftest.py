@@ -18,10 +18,10 @@ import pytest
 from tools.render_notebooks import kernel_environment
 
 ROOT = Path(__file__).resolve().parent
-# Files that take a minute or more.
-LONG = (
-    "06_compiler", "07_npu_migration", "09_several_machines", "08_horovod_api",
-    "test_browser", "test_two_hosts", "test_soak", "test_hvd_faults", "test_compiled_run", "test_group",
+LONG = (  # files that take longest, the longest first
+    "06_compiler", "05_batch_and_accuracy", "04_mixed_precision", "09_several_machines", "07_npu_migration",
+    "08_horovod_api", "test_browser", "test_soak", "test_two_hosts", "test_hvd_faults", "test_compiled_run",
+    "test_group",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Workers begin with the long files, so that no one is left with one while the others have nothing to do."""
+    """Start the long files first, so that no worker is left with one at the end while the others are idle."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 

@@ -26,6 +26,11 @@ exit "${UV_FAILS:-0}"
 """
 
 
+NO_UV = "#!/bin/sh\nexit 127\n"  # what a version manager leaves on PATH; also hides the system's uv
+NOTHING = (0, "", "")  # bootstrap has returned without output or calls
+RESPONDS = "*) exec"  # where PYTHON runs a real Python
+
+
 class Clone:
     """A project folder with a space in its name, and the stand-ins."""
 
@@ -38,12 +43,17 @@ class Clone:
         self.bin.mkdir()
         self.calls = folder / "calls"
         self.add("python3", PYTHON)
-        self.add("uv", "#!/bin/sh\nexit 127\n")  # what a version manager leaves on PATH; also hides the system's uv
-        self.stamp = self.root / ".venv" / "bootstrap.stamp"
+        self.add("uv", UV)
+        self.add("uname", "#!/bin/sh\necho Linux x86_64\n")  # torch_xla has packages for that
+        self.python = self.root / ".venv" / "bin" / "python"
 
     def add(self, name, text):
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
+
+    def change(self, file):
+        with open(self.root / file, "a") as text:
+            text.write("# changed\n")
 
     def start(self, *arguments, **environment):
         """Start the bootstrap in another folder, as `make -C` would, with nothing on PATH but the system's tools."""
@@ -56,10 +66,10 @@ class Clone:
         )  # fmt: skip
 
     def bootstrap(self, *arguments, **environment):
-        """(exit status, what it said, what it called)"""
+        """(exit status, its output, the programs it called)"""
         process = self.start(*arguments, **environment)
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said, self.calls.read_text()
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output, self.calls.read_text()
 
 
 @pytest.fixture
@@ -67,37 +77,36 @@ def clone(tmp_path):
     return Clone(tmp_path)
 
 
-def test_the_second_time_nothing_happens(clone):
-    clone.add("uv", UV)
-    status, said, calls = clone.bootstrap()
-    assert status == 0 and "making .venv" in said and "done" in said
-    assert "uv pip install --python .venv/bin/python --compile-bytecode -r requirements.txt" in calls
-    assert "--no-deps --no-build-isolation -e ." in calls
-    assert clone.bootstrap() == (0, "", "")
-    os.utime(clone.root / "pyproject.toml")
-    assert clone.bootstrap() == (0, "", "")
+@pytest.fixture
+def made(clone):
+    """A clone with its .venv."""
+    status, output, clone.first_calls = clone.bootstrap()
+    assert status == 0 and "making .venv" in output
+    return clone
+
+
+def test_the_second_time_nothing_happens(made):
+    assert "uv pip install --python .venv/bin/python --compile-bytecode -r requirements.txt" in made.first_calls
+    assert "--no-deps --no-build-isolation -e ." in made.first_calls
+    assert made.bootstrap() == NOTHING
+    os.utime(made.root / "pyproject.toml")
+    assert made.bootstrap() == NOTHING
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "requirements.txt"])
-def test_changed_pins_are_installed_into_the_same_environment(clone, file):
-    clone.add("uv", UV)
-    clone.bootstrap()
-    with open(clone.root / file, "a") as text:
-        text.write("# changed\n")
-    status, _, calls = clone.bootstrap()
+def test_changed_pins_are_installed_into_the_same_environment(made, file):
+    made.change(file)
+    status, _, calls = made.bootstrap()
     assert status == 0 and "-r requirements.txt" in calls and "venv\n" not in calls
-    assert clone.bootstrap() == (0, "", "")
+    assert made.bootstrap() == NOTHING
 
 
-def test_an_environment_that_was_moved_is_made_again(clone):
-    clone.add("uv", UV)
-    clone.bootstrap()
-    clone.root = clone.root.rename(clone.root.with_name("another clone"))
-    assert "venv\n" in clone.bootstrap()[2]
+def test_an_environment_that_was_moved_is_made_again(made):
+    made.root = made.root.rename(made.root.with_name("another clone"))
+    assert "venv\n" in made.bootstrap()[2]
 
 
 def test_an_interrupted_installation_is_started_again(clone):
-    clone.add("uv", UV)
     process = clone.start(UV_WAITS="1")
     while "-r requirements.txt" not in clone.calls.read_text():
         assert process.poll() is None
@@ -109,22 +118,22 @@ def test_an_interrupted_installation_is_started_again(clone):
     assert status == 0 and "venv\n" in calls and not (clone.root / ".venv" / "half").exists()
 
 
-def test_a_failed_installation_is_said_and_not_trusted(clone):
-    clone.add("uv", UV)
-    status, said, calls = clone.bootstrap(UV_FAILS="1", PIP_FAILS="1")
-    assert status == 1 and "could not be installed" in said and "pip -m pip install -r requirements.txt" in calls
-    status, _, calls = clone.bootstrap()
+@pytest.mark.parametrize("which, pins", [((), "requirements.txt"), (("xla",), "requirements-xla.txt")])
+def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
+    status, output, calls = clone.bootstrap(*which, UV_FAILS="1", PIP_FAILS="1")
+    assert status == 1 and "could not be installed" in output and f"pip -m pip install -r {pins}" in calls
+    status, _, calls = clone.bootstrap(*which)
     assert status == 0 and "venv\n" in calls
 
 
 def test_without_uv_it_is_installed_and_without_that_pip_does_it(clone):
-    status, said, calls = clone.bootstrap()  # the stand-in for pip installs no uv
-    assert status == 0 and "trying pip" in said
+    clone.add("uv", NO_UV)
+    status, _, calls = clone.bootstrap()  # the stand-in for pip installs no uv
+    assert status == 0
     assert calls.index("uv==") < calls.index("pip -m pip install -r requirements.txt")
 
 
 def test_uv_is_left_alone_on_request(clone):
-    clone.add("uv", UV)
     status, _, calls = clone.bootstrap(HELPERS_NO_UV="1")
     assert status == 0 and "uv" not in calls
     assert "pip -m pip install -r requirements.txt" in calls and "--no-build-isolation -e ." in calls
@@ -132,85 +141,59 @@ def test_uv_is_left_alone_on_request(clone):
 
 def test_an_environment_of_the_reader_is_not_touched(clone):
     (clone.root / ".venv").mkdir()
-    status, said, calls = clone.bootstrap()
-    assert status == 1 and "was not made by this script" in said and calls == ""
+    status, output, calls = clone.bootstrap()
+    assert status == 1 and "was not made by this script" in output and "install" not in calls
     assert list((clone.root / ".venv").iterdir()) == []
 
 
-def test_python_3_10_is_asked_for(clone):
-    clone.add("old", "#!/bin/sh\nexit 1\n")
-    status, said, _ = clone.bootstrap(PYTHON="old")
-    assert status == 1 and "PYTHON is set to 'old'" in said and not clone.stamp.exists()
+REFUSED = {  # stand-ins on PATH, arguments and variables -> a part of the message
+    "a python too old": ({"old": "#!/bin/sh\nexit 1\n"}, (), {"PYTHON": "old"}, "PYTHON is set to 'old'"),
+    "a python without ensurepip": (
+        {"uv": NO_UV, "debian": PYTHON.replace(RESPONDS, "*ensurepip*) exit 1 ;;\n    *) exec")}, (),
+        {"PYTHON": "debian"}, "apt install python3-venv",
+    ),
+    "no torch_xla for a Mac": (
+        {"uname": "#!/bin/sh\necho Darwin arm64\n"}, ("xla",), {}, "Linux on x86-64 only; this is Darwin arm64",
+    ),
+    "an unknown environment": ({}, ("tpu",), {}, "'tpu' is no environment"),
+}  # fmt: skip
 
 
-def test_a_python_without_ensurepip_is_said(clone):
-    clone.add("debian", PYTHON.replace("*) exec", "*ensurepip*) exit 1 ;;\n    *) exec"))
-    status, said, _ = clone.bootstrap(PYTHON="debian")
-    assert status == 1 and "apt install python3-venv" in said and not (clone.root / ".venv").exists()
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_made_is_refused_before_anything_is_made(clone, case):
+    programs, arguments, variables, message = REFUSED[case]
+    for name, text in programs.items():
+        clone.add(name, text)
+    status, output, calls = clone.bootstrap(*arguments, **variables)
+    assert status == 1 and message in output and "install" not in calls
+    assert not any(path.name.startswith(".venv") for path in clone.root.iterdir())
 
 
 # The XLA environment
 
 
-@pytest.fixture
-def linux(clone):
-    """The clone on a machine that torch_xla has packages for, whatever the tests run on."""
-    clone.add("uname", "#!/bin/sh\necho Linux x86_64\n")
-    clone.add("uv", UV)
-    return clone
-
-
-def test_the_xla_environment_is_made_beside_the_other(linux):
-    linux.bootstrap()
-    status, said, calls = linux.bootstrap("xla")
-    assert status == 0 and "making .venv-xla" in said and "7 GB" in said and "done, .venv-xla is ready" in said
+def test_the_xla_environment_is_made_beside_the_other(made):
+    status, _, calls = made.bootstrap("xla")
+    assert status == 0
     assert "uv pip install --python .venv-xla/bin/python --compile-bytecode -r requirements-xla.txt" in calls
     assert "-e ." not in calls and "requirements.txt" not in calls
-    assert linux.bootstrap("xla") == (0, "", "") == linux.bootstrap()
-
-
-def test_only_its_own_pins_change_it(linux):
-    linux.bootstrap("xla")
+    assert made.bootstrap("xla") == NOTHING == made.bootstrap()
     for file, changes in (("pyproject.toml", False), ("requirements.txt", False), ("requirements-xla.txt", True)):
-        with open(linux.root / file, "a") as text:
-            text.write("# changed\n")
-        assert ("-r requirements-xla.txt" in linux.bootstrap("xla")[2]) == changes, file
+        made.change(file)
+        assert ("-r requirements-xla.txt" in made.bootstrap("xla")[2]) == changes, file
 
 
-def test_an_interrupted_xla_installation_is_started_again(linux):
-    assert linux.bootstrap("xla", UV_FAILS="1", PIP_FAILS="1")[0] == 1
-    status, said, calls = linux.bootstrap("xla")
-    assert status == 0 and "venv\n" in calls and "done" in said
+def test_it_follows_the_python_of_the_other(made):
+    made.bootstrap("xla")
+    older = PYTHON.replace(RESPONDS, '"-c "*version_info*:2*) echo "(3, 10)" ;;\n    *) exec')
+    made.python.write_text(older)
+    status, output, calls = made.bootstrap("xla")
+    assert status == 0 and "making .venv-xla" in output and "venv\n" in calls
 
 
-def older(python):
-    """The stand-in for Python, of version 3.10 with the answer of a real one."""
-    return python.replace("*) exec", '"-c "*version_info*:2*) echo "(3, 10)" ;;\n    *) exec')
-
-
-def test_it_follows_the_python_of_the_other(linux):
-    linux.bootstrap()
-    linux.bootstrap("xla")
-    (linux.root / ".venv" / "bin" / "python").write_text(older(PYTHON))
-    status, said, calls = linux.bootstrap("xla")
-    assert status == 0 and "making .venv-xla" in said and "venv\n" in calls
-
-
-def test_a_python_too_new_for_torch_xla_is_said(linux):
-    linux.bootstrap()
-    new = PYTHON.replace("*) exec", '*"(3, 13)"*) exit 1 ;;\n    "--version "*) echo Python 3.14.0 ;;\n    *) exec')
-    (linux.root / ".venv" / "bin" / "python").write_text(new)
-    status, said, _ = linux.bootstrap("xla")
-    assert status == 1 and "no torch_xla for Python 3.14.0" in said and "3.10 to 3.13" in said
-    assert not (linux.root / ".venv-xla").exists()
-
-
-def test_another_machine_is_told_that_there_is_no_torch_xla(clone):
-    clone.add("uname", "#!/bin/sh\necho Darwin arm64\n")
-    status, said, calls = clone.bootstrap("xla")
-    assert status == 1 and "Linux on x86-64 only; this is Darwin arm64" in said and calls == ""
-
-
-def test_an_unknown_environment_is_refused(clone):
-    status, said, calls = clone.bootstrap("tpu")
-    assert status == 1 and "'tpu' is no environment" in said and calls == ""
+def test_a_python_too_new_for_torch_xla_is_refused(made):
+    new = PYTHON.replace(RESPONDS, '*"(3, 13)"*) exit 1 ;;\n    "--version "*) echo Python 3.14.0 ;;\n    *) exec')
+    made.python.write_text(new)
+    status, output, _ = made.bootstrap("xla")
+    assert status == 1 and "no torch_xla for Python 3.14.0" in output
+    assert not (made.root / ".venv-xla").exists()

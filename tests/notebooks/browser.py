@@ -3,7 +3,6 @@
 Screenshots are kept in the folder HELPERS_ARTIFACTS, or in build/browser of the clone.
 """
 
-import json
 import os
 import re
 import shutil
@@ -22,22 +21,6 @@ FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
 )  # fmt: skip
 FAILED = "application/vnd.jupyter.stderr", "application/vnd.jupyter.error"
-
-STOPWATCH = """cell => {
-    const seen = window.stopwatch = {};
-    const look = () => {
-        const states = [...cell.querySelectorAll('.helpers-state')].map(state => state.textContent);
-        const there = {word: states.some(state => state.includes('stopped')),
-                       prompt: !cell.querySelector('.jp-InputPrompt').textContent.includes('*')};
-        for (const [name, holds] of Object.entries(there))
-            if (holds && seen[name] === undefined) seen[name] = (performance.now() - clicked) / 1000;
-    };
-    let clicked;
-    cell.addEventListener('click', () => {
-        clicked = performance.now();
-        new MutationObserver(look).observe(cell, {childList: true, subtree: true, characterData: true});
-    }, {capture: true, once: true});
-}"""
 
 # A text stands on all backgrounds of the elements around it, the nearest on top, and may be translucent itself.
 CONTRASTS = """cell => {
@@ -211,16 +194,6 @@ class Page:
         self.menu("Settings", "Theme", f"JupyterLab {name}")
         self.tab.locator(f"body[data-jp-theme-name='JupyterLab {name}']").wait_for(state="attached")
         self.pause(0.5)  # the style sheet takes effect
-
-    def stopwatch(self, cell_id):
-        """Start to look at a cell in the page, at every change of it; `stopped` tells what was seen when."""
-        self.cell(cell_id).evaluate(STOPWATCH)
-
-    def stopped(self, *events):
-        """Seconds from the click to each of `events`: to the "word" stopped, and until the "prompt" is not [*]."""
-        names = json.dumps(events)
-        self.tab.wait_for_function(f"{names}.every(name => window.stopwatch[name] !== undefined)")
-        return self.tab.evaluate("window.stopwatch")
 
     def contrasts(self, cell_id):
         """The contrast (WCAG 2.1: 1 to 21) of each text in the panels and forms below a cell with what is behind it."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
+import psutil
 from kernel import ROOT, descendants, running, wait_until
 
 from tools.render_notebooks import METADATA
@@ -98,17 +99,13 @@ class Lab:
     def sessions(self, name):
         return [session for session in self.ask("api/sessions") if session["path"] == name]
 
-    def kernel(self, name):
-        """The process id of the kernel of a notebook."""
-        (session,) = self.sessions(name)
-        file = f"kernel-{session['kernel']['id']}.json"
-        return next(pid for pid in descendants(self.process.pid) if file in _command(pid))
-
     def ranks(self, name):
         """The process ids of the ranks that run for a notebook: each leads a session of its own."""
-        kernel = self.kernel(name)
-        server = _children(kernel)
-        return {pid for pid in descendants(kernel) - server if running(pid) and _session(pid) == pid}
+        (session,) = self.sessions(name)
+        file = f"kernel-{session['kernel']['id']}.json"
+        kernel = next(pid for pid in descendants(self.process.pid) if file in _command(pid))
+        server = {child.pid for child in psutil.Process(kernel).children()}
+        return {pid for pid in descendants(kernel) - server if running(pid) and _leads_a_session(pid)}
 
     def shut_down(self, name):
         """End the kernel of a notebook, as the list of running kernels in the lab does."""
@@ -148,24 +145,13 @@ def _end_with_the_tests():
 
 def _command(pid):
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
         return ""
 
 
-def _children(pid):
-    return {child for child in descendants(pid) if _parent(child) == pid}
-
-
-def _parent(pid):
+def _leads_a_session(pid):
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
-
-
-def _session(pid):
-    try:
-        return os.getsid(pid)
+        return os.getsid(pid) == pid
     except ProcessLookupError:
-        return None
+        return False

@@ -1,18 +1,14 @@
 """What people touch, in JupyterLab in a real browser: the panel, its Stop button, runs in the background, the form."""
 
-import json
-import os
 import re
-import warnings
 
 import browser
 import lab
 import pytest
 from kernel import wait_until
 
-pytestmark = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not())]
 
-PROMISED = 1.0  # s from the click on Stop until everything has stopped
 READABLE = 4.5  # contrast of text, WCAG 2.1 AA
 STATES = re.compile(r"\b(waiting|running|done|stopped|left out|FAILED)\b")
 RUNS = "panel.ipynb"
@@ -92,22 +88,10 @@ def stop_button(page, cell):
     return page.cell(cell).get_by_role("button", name="Stop").first
 
 
-def assert_stops(page, name, cell, again):
-    """A click on Stop, with the mouse, ends the cell and says so within a second; nothing is left running.
-
-    On a machine that others keep busy the measurement is made once more, after `again()`, if it was too long.
-    """
-    for last in (False, True):
-        page.stopwatch(cell)
-        page.press(stop_button(page, cell))
-        seconds = page.stopped("word", "prompt")
-        (browser.artefacts() / "stop-seconds.json").write_text(json.dumps(seconds))
-        if last or max(seconds.values()) < PROMISED or os.getloadavg()[0] < os.cpu_count():
-            break
-        warnings.warn(f"stopping took {seconds} at a load of {os.getloadavg()[0]:.1f}: measured again", stacklevel=2)
-        again()
-    assert max(seconds.values()) < PROMISED, seconds
-    assert not page.lab.ranks(name)
+def assert_image(image):
+    """A picture is there, and large enough to see something in it."""
+    image.wait_for()
+    assert min(image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.width, image.height]")) > 100
 
 
 def test_notebook_03_with_the_mouse(page):
@@ -119,27 +103,22 @@ def test_notebook_03_with_the_mouse(page):
     page.wait_done("ddp-predict-code", 4 * lab.PATIENCE)  # thirty cells: half a minute if nobody else computes
     assert_moves(page, cell)
     assert page.lab.ranks(name) and not page.failures()
-    page.cell(cell).scroll_into_view_if_needed()
     page.screenshot("03-running")
 
-    def again():
-        page.run(cell)
-        assert_moves(page, cell)
-
-    assert_stops(page, name, cell, again)
+    page.press(stop_button(page, cell))
+    page.wait_done(cell)
+    until(page, lambda: "stopped" in states(page, cell), lambda: states(page, cell))
+    assert not page.lab.ranks(name)
     assert page.lab.records()[-1]["status"] == "stopped" and page.lab.records()[-1]["error"]
     assert "Traceback" not in " ".join(page.failures())  # who pressed the button knows why it ended
     page.screenshot("03-stopped")
 
     source = next(one.source for one in page.lab.read(name).cells if one.id == cell)
-    page.edit(cell, source.replace("epochs=3", "epochs=1").replace("rounds=2", "rounds=1"))
+    page.edit(cell, source.replace("epochs=2", "epochs=1").replace("rounds=2", "rounds=1"))
     page.run(cell)
     page.wait_done(cell)
-    image = page.cell(cell).locator(".jp-OutputArea-output img")
-    assert min(image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.width, image.height]")) > 100
+    assert_image(page.cell(cell).locator(".jp-OutputArea-output img"))
     assert states(page, cell) == 3 * ["done"] and set(bars(page, cell)) == {100} and not page.failures()
-    page.cell(cell).scroll_into_view_if_needed()
-    page.screenshot("03-done")
     page.lab.shut_down(name)
 
 
@@ -155,7 +134,6 @@ def test_without_a_mouse_and_in_the_dark(page):
     assert bar.count() == 1 and states(page, cell) == ["running", "waiting"]
     for theme in ("Dark", "Light"):
         page.theme(theme)
-        page.screenshot(f"panel-{theme.lower()}")
         page.screenshot(f"panel-{theme.lower()}-close", page.cell(cell))
         assert_readable(page, cell)
 
@@ -168,10 +146,10 @@ def test_without_a_mouse_and_in_the_dark(page):
             break
     assert page.tab.evaluate(f"getComputedStyle({focused}).outlineStyle") != "none"  # one can see where one is
     page.screenshot("panel-focus", page.cell(cell))
-    page.stopwatch(cell)
     page.tab.keyboard.press("Enter")
-    page.stopped("word", "prompt")
-    assert states(page, cell)[0] == "stopped" and page.lab.records()[-1]["status"] == "stopped"
+    page.wait_done(cell)
+    until(page, lambda: states(page, cell)[0] == "stopped", lambda: states(page, cell))
+    assert page.lab.records()[-1]["status"] == "stopped"
     assert_readable(page, cell)
     page.screenshot("panel-stopped", page.cell(cell))
 
@@ -196,20 +174,15 @@ def test_runs_in_the_background(page):
     page.run("second")
     until(page, lambda: "Waiting for the first run" in page.output("second"), lambda: page.output("second"))
     assert states(page, "second") == ["waiting"]
-    page.screenshot("background")
 
     page.save()
     page.reload()
     page.wait_idle()
     assert_moves(page, "first")  # the panel is back where it was
-    page.screenshot("background-reloaded")
     page.run("again")
     assert_moves(page, "again")
-    page.stopwatch("again")
     page.press(stop_button(page, "again"))
-    page.stopped("word")
     until(page, lambda: states(page, "again")[-2:] == ["stopped", "done"], lambda: states(page, "again"))
-    page.screenshot("background-stopped")
     until(page, lambda: not page.lab.ranks(RUNS), lambda: "ranks are left")
     assert [record["status"] for record in page.lab.records()[-2:]] == ["stopped", "completed"]
 
@@ -217,7 +190,6 @@ def test_runs_in_the_background(page):
     page.lab.shut_down(RUNS)
     page.reload()
     until(page, lambda: states(page, "again")[-2:] == ["stopped", "done"], lambda: page.output("again"))
-    page.screenshot("background-reopened")
 
 
 def test_choose_and_run(page):
@@ -245,7 +217,6 @@ def test_choose_and_run(page):
     assert run.is_disabled()
     page.press(run)
     page.pause(1)
-    page.screenshot("form-refused")
     assert_readable(page, cell)
     assert not states(page, cell) and len(page.lab.records()) == records
 
@@ -258,13 +229,9 @@ def test_choose_and_run(page):
     form.get_by_text("Ready.").wait_for()
     until(page, lambda: "global_batch=32, steps=12" in form.text_content(), form.text_content)
     page.press(run)
-    image = form.locator("figure img")
-    image.wait_for()
-    assert min(image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.width, image.height]")) > 100
+    assert_image(form.locator("figure img"))
     assert form.locator("table tbody tr").count() == 2 and set(states(page, cell)) == {"done"}
     assert [record["status"] for record in page.lab.records()[records:]] == 2 * ["completed"]
     assert not page.failures()
-    form.locator("figure").scroll_into_view_if_needed()
-    page.screenshot("form-done")
     assert_readable(page, cell)
     page.lab.shut_down(name)

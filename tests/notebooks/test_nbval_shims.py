@@ -16,104 +16,92 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from nbval.plugin import get_sanitize_patterns
 
 ROOT = Path(__file__).resolve().parents[2]
+ERROR = new_output("error", ename="ValueError", evalue="no", traceback=[])
+SHOWN = new_output("stream", text="from a child\n")
 # The sleep: ipykernel takes what a child printed from a pipe, now and then after the cell has ended.
 CHILD = "import subprocess, time\n_ = subprocess.run(['echo', 'from a child'])\ntime.sleep(1)"
-SHOWN = new_output("stream", text="from a child\n")
-ERROR = new_output("error", ename="ValueError", evalue="no", traceback=[])
+PATIENCE = 10  # s a cell may take; without its mend, a dead kernel is waited for so long
 
 
 def code(source, outputs=(), tags=()):
     return new_code_cell(source, outputs=list(outputs), execution_count=1, metadata={"tags": list(tags)})
 
 
-def run_nbval(folder, cells, *options, mended):
-    """Run a notebook of `cells` with nbval in `folder`; returns (problem or None, seconds) of each cell."""
-    nbformat.write(new_notebook(cells=cells), folder / "example.ipynb")
-    (folder / "pytest.ini").write_text("[pytest]\n")  # keeps this project's settings out
-    if mended:
-        options = ("-p", "conftest", *options)
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junit-xml=report.xml", *options, "."],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        timeout=60,
-    )
-    cases = ElementTree.parse(folder / "report.xml").iter("testcase")
-    problems = []
-    for case in cases:
-        trouble = [child for child in case if child.tag in ("failure", "error")]
-        problems.append((trouble[0].get("message") if trouble else None, float(case.get("time"))))
-    assert len(problems) == len(cells)
-    return problems
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["without", "with"])
-def strict(request, tmp_path_factory):
-    """Compared outputs: cells that are right as they are committed."""
-    folder = tmp_path_factory.mktemp("strict")
-    cells = [
+NOTEBOOKS = {
+    "alive": [
         code("1 + 1;"),
         code(CHILD, [SHOWN]),
         code("import atexit, pathlib\nnothing = atexit.register(pathlib.Path('left').touch)"),
         code("raise ValueError('no')", [ERROR], tags=["raises-exception"]),
-    ]
-    problems = run_nbval(folder, cells, "--nbval", "--nbval-current-env", mended=request.param)
-    return request.param, [problem for problem, _ in problems], folder
+        code("%misspelt", tags=["nbval-ignore-output"]),
+    ],
+    "dies": [code("import os\nos._exit(1)", tags=["nbval-ignore-output"])],
+}
 
 
-def test_a_semicolon_silences_the_last_expression(strict):
-    mended, problems, _ = strict
+def run_pytest(folder, *options, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", *options],
+        cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without", "with"])
+def nbval(request, tmp_path_factory):
+    """(are the mends in place?, the problem or None of each cell in turn, the folder of the notebooks)"""
+    mended, folder = request.param, tmp_path_factory.mktemp("nbval")
+    for name, cells in NOTEBOOKS.items():
+        nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
+    (folder / "pytest.ini").write_text("[pytest]\n")  # keeps this project's settings out
+    options = ["--nbval-current-env", f"--nbval-cell-timeout={PATIENCE}", "--junit-xml=report.xml"]
+    run_pytest(folder, *options, *(["-p", "conftest"] if mended else []), ".", PYTHONPATH=str(ROOT))
+    problems = []
+    for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
+        trouble = [child.get("message") for child in case if child.tag in ("failure", "error")]
+        problems.append(trouble[0] if trouble else None)
+    assert len(problems) == sum(map(len, NOTEBOOKS.values()))
+    return mended, problems, folder
+
+
+def test_a_semicolon_silences_the_last_expression(nbval):
+    mended, problems, _ = nbval
     assert (problems[0] is None) == mended
 
 
-def test_what_child_processes_print_is_part_of_the_output(strict):
-    mended, problems, _ = strict
+def test_what_child_processes_print_is_part_of_the_output(nbval):
+    mended, problems, _ = nbval
     assert (problems[1] is None) == mended
 
 
-def test_the_kernel_runs_its_exit_handlers(strict):
-    mended, problems, folder = strict
+def test_the_kernel_runs_its_exit_handlers(nbval):
+    mended, problems, folder = nbval
     assert problems[2] is None
     assert (folder / "left").exists() == mended
 
 
-def test_a_cell_that_is_tagged_to_raise_may_raise(strict):
-    _, problems, _ = strict
+def test_a_cell_that_is_tagged_to_raise_may_raise(nbval):
+    _, problems, _ = nbval
     assert problems[3] is None
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["without", "with"])
-def lax(request, tmp_path_factory):
-    """Outputs not compared: two cells that are wrong."""
-    cells = [code("%misspelt"), code("import os\nos._exit(1)")]
-    mended = request.param
-    timeout = 30 if mended else 3  # seconds: without the mend, the test waits for this to pass
-    options = ["--nbval-lax", "--nbval-current-env", f"--nbval-cell-timeout={timeout}"]
-    return mended, run_nbval(tmp_path_factory.mktemp("lax"), cells, *options, mended=mended)
+def test_a_misspelt_magic_fails(nbval):
+    mended, problems, _ = nbval
+    assert ("misspelt" in (problems[4] or "")) == mended
 
 
-def test_a_misspelt_magic_fails(lax):
-    mended, [(problem, _), _] = lax
-    assert (problem is not None) == mended
-    assert not mended or "misspelt" in problem
+def test_a_dead_kernel_fails_the_cell_before_its_time_is_up(nbval):
+    mended, problems, _ = nbval
+    assert ("the kernel died" in (problems[5] or "")) == mended
 
 
-def test_a_dead_kernel_fails_the_cell_at_once(lax):
-    mended, [_, (problem, seconds)] = lax
-    if mended:
-        assert "the kernel died" in problem and seconds < 15
-    else:
-        assert seconds >= 3
-
-
-def test_settings_are_the_same_from_every_folder(tmp_path):
+@pytest.mark.parametrize(
+    "folder, target", [(".", "notebooks"), pytest.param("notebooks", "example.ipynb", marks=pytest.mark.long)]
+)
+def test_settings_are_the_same_from_every_folder(tmp_path, folder, target):
     """The project's own configuration, with pytest started at the root and beside the notebook."""
-    project = tmp_path / "a project"
-    for name in ("tests", "tools", "notebooks"):
-        (project / name).mkdir(parents=True)
     for name in ("conftest.py", "pyproject.toml", "tests/sanitize.cfg", "tools/render_notebooks.py"):
-        (project / name).write_text((ROOT / name).read_text())
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
     source = (
         "import os, sys\nprint(sys.executable == os.environ['EXPECTED'], os.environ['NBVAL'], "
         "os.environ['HELPERS_PROGRESS'], os.environ['PYTHONHASHSEED'])\n"
@@ -121,14 +109,10 @@ def test_settings_are_the_same_from_every_folder(tmp_path):
     )
     cell = code(source, [new_output("stream", text="True 1 plain 0\nTrue 1.25 s\n")])
     notebook = new_notebook(cells=[cell], metadata={"kernelspec": {"name": "no-such", "display_name": ""}})
-    nbformat.write(notebook, project / "notebooks" / "example.ipynb")
-    environment = {**os.environ, "EXPECTED": sys.executable}
-    for folder, target in [(".", "notebooks"), ("notebooks", "."), (".", "notebooks/example.ipynb")]:
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", target],
-            cwd=project / folder, env=environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout + run.stderr
+    (tmp_path / "notebooks").mkdir()
+    nbformat.write(notebook, tmp_path / "notebooks" / "example.ipynb")
+    run = run_pytest(tmp_path / folder, target, EXPECTED=sys.executable)
+    assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_the_reader_s_results_are_out_of_reach():
