@@ -4,7 +4,6 @@ import time
 from contextlib import contextmanager
 from functools import partial
 
-from .. import xla
 from ..launcher import group, turns
 from ..launcher.background import start
 from ..launcher.launch import launch, prepare_launcher
@@ -12,7 +11,6 @@ from ..launcher.progress import Progress
 from ..records import store
 from ..training import precision
 from ..training.loop import train
-from ..xla.loop import train as xla_train
 
 
 def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
@@ -43,8 +41,7 @@ def ready(config):
             f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers hosts` prints "
             "what to start on each"
         )
-    if config.compiler == "xla":
-        xla.python()
+    _interpreter(config)
     machine = config.check_machine()
     if isinstance(config.data, str):
         sets.ensure(config.data)
@@ -57,6 +54,21 @@ def ready(config):
     return machine
 
 
+def _interpreter(config):
+    """(the loop that trains `config`, the option of `launch` that names its interpreter, variables of its ranks).
+
+    Raises:
+        XlaMissing: the run needs the XLA environment, which is not there.
+    """
+    environment = {"HELPERS_DEVICE": config.device} if config.device else {}
+    if config.compiler != "xla":
+        return train, {}, environment
+    from .. import xla
+    from ..xla import loop
+
+    return loop.train, {"python": xla.python()}, {**environment, **xla.environment()}
+
+
 def recorded(config, machine, progress, *, prediction=None, group="", timeout=None) -> tuple:
     """(the record of a run on the machine that `ready` gave, the exception that ended it or None).
 
@@ -65,18 +77,15 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
     """
     record = store.new_record(config, machine, group)
     record["prediction"] = prediction
-    elsewhere = {"python": xla.python()} if config.compiler == "xla" else {}
+    function, elsewhere, environment = _interpreter(config)
     record["advice"] = "" if elsewhere else precision.advice(config.precision, machine.kind)
     progress.advise(record["advice"])
     prepare_launcher(**elsewhere)  # the start of a run is measured too, and should not include importing torch
     threads = config.threads or record["environment"]["machine"]["threads"]
-    environment = {"HELPERS_DEVICE": config.device} if config.device else {}
-    if elsewhere:
-        environment.update(xla.environment())
     try:
         with _written(record), progress.showing(config.label):
             answers = launch(
-                xla_train if elsewhere else train, config.processes, config, time.time(),
+                function, config.processes, config, time.time(),
                 timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
             )  # fmt: skip
             record["measured"] = answers[0]

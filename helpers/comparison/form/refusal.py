@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ... import device, measure, xla
+from ... import device, measure
 from ...compiler import trials
 from ...config import SETTINGS
 from ...data import sets
@@ -59,6 +59,8 @@ def check(choice) -> Refusal | None:
         here = device.machine(choice.device)
     except ValueError as error:
         return Refusal(("device",), str(error))
+    from ... import xla
+
     if refused := _prediction(choice) or _names(choice):
         return refused
     try:
