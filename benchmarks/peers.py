@@ -149,6 +149,7 @@ PEERS = (
 
 FIRST, LATER = "first launch", "later launch"
 SHOWN = {"exception": "exception shown", "lost": "killed rank shown", "hang": "interrupt shown"}
+PLANTED = {"exception": "an exception", "lost": "a killed rank", "hang": "an interrupt"}
 NAMED, FAILED = "message names the rank", "failed cell fails"
 AGAIN, TRAINED, VALUES = "works after a failure", "works after training", "returns values"
 LEFT_RUN, LEFT_KERNEL, LEFT_KILLED = "left after a failure", "left after a shutdown", "left by a killed kernel"
@@ -196,7 +197,7 @@ def visit(contender, python, what, cap=CAP):
             _failure(here, what, outcome, when, cap, found)
             _count(found, LEFT_RUN, lambda: here.processes() - there, SETTLE)
             works = _works(here, contender.cell("work"), cap + 2 * usual)[0] is not None
-            found.append((AGAIN, works, "" if works else f"no launch after {SHOWN[what].removesuffix(' shown')}"))
+            found.append((AGAIN, works, "" if works else f"no launch after {PLANTED[what]}"))
             here.shut_down()
             _count(found, LEFT_KERNEL, here.processes, GONE)
         except Stuck as stuck:
@@ -263,11 +264,11 @@ def _failure(here, what, outcome, when, cap, found):
     took = cap if late else outcome.started + outcome.shown - when
     found.append((SHOWN[what], took, f"not within {cap:g} s" if late else ""))
     if what != "hang":
-        named, planted = bool(re.search(RANK, outcome.text + outcome.error)), SHOWN[what].removesuffix(" shown")
-        found.append((NAMED, named, "" if named else f"not that of {planted}"))
-        found.append((FAILED, bool(outcome.error), "" if outcome.error else f"passes with {planted}"))
+        named = bool(re.search(RANK, outcome.text + outcome.error))
+        found.append((NAMED, named, "" if named else f"not that of {PLANTED[what]}"))
+        found.append((FAILED, bool(outcome.error), "" if outcome.error else f"passes with {PLANTED[what]}"))
     if outcome.seconds is None:
-        raise Stuck(f"the cell goes on after {SHOWN[what].removesuffix(' shown')}")
+        raise Stuck(f"the cell goes on after {PLANTED[what]}")
 
 
 def _count(found, row, processes, patience):
