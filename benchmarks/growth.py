@@ -1,6 +1,6 @@
 """Growth: launches of 1 to 16 ranks, reports of 10 to 100,000 records, sets of 10,000 to 1,000,000 images."""
 
-from helpers.data.mapped import FROM
+from helpers.data.store import LARGE
 
 from . import growth_launch, growth_reports, growth_sets
 
@@ -35,5 +35,5 @@ def notes(rows, ratios):
         "on where it was. Of more than 2,000 the page has the newest comparisons; CSV and JSON, which need every file, "
         "are written when asked for.",
         "Memory of launches is the sum of PSS over ranks, fork server and the launching process. Files were in the "
-        f"system's memory when they were read. Sets of {FROM / 1e6:.0f} MB and more are mapped.",
+        f"system's memory when they were read. Sets of {LARGE / 1e6:.0f} MB and more are mapped.",
     ]
