@@ -5,7 +5,6 @@ Runs in a process of its own, `python -m benchmarks.growth_sets FOLDER`, whose l
 
 import json
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from helpers.paths import project_root
 
 SIZES = (10_000, 100_000, 1_000_000)
 BATCH, BATCHES, ROUNDS = 256, 40, 7
-ROOM = 9000  # bytes of disk for an image: in the set's files, in the mapped copy, and some to spare
+ROOM = 4000  # bytes of disk for an image, and some to spare
 TIMEOUT = 600
 
 
@@ -34,7 +33,7 @@ def run(sizes=SIZES):
             make(Path(folder, str(size)), size)
         command = [sys.executable, "-m", "benchmarks.growth_sets", folder, *map(str, sizes)]
         environment = {
-            **os.environ, "HELPERS_CACHE": os.path.join(folder, "cache"), "PYTHONPATH": str(project_root()),
+            **os.environ, "PYTHONPATH": str(project_root()),
             "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=TIMEOUT)
@@ -54,21 +53,19 @@ def run(sizes=SIZES):
 
 
 def make(root, images) -> None:
-    """Prepare `images` images below `root` as the set "mock", in its own format: 10,000 of them, again and again."""
-    from helpers.data.making import CIFAR_BATCHES, CIFAR_META, MOCK_CLASSES, paint
-    from helpers.data.recipes import wanted
+    """Prepare `images` images below `root` as the set "mock": 10,000 of them, again and again."""
+    from helpers.data.recipes import paint, wanted
     from helpers.data.store import Store
 
     root.mkdir(parents=True)
     labels = np.arange(min(10_000, images)) % 10
-    pictures = paint(labels, 32, np.random.RandomState(0)).reshape(len(labels), -1)
-    store = Store(root / ".mock.growth.part", lambda done, total: None)
-    for path in (*CIFAR_BATCHES["train"], *CIFAR_BATCHES["test"]):
-        count = images // 5 if path in CIFAR_BATCHES["train"] else 10
-        again = np.arange(count) % len(labels)
-        store.write(path, pickle.dumps({"data": pictures[again], "labels": labels[again].tolist()}, protocol=4))
-    store.write(CIFAR_META, pickle.dumps({"label_names": list(MOCK_CLASSES)}, protocol=2))
-    about = {"classes": list(MOCK_CLASSES), "train": images, "test": 10, "mean": [0.5] * 3, "std": [0.25] * 3}
+    pictures = paint(labels, 32, np.random.RandomState(0))
+    store = Store(root / ".mock.growth.part")
+    for split, count in (("train", images), ("test", 10)):
+        starts = range(0, count, len(labels))
+        pieces = (pictures[: count - start] for start in starts)
+        store.save(split, pieces, np.resize(labels, count))
+    about = {"classes": [str(k) for k in range(10)], "mean": [0.5] * 3, "std": [0.25] * 3}
     store.finish(root / "mock", wanted("mock", images), about)
 
 
@@ -77,10 +74,10 @@ def look(folder, sizes) -> dict:
     import torch
 
     from helpers.data import loaders as data
-    from helpers.data import mapped, sets
+    from helpers.data import sets, store
 
     torch.set_num_threads(1)
-    mapped.FROM = 0  # the smallest is mapped here as the largest is
+    store.LARGE = 0  # the smallest is mapped here as the largest is
     found, loaders = {}, {}
     for size in sizes:
         root, before = Path(folder, str(size)), held()

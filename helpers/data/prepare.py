@@ -6,7 +6,6 @@ Safe to repeat (a whole set is only verified), to interrupt, and to start twice 
 import argparse
 import errno
 import os
-import pkgutil
 import signal
 import sys
 from importlib.util import find_spec
@@ -46,7 +45,7 @@ def prepare(name: str, root=None, images: int | None = None, force: bool = False
                 f"{final} holds files that were not made by this program: move them away, choose "
                 "another folder with --root, or give them up with --force")
         if final.exists():
-            say(f"{name}: the set in {final} {problem(final, target) or 'is whole'}; making it anew")
+            say(f"{name}: the set in {final} {problem(final, target) or 'is whole'}; making it again")
         make(recipe, target, final, say)
         say(f"{name}: ready, {description(final)}")
     return final
@@ -63,7 +62,7 @@ def make(recipe: Recipe, target: dict, final: Path, say) -> None:
     progress = Progress(name)
     try:
         store = Store(final.with_name(f".{name}.{os.getpid()}.part"), progress)
-        about = pkgutil.resolve_name(recipe.maker)(store, target["images"])
+        about = recipe.maker(store, target["images"])
         progress.clear()
         store.finish(final, target, about)
     except BaseException:  # Ctrl-C and SIGTERM too
@@ -127,7 +126,7 @@ environment:
     parser.add_argument("--images", type=whole_number, metavar="N",
                         help="number of training images of mock or imagenet-mock")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--force", action="store_true", help="make the sets anew")
+    mode.add_argument("--force", action="store_true", help="make the sets again")
     mode.add_argument("--verify", action="store_true", help="only check the sets that are there")
     options = parser.parse_intermixed_args(arguments)
     options.sets = list(dict.fromkeys(options.sets)) or ["digits"]

@@ -1,25 +1,19 @@
 """Prepared data sets, read from disk into memory, large ones mapped into it."""
 
-import io
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
 from ..paths import data_root, project_root
-from . import mapped
-from .cifar10 import unpickle
-from .making import CIFAR_BATCHES
 from .prepare import prepare
 from .recipes import wanted
-from .store import problem, read_checked, read_manifest
+from .store import array, problem, read_manifest
 
 NAMES = ("digits", "mock", "cifar10", "imagenet-mock")
 SPLITS = ("train", "test")
-PIXELS = {"digits": 32, "mock": 32, "cifar10": 32, "imagenet-mock": 224}  # of a side
 
 
 class DataMissing(FileNotFoundError):
@@ -90,7 +84,7 @@ def missing(name: str, root: Path, reason: str) -> DataMissing:
 def load(name: str, split: str, root=None) -> ImageSet:
     """Read the "train" or "test" split of a prepared set.
 
-    Every file is compared with its checksum before it is used; of a large set (helpers.data.mapped)
+    Every file is compared with its checksum before it is used; that of a large one
     again when it has changed. Raises ValueError for an unknown set or split, DataMissing for a
     set that is absent or damaged.
     """
@@ -102,8 +96,8 @@ def load(name: str, split: str, root=None) -> ImageSet:
         raise missing(name, root, wrong)
     manifest = read_manifest(root / name)
     try:
-        images, labels = _arrays(name, root / name, split, manifest)
-    except ValueError as error:
+        images, labels = (array(root / name, f"{split}_{part}.npy", manifest) for part in ("images", "labels"))
+    except (ValueError, FileNotFoundError) as error:
         raise missing(name, root, f"is damaged: {error}") from error
     about = manifest["about"]
     return ImageSet(
@@ -112,61 +106,9 @@ def load(name: str, split: str, root=None) -> ImageSet:
     )
 
 
-def _arrays(name, folder, split, manifest):
-    large = manifest["about"].get(split, 0) * 3 * PIXELS[name] ** 2 >= mapped.FROM
-    if large and name != "digits":
-        return mapped.arrays(folder, split, manifest, READERS[name])
-    return READERS[name](folder, split, manifest)
-
-
 def training_images(name: str, root=None) -> int:
     """How many training images a prepared set has, without reading them."""
     return read_manifest(Path(root or data_root()) / name)["about"]["train"]
-
-
-def read_arrays(folder: Path, split: str, manifest: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [N, 3, H, W] and labels int64 [N] from two .npy files."""
-    return tuple(
-        np.load(io.BytesIO(read_checked(folder, f"{split}_{part}.npy", manifest)), allow_pickle=False)
-        for part in ("images", "labels")
-    )
-
-
-def empty_arrays(n: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels to be filled piece by piece, which keeps a rank's peak memory low."""
-    return np.empty((n, 3, size, size), np.uint8), np.empty(n, np.int64)
-
-
-def read_cifar(folder: Path, split: str, manifest: dict, make=empty_arrays) -> tuple[np.ndarray, np.ndarray]:
-    """The same from CIFAR-10's pickled batches."""
-    images, labels = make(manifest["about"][split], 32)
-    start = 0
-    for path in CIFAR_BATCHES[split]:
-        entry = unpickle(read_checked(folder, path, manifest))
-        end = start + len(entry["labels"])
-        images[start:end] = entry["data"].reshape(-1, 3, 32, 32)
-        labels[start:end] = entry["labels"]
-        start = end
-    return images, labels
-
-
-def read_folders(folder: Path, split: str, manifest: dict, make=empty_arrays) -> tuple[np.ndarray, np.ndarray]:
-    """The same from JPEGs, one folder a class, in ImageFolder's order."""
-    from PIL import Image
-
-    place = {"train": "train", "test": "val"}[split]
-    paths = sorted(path for path in manifest["files"] if path.startswith(f"{place}/"))
-    classes = manifest["about"]["classes"]
-    images, labels = make(len(paths), 224)
-    for i, path in enumerate(paths):
-        picture = Image.open(io.BytesIO(read_checked(folder, path, manifest)))
-        images[i] = np.asarray(picture).transpose(2, 0, 1)
-        labels[i] = classes.index(path.split("/")[1])
-    return images, labels
-
-
-READERS = {"digits": read_arrays, "mock": read_cifar, "cifar10": read_cifar,
-           "imagenet-mock": read_folders}
 
 
 def check_data(data) -> None:

@@ -1,6 +1,6 @@
 """A prepared set on disk: written whole or not at all, and checked against its manifest.
 
-    <root>/<set>/...            the files
+    <root>/<set>/*.npy          images and labels of each split
     <root>/<set>/MANIFEST.json  recipe, facts about the set, size and SHA-256 of every file
     <root>/.<set>.<...>.part    a set being made, or what a killed run left
     <root>/.<set>.lock          held while a set is made
@@ -9,14 +9,20 @@ The manifest is the last file written before the folder gets its final name, so 
 with a manifest was complete when it got it.
 """
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
 import sys
 import time
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+
+import numpy as np
+
+from ..paths import replace_file
 
 try:
     import fcntl
@@ -24,6 +30,7 @@ except ImportError:  # Windows: there, the user must not start two runs at once
     fcntl = None
 
 MANIFEST = "MANIFEST.json"
+LARGE = 64_000_000  # bytes of a file, from which on it is mapped into memory and not read
 
 
 class PrepareError(RuntimeError):
@@ -31,27 +38,34 @@ class PrepareError(RuntimeError):
 
 
 class Store:
-    """Takes the files of one set into the temporary folder `folder` (created here)."""
+    """Takes the arrays of one set into the temporary folder `folder` (created here)."""
 
-    def __init__(self, folder: Path, progress):
-        self.folder = folder
-        self.progress = progress  # progress(done, total), total 0 when it is not known
-        self.files = {}
+    def __init__(self, folder: Path, progress=lambda done, total: None):
+        self.folder, self.progress = folder, progress
+        self.files, self.counts = {}, {}
         folder.mkdir()
 
-    def write(self, path: str, content: bytes) -> None:
-        """Write one file and make sure that it is on the disk, not only on its way there."""
-        target = self.folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(target, content)
-        self.files[path] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    def save(self, split: str, pieces, labels) -> None:
+        """Write a split: images, which come in `pieces` of uint8 [n, 3, H, W], and int64 labels."""
+        pieces, labels = iter(pieces), np.asarray(labels, np.int64)
+        first = next(pieces)
+        self._write(f"{split}_images.npy", chain([first], pieces), np.uint8, (len(labels), *first.shape[1:]))
+        self._write(f"{split}_labels.npy", [labels], np.int64, labels.shape)
+        self.counts[split] = len(labels)
+
+    def _write(self, name, pieces, dtype, shape):
+        header = io.BytesIO()
+        descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+        np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+        self.files[name] = write_synced(
+            self.folder / name, chain([header.getvalue()], (np.ascontiguousarray(piece).data for piece in pieces))
+        )
 
     def finish(self, final: Path, recipe: dict, about: dict) -> None:
         """Add the manifest and give the folder its final name, replacing what was there."""
-        manifest = {"recipe": recipe, "about": about, "files": self.files}
-        write_synced(self.folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
-        for folder, _, _ in os.walk(self.folder):
-            sync_folder(folder)
+        manifest = {"recipe": recipe, "about": about | self.counts, "files": self.files}
+        write_synced(self.folder / MANIFEST, [(json.dumps(manifest, indent=1) + "\n").encode()])
+        sync_folder(self.folder)
         if final.is_symlink() or final.exists():
             # A folder cannot be renamed onto a full one. If the run is killed between the two
             # steps the next one finds no set and makes it again.
@@ -61,12 +75,17 @@ class Store:
         remove_leftovers(final)
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a new file and wait until the disk has it."""
+def write_synced(path: Path, pieces) -> dict:
+    """Write a new file and wait until the disk has it; returns its size and its SHA-256."""
+    size, checksum = 0, hashlib.sha256()
     with open(path, "xb") as file:
-        file.write(content)
+        for piece in pieces:
+            file.write(piece)
+            checksum.update(piece)
+            size += memoryview(piece).nbytes
         file.flush()
         os.fsync(file.fileno())
+    return {"bytes": size, "sha256": checksum.hexdigest()}
 
 
 def sync_folder(folder) -> None:
@@ -93,7 +112,7 @@ def remove_leftovers(final: Path) -> None:
             path.unlink()
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(path: Path, waiting):
     """Hold the lock file `path`; calls `waiting()` first if another process holds it."""
     with open(path, "a") as file:
@@ -118,16 +137,35 @@ def read_manifest(folder: Path) -> dict:
     return manifest
 
 
-def read_checked(folder: Path, path: str, manifest: dict) -> bytes:
-    """The content of one file of a set; ValueError unless its size and SHA-256 are right."""
-    expected = manifest["files"][path]
-    content = (folder / path).read_bytes()
-    if len(content) != expected["bytes"]:
-        raise ValueError(f"{path} has {len(content):,} bytes instead of {expected['bytes']:,}")
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected["sha256"]:
-        raise ValueError(f"{path} has SHA-256 {found} instead of {expected['sha256']}")
-    return content
+def check(path: Path, expected: dict) -> None:
+    """Compare a file with its size and SHA-256; ValueError when they differ."""
+    size = path.stat().st_size
+    if size != expected["bytes"]:
+        raise ValueError(f"{path.name} has {size:,} bytes instead of {expected['bytes']:,}")
+    checksum = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            checksum.update(piece)
+    if checksum.hexdigest() != expected["sha256"]:
+        raise ValueError(f"{path.name} has SHA-256 {checksum.hexdigest()} instead of {expected['sha256']}")
+
+
+def array(folder: Path, name: str, manifest: dict) -> np.ndarray:
+    """An array of a set, compared with its checksum; a large one is mapped into memory.
+
+    Writing to a mapped array changes this process's memory only, never the file. The checksum of a large file is
+    compared once; from then on it is trusted as long as its size and time stay the same.
+    """
+    path, expected = folder / name, manifest["files"][name]
+    large = expected["bytes"] >= LARGE
+    state = path.stat()
+    seen, known = [expected["sha256"], state.st_size, state.st_mtime_ns, state.st_ino], folder / f"{name}.checked"
+    if not (large and known.is_file() and known.read_text() == json.dumps(seen)):
+        check(path, expected)
+        if large:
+            with contextlib.suppress(OSError):  # a folder that cannot be written: compared again next time
+                replace_file(known, json.dumps(seen))
+    return np.load(path, mmap_mode="c" if large else None, allow_pickle=False)
 
 
 def problem(folder: Path, recipe: dict, checksums: bool = True) -> str | None:
@@ -148,7 +186,7 @@ def problem(folder: Path, recipe: dict, checksums: bool = True) -> str | None:
     for path, expected in manifest["files"].items():
         try:
             if checksums:
-                read_checked(folder, path, manifest)
+                check(folder / path, expected)
             elif (folder / path).stat().st_size != expected["bytes"]:
                 return f"is damaged: {path} has not its full size"
         except FileNotFoundError:
