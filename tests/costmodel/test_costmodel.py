@@ -243,7 +243,7 @@ def test_two_ranks_measure_what_the_fit_needs():
             "small": {"batch": 4, "bucket_mb": 1}}  # fmt: skip
     found = helpers.launch(
         measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 3, shape=(3, 8, 8),
-        threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=60,
+        threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=600,
     )  # fmt: skip
     row = links.row(found, (4, 64), ways)
     fitted = fit.restored(json.loads(json.dumps(row["fit"])))
