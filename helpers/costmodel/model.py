@@ -11,7 +11,7 @@ experiences on accelerating data parallel training", VLDB 2020, arXiv:2006.15704
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist, median
+from statistics import median
 
 FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes: what DDP collects before it sends
 COMPUTE, BANDWIDTH, LATENCY = "compute-bound", "bandwidth-bound", "latency-bound"
@@ -238,11 +238,6 @@ def expected_max(samples, devices) -> float:
     """
     ordered, m = sorted(samples), len(samples)
     return sum(x * (((i + 1) / m) ** devices - (i / m) ** devices) for i, x in enumerate(ordered))
-
-
-def normal_max(sigma, devices) -> float:
-    """How far the largest of `devices` normal values lies above their mean, on the average (Blom's approximation)."""
-    return sigma * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25)) if devices > 1 else 0.0
 
 
 # -- curves -------------------------------------------------------------------------------

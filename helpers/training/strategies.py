@@ -35,12 +35,6 @@ def wrap(model, strategy, device, devices):
     return model, ""
 
 
-def unwrapped(model):
-    """The reader's own model inside a wrapper; its state_dict has the keys everybody expects."""
-    wrappers = (DistributedDataParallel, nn.DataParallel, CPUDataParallel)
-    return model.module if isinstance(model, wrappers) else model
-
-
 def communication(model) -> dict | None:
     """Seconds a step that rank 0 spends on communication; None for a model without DDP, or of one rank.
 

@@ -130,9 +130,7 @@ def test_the_slowest_of_many():
     assert expected_max(steps, 1) == 0.5 and expected_max(steps, 2) == 0.75  # 1 - 1/2 of both being 0
     draw = random.Random(1)
     steps = [draw.gauss(0, 1) for _ in range(4000)]
-    assert (
-        expected_max(steps, 10) == pytest.approx(costmodel.normal_max(1, 10), abs=0.05) == pytest.approx(1.54, abs=0.06)
-    )
+    assert expected_max(steps, 10) == pytest.approx(1.54, abs=0.06), "as of normal values"
     assert expected_max((), 4) == 0 and expected_max(steps, 10**6) <= max(steps)
     uneven = Compute(MODEL.forward, MODEL.backward, gradients=EVEN, spread=(-0.1, 0.1))
     assert step(uneven, LINK, 2, 32).straggling == pytest.approx(0.05 * uneven.seconds(32))
@@ -245,7 +243,7 @@ def test_two_ranks_measure_what_the_fit_needs():
             "small": {"batch": 4, "bucket_mb": 1}}  # fmt: skip
     found = helpers.launch(
         measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 3, shape=(3, 8, 8),
-        threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=60,
+        threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=600,
     )  # fmt: skip
     row = links.row(found, (4, 64), ways)
     fitted = fit.restored(json.loads(json.dumps(row["fit"])))

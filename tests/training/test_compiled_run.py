@@ -35,9 +35,9 @@ def losses(record):
 @pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_compiled_runs_train_as_eager_does(ranks):
     eager = RunConfig(model=tiny, steps=40, strategy="ddp" if ranks > 1 else "baseline", nproc_per_node=ranks, **TINY)
-    expected = helpers.run(eager, timeout=100)
+    expected = helpers.run(eager, timeout=600)
     for compiler in ("auto", "inductor"):
-        record = helpers.run(eager.but(compiler=compiler), timeout=100)
+        record = helpers.run(eager.but(compiler=compiler), timeout=600)
         assert losses(record) == pytest.approx(losses(expected), rel=1e-4)
         found = record["measured"]["compiler"]
         assert found["asked"] == compiler and found["graphs"] >= 1 and found["compile_s"] > 0
@@ -51,7 +51,7 @@ def test_compiled_runs_train_as_eager_does(ranks):
 
 
 def test_a_run_too_short_for_the_tuner_says_so():
-    record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=100)
+    record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=600)
     assert record["measured"]["compiler"]["plan"] is None
     assert "before the tuner had chosen" in record["measured"]["note"]
     assert record["measured"]["step_time_s"] is None
@@ -59,7 +59,7 @@ def test_a_run_too_short_for_the_tuner_says_so():
 
 def test_an_evaluation_is_not_worth_a_compilation():
     config = RunConfig(model=tiny, steps=6, compiler="inductor", **{**TINY, "evaluate": True})
-    record = helpers.run(config, timeout=100)
+    record = helpers.run(config, timeout=600)
     assert record["measured"]["compiler"]["graphs"] == 1
     assert record["measured"]["evaluation"]["count"] > 0
 
@@ -77,7 +77,7 @@ def test_a_wrong_compiler_does_not_stop_a_run(monkeypatch):
         return train(config)
 
     config = RunConfig(model=tiny, steps=12, compiler="auto", **TINY)
-    measured = helpers.launch(train_with_a_broken_inductor, 1, config, timeout=100, threads=1)[0]
+    measured = helpers.launch(train_with_a_broken_inductor, 1, config, timeout=600, threads=1)[0]
     rows = measured["compiler"]["rows"]
     assert measured["compiler"]["plan"] == "eager" and rows[1]["status"] == "failed"
     assert "out of order" in rows[1]["why"]
@@ -86,9 +86,9 @@ def test_a_wrong_compiler_does_not_stop_a_run(monkeypatch):
 @pytest.mark.long
 def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
     settings = dict(model=tiny, compiler="auto", checkpoint_dir=str(tmp_path / "saved"), checkpoint_every=5, **TINY)
-    helpers.run(RunConfig(steps=10, **settings), timeout=100)
-    record = helpers.run(RunConfig(steps=15, resume=True, **settings), timeout=100)
-    straight = helpers.run(RunConfig(model=tiny, steps=15, **TINY), timeout=100)
+    helpers.run(RunConfig(steps=10, **settings), timeout=600)
+    record = helpers.run(RunConfig(steps=15, resume=True, **settings), timeout=600)
+    straight = helpers.run(RunConfig(model=tiny, steps=15, **TINY), timeout=600)
     assert record["measured"]["first_step"] == 10
     assert losses(record) == pytest.approx(losses(straight)[10:], rel=1e-4)
 
@@ -127,7 +127,7 @@ def test_labels_name_the_compiler(compiler, label):
 
 def command(*arguments):
     line = [sys.executable, "-m", "helpers", "train", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=200)
+    return subprocess.run(line, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.long
@@ -170,7 +170,7 @@ def test_compiled_gradients_are_those_of_the_global_batch():
             wrapped(inputs[world.rank :: world.size]).square().mean().backward()
             return [p.grad for p in model.parameters()]
 
-    alone = helpers.launch(gradients, 1, False, timeout=100, threads=1)[0]
-    for rank in helpers.launch(gradients, 2, True, timeout=100, threads=1):
+    alone = helpers.launch(gradients, 1, False, timeout=600, threads=1)[0]
+    for rank in helpers.launch(gradients, 2, True, timeout=600, threads=1):
         for ours, theirs in zip(rank, alone, strict=True):
             torch.testing.assert_close(ours, theirs)

@@ -47,7 +47,7 @@ def made(level, make=net_with_norm, **options):
 def losses(**settings):
     settings = {"model": plain_net, "data": float32_data, "global_batch": 32, "steps": 12, "threads": 1, **settings}
     config = RunConfig(**settings)
-    return launch(train, config.processes, config, timeout=120)[0]
+    return launch(train, config.processes, config, timeout=600)[0]
 
 
 # -- what a level is ----------------------------------------------------------------------
@@ -180,7 +180,7 @@ def overflowing(level, at, steps, wrapped="ddp"):
 
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_an_overflow_on_one_rank_skips_exactly_one_step_on_every_rank(level):
-    (first, skipped_0, weights_0), (second, skipped_1, weights_1) = launch(overflowing, 2, level, 4, 8, timeout=60)
+    (first, skipped_0, weights_0), (second, skipped_1, weights_1) = launch(overflowing, 2, level, 4, 8, timeout=600)
     assert first == second and skipped_0 == skipped_1 == 1
     assert [done for done, _, _ in first] == [moved for _, moved, _ in first] == [k != 4 for k in range(8)]
     assert [scale / 2**16 for _, _, scale in first] == [1, 1, 2, 2, 1, 1, 1, 2]
@@ -188,7 +188,7 @@ def test_an_overflow_on_one_rank_skips_exactly_one_step_on_every_rank(level):
 
 
 def test_without_a_scaler_the_same_overflow_destroys_the_weights():
-    (seen, skipped, weights), _ = launch(overflowing, 2, "O1-bf16", 4, 6, timeout=60)
+    (seen, skipped, weights), _ = launch(overflowing, 2, "O1-bf16", 4, 6, timeout=600)
     assert skipped == 0 and not all(w.isfinite().all() for w in weights)
 
 

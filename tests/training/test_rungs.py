@@ -69,7 +69,7 @@ def observed(config):
 def of_rung(**changes):
     settings = dict(model=wide, data="digits", global_batch=16, steps=3, threads=1, device="cpu", evaluate=False)
     config = RunConfig(**{**settings, "lr": 0.01, **changes})
-    return launch(observed, config.processes, config, threads=1, timeout=100)
+    return launch(observed, config.processes, config, threads=1, timeout=600)
 
 
 @pytest.fixture(scope="module")
