@@ -4,11 +4,8 @@ import ast
 import builtins
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("libcst")
 
 from helpers.migrate import migrate
 from helpers.migrate.advice import WORD
