@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import torch
 
 from . import amp  # noqa: F401 - torch.npu.amp
-from .indices import card_of
+from .cards import card_of
 
 EMULATED = True
 COUNTERS = "bytes peak_bytes allocations h2d d2h syncs ops kernels int32_targets pinned".split()

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 try:
-    from ....loading import load
+    from helpers.npu.loading import load
 except ImportError:  # a script in another folder: the package is where this file is
     sys.path.append(str(Path(__file__).resolve().parents[5]))
-    from ....loading import load
+    from helpers.npu.loading import load
 
 load()
 from torch import npu  # noqa: E402
