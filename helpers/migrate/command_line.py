@@ -4,8 +4,6 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
-from .syntax import Syntax
-
 
 @dataclass(frozen=True)
 class Argument:
@@ -21,22 +19,22 @@ class Argument:
 
 
 class CommandLine:
-    """What a script takes from its command line; nodes are of `tree.module`."""
+    """What a script takes from its command line; nodes are of `script.module`."""
 
     def __init__(self, script):
-        self.script, self.tree = script, Syntax(script)
+        self.script = script
 
     @cached_property
     def parser(self):
         """The name of the ArgumentParser."""
-        found = self._assigned(self.tree.module, lambda value: self.tree.called(value) == "argparse.ArgumentParser")
+        found = self._assigned(self.script.module, lambda value: self.script.called(value) == "argparse.ArgumentParser")
         return found[0].targets[0].id if found else None
 
     @cached_property
     def arguments(self):
         """Every add_argument call of the script as an `Argument`."""
         found = []
-        for node in self.tree.walk(self.tree.module):
+        for node in self.script.walk(self.script.module):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
                 options = tuple(it.value for it in node.args if isinstance(it, ast.Constant))
                 dest = next((it.value.value for it in node.keywords if it.arg == "dest" and _constant(it.value)), None)
@@ -47,8 +45,8 @@ class CommandLine:
     @cached_property
     def last_argument(self):
         """The last statement that adds an argument to the parser itself."""
-        own = [it.call for it in self.arguments if self.tree.name(it.call.func) == f"{self.parser}.add_argument"]
-        statements = [self.tree.statement(it) for it in own]
+        own = [it.call for it in self.arguments if self.script.name(it.call.func) == f"{self.parser}.add_argument"]
+        statements = [self.script.statement(it) for it in own]
         return max(statements, key=lambda it: it.lineno, default=None)
 
     def argument(self, dest):
@@ -61,20 +59,20 @@ class CommandLine:
         parse = f"{self.parser}.parse_args"
         makers = {
             it.name for it in self._functions.values()
-            if any(isinstance(ret, ast.Return) and self.tree.called(ret.value) == parse for ret in self.tree.walk(it))
+            if parse in (self.script.called(ret.value) for ret in ast.walk(it) if isinstance(ret, ast.Return))
         }  # fmt: skip
-        found = self._assigned(self.tree.module, lambda value: self.tree.called(value) in {parse, *makers})
-        found = [it for it in found if getattr(self.tree.function(it), "name", None) not in makers]
+        found = self._assigned(self.script.module, lambda value: self.script.called(value) in {parse, *makers})
+        found = [it for it in found if getattr(self.script.function(it), "name", None) not in makers]
         return found[0] if len(found) == 1 else None
 
     @cached_property
     def _functions(self):
-        return {it.name: it for it in self.tree.module.body if isinstance(it, ast.FunctionDef)}
+        return {it.name: it for it in self.script.module.body if isinstance(it, ast.FunctionDef)}
 
     def _assigned(self, scope, test):
         """Statements `name = value` in `scope` whose value passes `test`, in the order of the text."""
         found = [
-            it for it in self.tree.walk(scope)
+            it for it in self.script.walk(scope)
             if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name) and test(it.value)
         ]  # fmt: skip
         return sorted(found, key=lambda it: it.lineno)

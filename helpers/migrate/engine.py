@@ -7,7 +7,7 @@ from pathlib import Path
 from .blame import Blame
 from .notes import Notes
 from .script import Script
-from .source import MigrationError, check, decode
+from .source import MigrationError, decode, parse
 
 STYLES = ("article", "modern")
 
@@ -82,7 +82,7 @@ def migrate(path_or_source, *, to="npu", style="article", name=None):
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
     text, name, encoding = _read(path_or_source, name)
     mark = "\ufeff" if text.startswith("\ufeff") else ""
-    check(text[len(mark) :], name)
+    parse(text[len(mark) :], name)
     blame, notes = Blame(text[len(mark) :]), Notes()
     result = _run(text[len(mark) :], name, style, blame, notes)
     if mark and blame.source:
@@ -114,33 +114,22 @@ def _run(text, name, style, blame, notes):
 
     script = None
     for group in PASSES:
-        script = script or Script(text, name=name, style=style, notes=notes)
-        for step, after in _stages(script, group if isinstance(group, tuple) else (group,)):
-            if after != text:
-                _check_pass(after, group, step)
-                notes.move(blame.update(after, step))
-                text, script = after, None
+        script = script or Script(text, name, style, notes)
+        for one in group:
+            one(script)
+        for step, after in script.edited():
+            _check(after, group, step)
+            notes.move(blame.update(after, step))
+            text, script = after, None
     return text
 
 
-def _stages(script, passes):
-    """(step, text) after each step of a group of passes, which read one text and edit it together."""
-    stages = []
-    for one in passes:
-        script.step = one.STEP
-        made = one.apply(script)
-        assert made is None or len(passes) == 1, f"{one.__name__} must only collect edits: it is one of a group"
-        stages += [(one.STEP, made)] if isinstance(made, str) else made or ()
-    made = script.edited()
-    stages += [(passes[-1].STEP, made)] if isinstance(made, str) else made or ()
-    return stages
-
-
-def _check_pass(text, group, step):
+def _check(text, group, step):
     try:
-        check(text, "result")
+        parse(text, "result")
     except MigrationError as error:
-        raise AssertionError(f"step {step} of {group} wrote what does not parse: {error}") from None
+        names = ", ".join(one.__name__ for one in group)
+        raise AssertionError(f"step {step} of {names} wrote what does not parse: {error}") from None
 
 
 def _changes(blame):

@@ -1,43 +1,44 @@
 """A script as the passes see it: its tree, what its names mean, and edits that leave the rest alone."""
 
+import ast
+import re
+import textwrap
+from bisect import bisect_right
 from functools import cached_property
+from string import Template
 
-from .notes import Notes
-from .tree import Tree
+from .tree import Tree, Unclear
 
 
 class Script(Tree):
     """One text of a script, for the passes to read, edit and remark on.
 
-    `names(node)` are the fully qualified names that a node has by the imports of the script, whatever
-    the alias: {"torch.cuda.is_available"}. `edit` collects replacements; `edited()` is the text with
-    them, everything else as it was. `style` is that of the migration; `step` the one that an edit
-    belongs to if it does not say.
+    `edit` and its like collect replacements; `edited()` is the text with them, everything else as it was.
+    `style` is that of the migration; `step` the one that an edit belongs to if it does not say.
     """
 
-    def __init__(self, source, *, name="<script>", style="article", notes=None):
-        super().__init__(source, name)
-        self.style, self.step = style, None
-        self.notes = Notes() if notes is None else notes
+    def __init__(self, source, file, style, notes):
+        super().__init__(source, file)
+        self.style, self.step, self.notes = style, None, notes
         self._edits, self._doomed = [], {}
 
     @cached_property
     def shape(self):
         """What was recognised in the script (`shape.Shape`)."""
-        from .shape import recognise
+        from .shape import Shape
 
-        return recognise(self)
+        return Shape(self)
 
     # Changes
-
-    def edit(self, node, text, step=None):
-        """Replace the text of `node`."""
-        self.edit_span(*self.span(node), text, step)
 
     def edit_span(self, start, end, text, step=None):
         """Replace source[start:end]."""
         if self.source[start:end] != text:
             self._edits.append((start, end, text, step or self.step))
+
+    def edit(self, node, text, step=None):
+        """Replace the text of `node`."""
+        self.edit_span(*self.span(node), text, step)
 
     def insert(self, offset, text, step=None):
         """Insert `text` before the character at `offset`."""
@@ -52,39 +53,151 @@ class Script(Tree):
         """Whether there are edits that are not yet made."""
         return bool(self._edits or self._doomed)
 
+    def forget(self):
+        """Drop the edits that are not yet made."""
+        self._edits, self._doomed = [], {}
+
     def edited(self):
-        """The text with the edits, which are then forgotten; None without any.
+        """[(step, text)]: the text after the edits of one step, after those of two, and so on; then they are forgotten.
 
-        Where edits belong to several steps it is a list of (step, text): the text after one step,
-        after two, and so on, so that every line is known to come from one of them.
+        Every line of the last text is known to come from one step.
         """
-        if self._doomed:
-            from .edits import delete_statements
+        from .edits import delete_statements
 
-            delete_statements(self, self._doomed)
-        edits, self._edits, self._doomed = _apart(self._edits), [], {}
-        if not edits:
-            return None
-        stages, done = [], set()
-        for step in sorted({edit[3] for edit in edits}, key=lambda step: step or 0):
-            done.add(step)
-            stages.append((step, _apply(self.source, [edit for edit in edits if edit[3] in done])))
-        return stages if len(stages) > 1 else stages[0][1] if stages[0][0] in (None, self.step) else stages
+        delete_statements(self, self._doomed)
+        edits = _apart(self._edits)
+        self.forget()
+        steps = sorted({edit[3] for edit in edits})
+        return [(step, _apply(self.source, [edit for edit in edits if edit[3] <= step])) for step in steps]
+
+    # Whole lines
+
+    def indent(self, statement):
+        """The white space before a statement."""
+        line = self._lines[statement.lineno - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    @cached_property
+    def unit(self):
+        """One level of indentation in this script."""
+        for node in self.walk(self.module):
+            if isinstance(node, (ast.FunctionDef, ast.If, ast.For)) and node.body[0].lineno > node.lineno:
+                return self.indent(node.body[0]).removeprefix(self.indent(node)) or "    "
+        return "    "
+
+    def first_line(self, statement, comments=True):
+        """The first line of a statement, from 1, with the comment lines right above it and its decorators."""
+        line = min([statement.lineno, *(it.lineno for it in getattr(statement, "decorator_list", ()))])
+        before = self._lines[line - 1][: len(self.indent(statement))] if line <= len(self._lines) else ""
+        while comments and line > 1 and re.match(re.escape(before) + r"#", self._lines[line - 2]):
+            line -= 1
+        return line
+
+    def lines(self, statement, comments=True):
+        """(start, end) in the text of the whole lines of a statement; Unclear where it shares a line."""
+        first, last = self.first_line(statement, comments), statement.end_lineno
+        start, end = self._starts[first - 1], self._starts[last]
+        before = self.source[self._starts[statement.lineno - 1] : self.span(statement)[0]]
+        after = self.source[self.span(statement)[1] : end].strip()
+        if before.strip(" \t\f@") or (after and not after.startswith("#")):
+            raise Unclear(statement, "several statements on one line", "Give each a line of its own and migrate again.")
+        return start, end
+
+    def shown(self, statement, indent="", comments=True):
+        """The lines of a statement, indented by `indent` instead of what it had."""
+        start, end = self.lines(statement, comments)
+        if any(_is_text(it) and '\n' in it.value and it.end_lineno > it.lineno for it in self.walk(statement)):
+            raise Unclear(statement, "a text over several lines is in the way", "Move this statement by hand.")
+        return textwrap.indent(_dedent(self.source[start:end], self.indent(statement)), indent)
+
+    def comments(self, statement, indent=""):
+        """The comment lines right above a statement, indented by `indent` instead of what they had."""
+        text = self.source[self._starts[self.first_line(statement) - 1] : self._starts[statement.lineno - 1]]
+        return textwrap.indent(_dedent(text, self.indent(statement)), indent)
+
+    @cached_property
+    def quote(self):
+        """The quotation mark that this script prefers."""
+        strings = [self.code(it)[:3] for it in self.walk(self.module) if _is_text(it)]
+        double = [it for it in strings if it[:1] == '"' and it != '"""']
+        return "'" if len([it for it in strings if it[:1] == "'"]) > len(double) else '"'
+
+    def write(self, text, indent="", **pieces):
+        """Lines written with ' and four spaces, in the quotes, indentation and line ends of this script.
+
+        `$name` stands for a piece of the script's own code.
+        """
+        if self.quote == '"':
+            text = text.translate(str.maketrans("'\"", "\"'"))
+        text = Template(text).substitute(pieces)
+        lines = []
+        for line in textwrap.dedent(text).strip("\n").split("\n"):
+            bare = line.lstrip(" ")
+            level, rest = divmod(len(line) - len(bare), 4)
+            lines.append(indent + self.unit * level + " " * rest + bare if bare else "")
+        return self.newline.join([*lines, ""])
+
+    def before(self, statement, text, step=None, comments=True, **pieces):
+        """Insert lines before a statement and the comments above it, a blank line between where one was above."""
+        start = self.lines(statement, comments)[0]
+        apart = self.newline if comments and self._is_blank(start, -1) else ""
+        self.insert(start, self.write(text, self.indent(statement), **pieces) + apart, step)
+
+    def after(self, statement, text, step=None, **pieces):
+        """Insert lines after a statement."""
+        end = self.lines(statement)[1]
+        newline = "" if self.source[:end].endswith(("\n", "\r")) else self.newline
+        self.insert(end, newline + self.write(text, self.indent(statement), **pieces), step)
+
+    def replace(self, statement, text, step=None, comments=True, **pieces):
+        """Put lines in the place of a statement (and of the comments above it); "" takes it out."""
+        start, end = self.lines(statement, comments)
+        text = self.write(text, self.indent(statement), **pieces) if text else ""
+        if not text and self._is_blank(start, -1) and self._is_blank(end, 0):  # leave one blank line, not two
+            end = self._starts[bisect_right(self._starts, end)]
+        self.edit_span(start, end, text, step)
+
+    def _is_blank(self, offset, step):
+        """Whether the line at `offset` of the text, or the one before it (-1), is blank."""
+        place = bisect_right(self._starts, offset) - 1 + step
+        return 0 <= place < len(self._lines) and not self._lines[place].strip()
+
+    def need(self, module, step=None):
+        """Import `module` (of the standard library) where the script does not do so yet."""
+        if module in self.imports.values():
+            return
+        imports = [it for it in self.module.body if isinstance(it, (ast.Import, ast.ImportFrom))]
+        imports = [it for it in imports if getattr(it, "module", "") != "__future__"]
+        later = [it for it in imports if isinstance(it, ast.Import) and it.names[0].name > module]
+        start = self.lines((later or imports)[0], comments=False)[0]
+        self.insert(start, self.write(f"import {module}"), step)
 
     # Notes
 
     def left(self, node, text, advice):
-        """Tell that something at `node` (a node, a line, several lines or None) was seen and not changed."""
-        self.notes.add("left", self._lines(node), text, advice)
+        """Remark that something at `node` (a node, a line, several lines or None) was seen and not changed."""
+        self.notes.add("left", _places(node), text, advice)
 
     def choose(self, node, text, advice):
-        """Tell what only the user can choose; of several with one `text` the first stays."""
-        self.notes.add("choose", self._lines(node), text, advice)
+        """Remark on what only the user can choose; of several with one `text` the first stays."""
+        self.notes.add("choose", _places(node), text, advice)
 
-    def _lines(self, node):
-        if node is None or isinstance(node, int):
-            return () if node is None else (node,)
-        return tuple(node) if isinstance(node, (list, tuple, set, range)) else (self.line(node),)
+
+def _is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _dedent(text, indent):
+    """`text` without `indent` where its lines have it (not inside strings that go over lines)."""
+    return "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
+
+
+def _places(node):
+    if node is None:
+        return ()
+    if isinstance(node, ast.AST):
+        return (node.lineno,)
+    return (node,) if isinstance(node, int) else tuple(node)
 
 
 def _apart(edits):

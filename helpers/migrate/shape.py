@@ -21,7 +21,7 @@ def recognise(script):
 
 
 class Shape(CommandLine):
-    """The recognised parts; nodes are of `tree.module`."""
+    """The recognised parts; nodes are of `script.module`."""
 
     @cached_property
     def full(self):
@@ -34,13 +34,13 @@ class Shape(CommandLine):
     @cached_property
     def spawn(self):
         """The only call of torch.multiprocessing.spawn."""
-        found = self.tree.calls(self.tree.module, "torch.multiprocessing.spawn")
+        found = self.script.calls(self.script.module, "torch.multiprocessing.spawn")
         return found[0] if len(found) == 1 else None
 
     @cached_property
     def main(self):
         """The function that spawns."""
-        return self.tree.function(self.spawn) if self.spawn else None
+        return self.script.function(self.spawn) if self.spawn else None
 
     def _spawn_argument(self, name, place):
         found = [it.value for it in self.spawn.keywords if it.arg == name]
@@ -57,7 +57,7 @@ class Shape(CommandLine):
         """{parameter of the worker: text that main passes}, without the process number."""
         given = self._spawn_argument("args", 1)
         names = [it.arg for it in self.worker.args.args]
-        texts = map(self.tree.code, given.elts if isinstance(given, ast.Tuple) else ())
+        texts = map(self.script.code, given.elts if isinstance(given, ast.Tuple) else ())
         return dict(zip(names[1:], texts, strict=False))
 
     @cached_property
@@ -76,7 +76,7 @@ class Shape(CommandLine):
         if not (self.worker and self.parsed):
             return None
         found = [name for name, text in self._passed.items() if text == self.args_in_main]
-        is_global = self.parsed in self.tree.module.body
+        is_global = self.parsed in self.script.module.body
         return found[0] if found else self.args_in_main if is_global else None
 
     @cached_property
@@ -87,7 +87,7 @@ class Shape(CommandLine):
     @cached_property
     def count(self):
         """The worker's parameter for the number of processes of this host, or None."""
-        text = self.tree.code(self.processes) if self.processes else None
+        text = self.script.code(self.processes) if self.processes else None
         return next((name for name, given in self._passed.items() if given == text), None)
 
     @property
@@ -98,26 +98,26 @@ class Shape(CommandLine):
     @cached_property
     def spawned(self):
         """The condition, in the worker's words, under which it was spawned; "" always; None unclear."""
-        for node in self.tree.parents(self.spawn):
+        for node in self.script.parents(self.spawn):
             if node is self.main:
                 return ""
             if isinstance(node, ast.If):
-                inside = any(self.spawn in self.tree.walk(it) for it in node.body)
-                names = {it.id for it in self.tree.walk(node.test) if isinstance(it, ast.Name)}
+                inside = any(self.spawn in self.script.walk(it) for it in node.body)
+                names = {it.id for it in self.script.walk(node.test) if isinstance(it, ast.Name)}
                 if not inside or names != {self.args_in_main}:
                     return None
-                return re.sub(rf"\b{self.args_in_main}\b", self.args, self.tree.code(node.test))
+                return re.sub(rf"\b{self.args_in_main}\b", self.args, self.script.code(node.test))
         return None
 
     @cached_property
     def card_statement(self):
         """The statement `args.gpu = gpu` of the worker (or what migrate makes of it), or None."""
-        for node in self.tree.walk(self.worker):
+        for node in self.script.walk(self.worker):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                 value = node.value
                 value = value.slice if isinstance(value, ast.Subscript) else value
                 value = value.values[0] if isinstance(value, ast.BoolOp) else value
-                if self.tree.code(node.targets[0].value) == self.args and self.tree.name(value) == self.process:
+                if self.script.code(node.targets[0].value) == self.args and self.script.name(value) == self.process:
                     return node
         return None
 
@@ -134,15 +134,15 @@ class Shape(CommandLine):
     def card(self):
         """The worker's text for the number of its card: "args.gpu", or a name of its own where args has none."""
         if self.card_statement is not None:
-            return self.tree.code(self.card_statement.targets[0])
+            return self.script.code(self.card_statement.targets[0])
         return "card" if self.script.style == "article" else self.process
 
     @cached_property
     def device(self):
         """The name that the worker has for its torch.device, or None."""
         made = ("torch.device", "torch.accelerator.current_accelerator")
-        found = [it for it in self._assigned(self.worker, lambda value: self.tree.calls(value, *made))
-                 if self.tree.function(it) is self.worker]
+        found = [it for it in self._assigned(self.worker, lambda value: self.script.calls(value, *made))
+                 if self.script.function(it) is self.worker]
         return found[0].targets[0].id if found else None
 
     @property
@@ -154,14 +154,14 @@ class Shape(CommandLine):
         """What a function writes for the card of its process."""
         if function is self.worker:
             return self.place
-        around = [function, *(it for it in self.tree.parents(function) if isinstance(it, ast.FunctionDef))]
+        around = [function, *(it for it in self.script.parents(function) if isinstance(it, ast.FunctionDef))]
         names = {it.arg for outer in around for it in outer.args.args}
-        inside = [it for it in self.tree.walk(function) if isinstance(it, ast.Name)]
+        inside = [it for it in self.script.walk(function) if isinstance(it, ast.Name)]
         names |= {it.id for it in inside if isinstance(it.ctx, ast.Store)}
         if "device" in names:
             return "device"
         args = self.training.args_in(function)
-        quote = self.tree.quote
+        quote = self.script.quote
         if args and self.card_statement:
             return f"f{quote}npu:{{{args}.{self.card_statement.targets[0].attr}}}{quote}"
         return f"{quote}npu{quote}"  # the card of set_device
@@ -173,20 +173,20 @@ class Shape(CommandLine):
         """The only init_process_group call of the worker."""
         if not self.worker:
             return None
-        found = self.tree.calls(self.worker, "torch.distributed.init_process_group")
+        found = self.script.calls(self.worker, "torch.distributed.init_process_group")
         return found[0] if len(found) == 1 else None
 
     @cached_property
     def distributed(self):
         """The worker's condition for several processes: "args.distributed", "" where it is always so."""
-        for node in self.tree.parents(self.group):
+        for node in self.script.parents(self.group):
             if isinstance(node, ast.If):
-                return self.tree.code(node.test)
+                return self.script.code(node.test)
         return ""
 
     def group_keyword(self, name):
         """The text that init_process_group gets for a keyword, or None."""
-        return next((self.tree.code(it.value) for it in self.group.keywords if it.arg == name), None)
+        return next((self.script.code(it.value) for it in self.group.keywords if it.arg == name), None)
 
     # The training
 
@@ -214,10 +214,10 @@ class Shape(CommandLine):
     def initialized(self):
         """"apex" after amp.initialize, "scaler" where a GradScaler called `scaler` follows args.amp, else ""."""
         for node in self._nodes:
-            if isinstance(node, ast.Call) and self.tree.name(node.func).endswith("amp.initialize"):
+            if isinstance(node, ast.Call) and self.script.name(node.func).endswith("amp.initialize"):
                 return "apex"
-            made = isinstance(node, ast.Assign) and self.tree.called(node.value).endswith("GradScaler")
-            if made and self.tree.code(node).startswith("scaler =") and f"{self.args}.amp" in self.tree.code(node):
+            made = isinstance(node, ast.Assign) and self.script.called(node.value).endswith("GradScaler")
+            if made and self.script.code(node).startswith("scaler =") and f"{self.args}.amp" in self.script.code(node):
                 return "scaler"
         return ""
 
@@ -226,11 +226,11 @@ class Shape(CommandLine):
         """The statement of the worker right after amp.initialize that wraps the model in DDP, or None."""
         body = self.worker.body
         for node, following in zip(body, body[1:], strict=False):
-            calls = [it for it in self.tree.walk(node) if isinstance(it, ast.Call)]
-            if any(self.tree.name(it.func).endswith("amp.initialize") for it in calls):
-                return following if any(it in self.tree.walk(following) for it in self.training.wrappings) else None
+            calls = [it for it in self.script.walk(node) if isinstance(it, ast.Call)]
+            if any(self.script.name(it.func).endswith("amp.initialize") for it in calls):
+                return following if any(it in self.script.walk(following) for it in self.training.wrappings) else None
         return None
 
     @cached_property
     def _nodes(self):
-        return list(self.tree.walk(self.tree.module))
+        return list(self.script.walk(self.script.module))

@@ -2,11 +2,9 @@
 
 import ast
 import io
-import os
 import re
 import tokenize
 import warnings
-from pathlib import Path
 
 
 class MigrationError(ValueError):
@@ -20,11 +18,6 @@ class MigrationError(ValueError):
 def lines_of(text):
     """The lines of `text` with their ends, split where Python splits (not at form feeds)."""
     return list(io.StringIO(text, newline=""))
-
-
-def read(path):
-    """(text, encoding) of a file; a byte order mark stays in the text. Raises MigrationError."""
-    return decode(Path(path).read_bytes(), os.fspath(path))
 
 
 def decode(raw, name):
@@ -41,8 +34,8 @@ def decode(raw, name):
         raise MigrationError(name, line, f"this is not {encoding} text ({error.reason}); save it as UTF-8") from None
 
 
-def check(text, name):
-    """Raise MigrationError where `text` (without byte order mark) is not a script for this Python."""
+def parse(text, name):
+    """The `ast` of `text` (without byte order mark). Raises MigrationError where it is no script for this Python."""
     bare = re.search(r"\r(?!\n)", text)
     if bare:
         line = text.count("\n", 0, bare.start()) + 1
@@ -50,7 +43,7 @@ def check(text, name):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(text, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+            return compile(text, name, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except SyntaxError as error:
         raise MigrationError(name, error.lineno or 1, f"this does not parse as Python 3: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:

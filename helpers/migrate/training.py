@@ -10,7 +10,7 @@ class Training:
     """What the worker of `shape` trains and how; parts that are not clear are None."""
 
     def __init__(self, shape):
-        self.shape, self.tree, self.worker = shape, shape.tree, shape.worker
+        self.shape, self.script, self.worker = shape, shape.script, shape.worker
 
     @cached_property
     def complete(self):
@@ -27,8 +27,8 @@ class Training:
     def _made(self, test):
         """Assignments `name = call` in the worker, by the name of what is called."""
         found = [
-            it for it in self.tree.walk(self.worker)
-            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name) and test(self.tree.called(it.value))
+            it for it in self.script.walk(self.worker)
+            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name) and test(self.script.called(it.value))
         ]  # fmt: skip
         return sorted(found, key=lambda it: it.lineno)
 
@@ -45,13 +45,13 @@ class Training:
     @cached_property
     def optimizer_statement(self):
         """The last statement of the worker's own body that makes the optimizer."""
-        return self.tree.top(self._optimizers[-1], self.worker) if self._optimizers else None
+        return self.script.top(self._optimizers[-1], self.worker) if self._optimizers else None
 
     @cached_property
     def trained(self):
         """The name whose parameters the optimizer gets: the model, or another name for it."""
         names = {
-            self.tree.name(it.value).split(".")[0] for made in self._optimizers for it in self.tree.walk(made)
+            self.script.name(it.value).split(".")[0] for made in self._optimizers for it in self.script.walk(made)
             if isinstance(it, ast.Attribute) and it.attr in ("parameters", "named_parameters")
         }  # fmt: skip
         return names.pop() if len(names) == 1 else None
@@ -59,10 +59,10 @@ class Training:
     @cached_property
     def model(self):
         """The name of the model: what is trained (net of `plain = net.module`), or what DDP wraps."""
-        names = {self.trained} if self.trained else {self.tree.name(it.args[0]) for it in self.wrappings if it.args}
+        names = {self.trained} if self.trained else {self.script.name(it.args[0]) for it in self.wrappings if it.args}
         whole = {
-            self.tree.name(it.value).removesuffix(".module") for it in self.tree.walk(self.worker)
-            if isinstance(it, ast.Assign) and self.tree.code(it.targets[0]) in names and self.tree.name(it.value)
+            self.script.name(it.value).removesuffix(".module") for it in self.script.walk(self.worker)
+            if isinstance(it, ast.Assign) and self.script.code(it.targets[0]) in names and self.script.name(it.value)
         } - names  # fmt: skip
         names = whole or names
         return names.pop() if len(names) == 1 and "" not in names else None
@@ -70,7 +70,7 @@ class Training:
     @cached_property
     def wrappings(self):
         """The calls of DistributedDataParallel in the worker."""
-        return self.tree.calls(self.worker, *DDP)
+        return self.script.calls(self.worker, *DDP)
 
     @cached_property
     def ddp(self):
@@ -79,8 +79,8 @@ class Training:
         found = self.wrappings if len(self.wrappings) == 1 else named
         if len(found) != 1 or not found[0].args:
             return None
-        statement = self.tree.statement(found[0])
-        names = {self.tree.code(found[0].args[0]), *map(self.tree.code, getattr(statement, "targets", ()))}
+        statement = self.script.statement(found[0])
+        names = {self.script.code(found[0].args[0]), *map(self.script.code, getattr(statement, "targets", ()))}
         return found[0] if names == {self.model} else None
 
     @cached_property
@@ -98,7 +98,7 @@ class Training:
         """The call `nn.CrossEntropyLoss(...)` in `nn.CrossEntropyLoss(...).cuda(...)`, or None."""
         inner = getattr(getattr(node, "func", None), "value", None)
         node = inner if isinstance(inner, ast.Call) else node
-        name = self.tree.called(node)
+        name = self.script.called(node)
         return node if name.startswith("torch.nn.") and name.endswith("Loss") else None
 
     # How it trains
@@ -106,7 +106,7 @@ class Training:
     @cached_property
     def _backwards(self):
         return [
-            it for it in self.tree.walk(self.tree.module)
+            it for it in self.script.walk(self.script.module)
             if isinstance(it, ast.Call) and getattr(it.func, "attr", "") == "backward" and not it.args
         ]  # fmt: skip
 
@@ -115,7 +115,7 @@ class Training:
         """The only statement `loss.backward()` on a plain name."""
         if len(self._backwards) != 1:
             return None
-        statement = self.tree.statement(self._backwards[0])
+        statement = self.script.statement(self._backwards[0])
         value = self._backwards[0].func.value
         return statement if isinstance(statement, ast.Expr) and isinstance(value, ast.Name) else None
 
@@ -123,8 +123,8 @@ class Training:
     def step(self):
         """The only statement `optimizer.step()` of the trainer, or None."""
         found = [
-            it for it in self.tree.walk(self.trainer)
-            if isinstance(it, ast.Expr) and self.tree.called(it.value) == f"{self.optimizer_in_trainer}.step"
+            it for it in self.script.walk(self.trainer)
+            if isinstance(it, ast.Expr) and self.script.called(it.value) == f"{self.optimizer_in_trainer}.step"
             and not it.value.args
         ] if self.trainer else []  # fmt: skip
         return found[0] if len(found) == 1 else None
@@ -134,10 +134,10 @@ class Training:
         """The statements from the call of the model to the loss, one after the other before the backward pass."""
         if self.backward is None or not self.optimizer_in_trainer:
             return None
-        block, model = self.tree.block(self.backward), self.in_trainer(self.model)
+        block, model = self.script.block(self.backward), self.in_trainer(self.model)
         loss = self.backward.value.func.value.id
         before = block[: block.index(self.backward)]
-        calls = [n for n, it in enumerate(before) if self.tree.calls(it, model)]
+        calls = [n for n, it in enumerate(before) if self.script.calls(it, model)]
         made = [n for n, it in enumerate(before) if _assigns(it, loss)]
         return before[calls[0] : made[-1] + 1] if calls and made and calls[0] <= made[-1] else None
 
@@ -153,9 +153,9 @@ class Training:
     @cached_property
     def trainer(self):
         """The function around `loss.backward()`: of the module, or the worker itself."""
-        found = self.tree.function(self._backwards[0]) if self._backwards else None
-        functions = {self.tree.function(it) for it in self._backwards}
-        known = found is self.worker or found in self.tree.module.body
+        found = self.script.function(self._backwards[0]) if self._backwards else None
+        functions = {self.script.function(it) for it in self._backwards}
+        known = found is self.worker or found in self.script.module.body
         return found if len(functions) == 1 and known else None
 
     @cached_property
@@ -163,7 +163,7 @@ class Training:
         """The only call of the trainer in the worker; None where the worker trains itself."""
         if self.trainer in (None, self.worker):
             return None
-        found = self.tree.calls(self.worker, self.trainer.name)
+        found = self.script.calls(self.worker, self.trainer.name)
         return found[0] if len(found) == 1 else None
 
     @cached_property
@@ -172,8 +172,8 @@ class Training:
         if self.call is None:
             return {}
         names = [it.arg for it in self.trainer.args.args]
-        given = dict(zip(names, map(self.tree.code, self.call.args), strict=False))
-        return given | {it.arg: self.tree.code(it.value) for it in self.call.keywords if it.arg}
+        given = dict(zip(names, map(self.script.code, self.call.args), strict=False))
+        return given | {it.arg: self.script.code(it.value) for it in self.call.keywords if it.arg}
 
     def in_trainer(self, name):
         """What the trainer calls the worker's `name`, or None."""
@@ -188,33 +188,33 @@ class Training:
     def args_in(self, function):
         """How args are called in a function (a parameter, a closure or a global), or None."""
         name = self.shape.args
-        around = [function, *(it for it in self.tree.parents(function) if isinstance(it, ast.FunctionDef))]
+        around = [function, *(it for it in self.script.parents(function) if isinstance(it, ast.FunctionDef))]
         if any(name in [it.arg for it in outer.args.args] for outer in around):
             return name
-        is_global = self.shape.parsed in self.tree.module.body or any(
-            isinstance(it, ast.Global) and self.shape.args_in_main in it.names for it in self.tree.walk(self.shape.main)
-        )
-        return self.shape.args_in_main if is_global else None
+        name = self.shape.args_in_main
+        declared = (it.names for it in self.script.walk(self.shape.main) if isinstance(it, ast.Global))
+        is_global = self.shape.parsed in self.script.module.body or any(name in names for names in declared)
+        return name if is_global else None
 
     @cached_property
     def epochs(self):
         """The outermost loop of the worker around the training, or None."""
         inner = self.call or (self.backward if self.trainer is self.worker else None)
-        loops = [it for it in self.tree.parents(inner) if isinstance(it, ast.For)] if inner else []
-        loops = [it for it in loops if self.tree.function(it) is self.worker and isinstance(it.target, ast.Name)]
+        loops = [it for it in self.script.parents(inner) if isinstance(it, ast.For)] if inner else []
+        loops = [it for it in loops if self.script.function(it) is self.worker and isinstance(it.target, ast.Name)]
         return loops[-1] if loops else None
 
     @cached_property
     def loader(self):
         """The worker's name of the loader that is trained on, or None."""
-        around = self.tree.parents(self._backwards[0]) if self._backwards else ()
+        around = self.script.parents(self._backwards[0]) if self._backwards else ()
         loops = [it for it in around if isinstance(it, ast.For)]
         if not loops or self.trainer is None:
             return None
         source = loops[0].iter
         while isinstance(source, ast.Call) and source.args:  # enumerate(loader), tqdm(enumerate(loader))
             source = source.args[0]
-        name = self.tree.name(source)
+        name = self.script.name(source)
         return name if self.trainer is self.worker else self.given.get(name)
 
     # What it keeps
@@ -223,10 +223,10 @@ class Training:
     def save(self):
         """The call in the worker that writes a checkpoint (torch.save, or a function that calls it)."""
         savers = [
-            it.name for it in self.tree.module.body
-            if isinstance(it, ast.FunctionDef) and it is not self.worker and self.tree.calls(it, "torch.save")
+            it.name for it in self.script.module.body
+            if isinstance(it, ast.FunctionDef) and it is not self.worker and self.script.calls(it, "torch.save")
         ]  # fmt: skip
-        found = self.tree.calls(self.worker, "torch.save", *savers)
+        found = self.script.calls(self.worker, "torch.save", *savers)
         return found[0] if len(found) == 1 else None
 
     @cached_property
@@ -234,7 +234,7 @@ class Training:
         """The dict that is saved, where the worker writes it out, or None."""
         for given in self.save.args if self.save else ():
             if isinstance(given, ast.Name):
-                made = [it.value for it in self.tree.walk(self.worker) if _assigns(it, given.id)]
+                made = [it.value for it in self.script.walk(self.worker) if _assigns(it, given.id)]
                 given = made[-1] if made else given
             if isinstance(given, ast.Dict):
                 return given

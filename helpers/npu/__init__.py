@@ -9,7 +9,8 @@ that is what load() and run() use, and the emulator steps aside.
 """
 
 from .build import NpuMissing
-from .loading import is_emulated, load
+from .cards import is_emulated
+from .loading import load
 from .recorded import run_or_show
 from .script import Finished, environment, run
 

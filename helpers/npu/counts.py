@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..paths import replace_file
-from .loading import is_emulated, visible_cards
+from .cards import is_emulated, visible_cards
 
 
 def of_process() -> dict:
@@ -32,7 +32,7 @@ def of_process() -> dict:
 
     from . import hccl, module
 
-    cards = visible_cards(os.environ)
+    cards = visible_cards()
     stats = {str(cards[n]): torch.npu.emulator_stats(n) for n in numbers}
     return process | {
         "rank": hccl.rank,

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from .loading import visible_cards
+from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
 rank = None  # of this process in its first group
@@ -49,7 +49,7 @@ class Hccl(c10d.Backend):
         """Before the first collective: no two ranks of a host may be on one card."""
         self._met = True
         rank, size = self._place
-        card = visible_cards(os.environ)[card]
+        card = visible_cards()[card]
         host = f"{socket.gethostname()} {os.environ.get('GROUP_RANK', '')}"  # torchrun's number of the host
         self._store.set(f"card/{rank}", f"{host} {card}")
         everyone = [self._store.get(f"card/{r}") for r in range(size)]

@@ -5,8 +5,9 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from .cards import check_settings, is_emulated
+
 SHIMS = Path(__file__).parent / "shims"  # `torch_npu` and `apex` for those who have not got them
-MOST_CARDS = 8
 
 
 def load(log=print) -> str:
@@ -40,12 +41,6 @@ def load(log=print) -> str:
     return "emulated"
 
 
-def is_emulated() -> bool:
-    """Whether the emulated device is loaded in this process."""
-    torch = sys.modules.get("torch")
-    return bool(torch and getattr(getattr(torch, "npu", None), "EMULATED", False))
-
-
 def real_torch_npu() -> bool:
     """Whether the real torch_npu is installed."""
     return _installed("torch_npu")
@@ -56,32 +51,6 @@ def shims() -> list:
     return [
         str(SHIMS / name) for name in ("torch_npu", "apex") if not _installed(name, "amp" if name == "apex" else "")
     ]
-
-
-def check_settings(environment) -> None:
-    """ValueError if the emulated host that `environment` describes cannot be had."""
-    limits = {"HELPERS_NPU_DEVICES": (1, MOST_CARDS, "cards"), "HELPERS_NPU_MEMORY_MB": (1, 1 << 20, "MiB for a card")}
-    for name, (least, most, unit) in limits.items():
-        text = environment.get(name) or str(most)
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-            raise ValueError(f"an emulated host has {least} to {most} {unit}, not {text} ({name})")
-    visible_cards(environment)
-
-
-def visible_cards(environment) -> list:
-    """The host's numbers of the cards that a process sees: ASCEND_RT_VISIBLE_DEVICES, or all.
-
-    Raises:
-        ValueError: it names what is no card of this host.
-    """
-    cards = list(range(int(environment.get("HELPERS_NPU_DEVICES") or MOST_CARDS)))
-    text = environment.get("ASCEND_RT_VISIBLE_DEVICES")
-    if not text:
-        return cards
-    chosen = [int(part) if part.isascii() and part.isdigit() else -1 for part in text.split(",")]
-    if not set(chosen) <= set(cards) or len(set(chosen)) < len(chosen):
-        raise ValueError(f"ASCEND_RT_VISIBLE_DEVICES is {text!r}; give different cards of 0 to {cards[-1]}, as 0,2")
-    return chosen
 
 
 def _installed(package, module=""):

@@ -2,7 +2,7 @@
 
 import torch
 
-from .indices import card_of
+from .cards import card_of
 
 _c = torch.ops.helpers_npu
 

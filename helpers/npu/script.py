@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .loading import MOST_CARDS, check_settings, real_torch_npu, shims
+from .cards import MOST_CARDS, check_settings
+from .loading import real_torch_npu, shims
 
 GRACE = 2.0  # s that a process has to end in after it was asked to
 QUIET = 0.5  # s without output after which to look whether the script has ended

@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from .indices import card_of
+from .cards import card_of
 
 
 def _say_so():

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("libcst")
-
 from helpers.migrate import migrate
 from helpers.migrate.advice import WORD
 from helpers.migrate.counterparts import counterpart
 from helpers.migrate.passes.strings import translated
+
+pytestmark = pytest.mark.long
 
 # Scripts that run against torch-like objects which write down what is called: the same calls have to
 # come out, under the names of the NPU. The list of names is shared with the tool, the resolution is not.

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.migrate import migrate
-from helpers.migrate.fold import Facts, render
-from helpers.migrate.passes import PASSES, launch
+from helpers.migrate.notes import Notes
+from helpers.migrate.passes import PASSES, advise_on_launch
+from helpers.migrate.passes.branches import Facts, render
 from helpers.migrate.script import Script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,14 +159,13 @@ def source(name):
 
 @cache
 def structural(text, style="article"):
-    """(result, notes) of the passes for this shape alone: the general ones take longer and are tested elsewhere."""
-    notes = None
-    for one in PASSES[: PASSES.index(launch) + 1]:
-        script = Script(text, name="train.py", style=style, notes=notes)
-        notes, script.step = script.notes, one.STEP
-        made = one.apply(script)
-        text = made if isinstance(made, str) else made[-1][1] if made else text
-        compile(text, one.__name__, "exec")
+    """(result, notes) of the passes for this shape alone, before the general ones."""
+    notes = Notes()
+    for one in PASSES[: PASSES.index((advise_on_launch,)) + 1]:
+        script = Script(text, "train.py", style, notes)
+        one[0](script)
+        text = [text, *(after for _, after in script.edited())][-1]
+        compile(text, one[0].__name__, "exec")
     return text, notes.final(list(range(9999)))
 
 
@@ -612,10 +612,10 @@ def test_tabs_and_other_line_ends_stay():
 )
 def test_conditions_are_settled_where_an_npu_settles_them(test, value, rest):
     text = ODD.replace("  net = nn.Seq", f"  if {test}:\n    a = 1\n  else:\n    a = 2\n  net = nn.Seq")
-    facts = Facts(Script(text).shape)
+    facts = Facts(Script(text, "main.py", "article", Notes()).shape)
     node = next(it for it in facts.shape.worker.body if isinstance(it, ast.If) and ast.unparse(it.body[0]) == "a = 1")
     assert facts.known(node.test) is value
-    folded = render(facts.tree, facts.fold([node]), "")
+    folded = render(facts.script, facts.fold([node]), "")
     assert folded == {True: "a = 1\n", False: "a = 2\n", None: f"if {rest}:\n  a = 1\nelse:\n  a = 2\n"}[value]
 
 

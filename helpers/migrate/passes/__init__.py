@@ -1,65 +1,42 @@
-"""The passes, in the order in which they run; each is a module with STEP and apply(script)."""
+"""The passes, in the order in which they run: functions of a `Script` that edit it or remark on it (see kinds.py)."""
 
-from . import (
-    arguments,
-    backward,
-    batches,
-    branches,
-    card,
-    checkpoint,
-    choices,
-    cuda_imports,
-    cudnn,
-    data_parallel,
-    device,
-    init_method,
-    launch,
-    leftovers,
-    loaders,
-    loss,
-    methods,
-    mixed_precision,
-    model,
-    names,
-    pinned,
-    process_map,
-    processes,
-    rendezvous,
-    schedule,
-    strings,
-    torch_import,
-)
+from .arguments import add_arguments
+from .batches import move_batches
+from .branches import fold_branches
+from .checkpoint import place_checkpoints
+from .cudnn import switch_off
+from .device import place_process
+from .launch import add_process_map, advise_on_launch, count_processes, look_up_card, meet_at_address, set_address
+from .leftovers import leave_choices, report_leftovers
+from .loaders import drop_last, unpin
+from .methods import rename_methods
+from .model import move_model, unwrap_data_parallel
+from .names import import_from_npu, import_torch_npu, rename
+from .optimization import move_loss, show_learning_rate
+from .precision import initialize, scale_loss
+from .strings import translate
 
 PASSES = (
     # What belongs to the shape of a script comes first: it looks for CUDA's names.
-    branches,
-    arguments,
-    process_map,
-    rendezvous,
-    processes,
-    card,
-    init_method,
-    device,
-    mixed_precision,
-    model,
-    loss,
-    checkpoint,
-    loaders,
-    schedule,
-    batches,
-    backward,
-    launch,
-    # The general passes.
-    (
-        cudnn,
-        names,
-        cuda_imports,
-        methods,
-        strings,
-        pinned,
-        data_parallel,
-        torch_import,
-    ),
+    (fold_branches,),
+    (add_arguments,),
+    (add_process_map,),
+    (set_address,),
+    (count_processes,),
+    (look_up_card,),
+    (meet_at_address,),
+    (place_process,),
+    (initialize,),
+    (move_model,),
+    (move_loss,),
+    (place_checkpoints,),
+    (drop_last,),
+    (show_learning_rate,),
+    (move_batches,),
+    (scale_loss,),
+    (advise_on_launch,),
+    # The general passes read one text, and edit it together.
+    (switch_off, rename, import_from_npu, rename_methods, translate, unpin, unwrap_data_parallel, import_torch_npu),
     # Notes only; they read the result.
-    (leftovers, choices),
+    (report_leftovers, leave_choices),
 )

@@ -2,9 +2,7 @@
 
 import ast
 
-from ..syntax import careful
-
-STEP = 2
+from .kinds import shaped
 
 PLACES = (
     ("device_list", "'--device-list', '--device_list', default=None, type=str",
@@ -20,25 +18,21 @@ APEX = (
 )  # fmt: skip
 
 
-@careful
-def apply(script):
+@shaped(2)
+def add_arguments(script, shape):
     """Add what the script has not got; the backend's default becomes hccl."""
-    shape = script.shape
-    if not shape.full:
-        return None
     _backend(shape)
     _address(shape)
     article = script.style == "article"
     wanted = PLACES if article else ()
-    if any(getattr(it, "value", None) == "MASTER_ADDR" for it in shape.tree.walk(shape.tree.module)):
+    if any(getattr(it, "value", None) == "MASTER_ADDR" for it in shape.script.walk(shape.script.module)):
         wanted = wanted[:1]  # the script sets the address itself
     if shape.scalable or shape.argument("amp"):
         wanted += (AMP, *APEX) if article else (AMP,)
     lines = [_line(shape, *words) for dest, *words in wanted if not shape.argument(dest)]
     if lines:
         pad = " " * len(f"{shape.parser}.add_argument(")
-        shape.tree.after(shape.last_argument, "\n".join(lines), parser=shape.parser, pad=pad)
-    return script.edited()
+        shape.script.after(shape.last_argument, "\n".join(lines), parser=shape.parser, pad=pad)
 
 
 def _line(shape, options, about):
@@ -52,35 +46,35 @@ def _line(shape, options, about):
 
 def _backend(shape):
     """One --dist-backend: of two with one name, the default of the first wins, whatever the second says."""
-    tree = shape.tree
+    script = shape.script
     found = [it for it in shape.arguments if it.dest in ("dist_backend", "backend")]
     if not found:
         return
     default = found[0].keyword("default")
-    if default is not None and tree.code(default) not in ('"hccl"', "'hccl'"):
-        tree.edit(default, tree.quote + "hccl" + tree.quote)
+    if default is not None and script.code(default) not in ('"hccl"', "'hccl'"):
+        script.edit(default, script.quote + "hccl" + script.quote)
     known = {option for it in shape.arguments for option in it.options}
-    if shape.script.style == "article" and "--dist-backend" in found[0].options and "--dist_backend" not in known:
+    if script.style == "article" and "--dist-backend" in found[0].options and "--dist_backend" not in known:
         option = next(it for it in found[0].call.args if getattr(it, "value", "") == "--dist-backend")
-        tree.script.insert(tree.span(option)[1], f", {tree.quote}--dist_backend{tree.quote}")
+        script.insert(script.span(option)[1], f", {script.quote}--dist_backend{script.quote}")
     for again in found[1:]:
         if again.dest == found[0].dest:
-            tree.replace(tree.statement(again.call), "")
+            script.replace(script.statement(again.call), "")
 
 
 def _address(shape):
     """--dist-url does not say any more where the processes meet."""
-    tree, argument = shape.tree, shape.argument("dist_url")
+    script, argument = shape.script, shape.argument("dist_url")
     method = shape.group_keyword("init_method")
     if argument is None or method != f"{shape.args}.dist_url":
         return
-    article = shape.script.style == "article"
-    read = [it for it in ast.walk(tree.module) if isinstance(it, ast.Compare) and "dist_url" in tree.code(it)]
+    article = script.style == "article"
+    read = [it for it in ast.walk(script.module) if isinstance(it, ast.Compare) and "dist_url" in script.code(it)]
     about = argument.keyword("help")
     if about is not None:
         text = "env:// where WORLD_SIZE and RANK are set" if read else "not used"
-        tree.edit(about, tree.quote + text + tree.quote)
-    shape.script.left(
+        script.edit(about, script.quote + text + script.quote)
+    script.left(
         argument.call.lineno, "--dist-url no longer says where the processes meet",
         ("--addr and --port" if article else "MASTER_ADDR and MASTER_PORT") + " do: leave --dist-url out"
         + (", or keep env:// where a launcher sets WORLD_SIZE and RANK." if read else "."),

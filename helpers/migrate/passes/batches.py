@@ -3,10 +3,9 @@
 import ast
 import re
 
-from ..placement import SETTERS
-from ..syntax import Unclear, careful
-
-STEP = 15
+from ..tree import Unclear
+from .kinds import anywhere
+from .model import SETTERS
 
 CLASSES = ("CrossEntropyLoss", "NLLLoss")
 FUNCTIONS = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
@@ -16,8 +15,8 @@ TYPED = {"torch.FloatTensor", "torch.DoubleTensor", "torch.cuda.FloatTensor", "t
 DOUBLE = ("torch.float64", "torch.double")
 
 
-@careful
-def apply(script):
+@anywhere(15)
+def move_batches(script):
     """Mend the loops over batches of an ImageNet-shaped script, and reductions of any script with NCCL."""
     shape = script.shape
     if shape.full:
@@ -25,7 +24,6 @@ def apply(script):
             _loop(shape, loop)
     if shape.full or re.search("nccl|hccl", script.source):
         _reductions(shape)
-    return script.edited()
 
 
 # Batches
@@ -33,8 +31,8 @@ def apply(script):
 
 def _loops(shape):
     """The innermost loops that call the model or the loss, and where each of them is."""
-    for loop in ast.walk(shape.tree.module):
-        if not isinstance(loop, ast.For) or shape.tree.function(loop) in (None, shape.main):
+    for loop in ast.walk(shape.script.module):
+        if not isinstance(loop, ast.For) or shape.script.function(loop) in (None, shape.main):
             continue
         inner = [it for it in ast.walk(loop) if isinstance(it, ast.For) and it is not loop]
         if _data(loop) and not any(_data(it) for it in inner) and _losses(shape, loop):
@@ -53,34 +51,34 @@ def _data(loop):
 
 def _losses(shape, loop):
     """The calls of a loss with two arguments in a loop."""
-    tree, training = shape.tree, shape.training
+    script, training = shape.script, shape.training
     names = {it.targets[0].id for it in training.losses} | {"criterion"}
     names |= {inner for inner, outer in training.given.items() if outer in names}
     return [
         it for it in ast.walk(loop)
-        if isinstance(it, ast.Call) and len(it.args) > 1 and tree.name(it.func) in {*names, *FUNCTIONS}
+        if isinstance(it, ast.Call) and len(it.args) > 1 and script.name(it.func) in {*names, *FUNCTIONS}
     ]  # fmt: skip
 
 
 def _loop(shape, loop):
-    tree, data, function = shape.tree, _data(loop), shape.tree.function(loop)
+    script, data, function = shape.script, _data(loop), shape.script.function(loop)
     place, label = shape.place_in(function), _label(shape, loop)
     moved = set()
     for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and tree.name(node.func) in SETTERS:
-            if len(tree.block(tree.statement(node))) > 1:
-                tree.replace(tree.statement(node), "")
+        if isinstance(node, ast.Call) and script.name(node.func) in SETTERS:
+            if len(script.block(script.statement(node))) > 1:
+                script.replace(script.statement(node), "")
         if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in ("cuda", "npu", "to"):
             continue
         name = _root(node.func.value)
         if name not in data:
             continue
         moved.add(name)
-        _move(tree, node, place, name == label)
+        _move(script, node, place, name == label)
     inputs = _inputs(shape, loop) - moved
-    lines = [f"{it} = {it}{_int32(tree) if it == label else ''}.to({place})" for it in data if it in inputs]
+    lines = [f"{it} = {it}{_int32(script) if it == label else ''}.to({place})" for it in data if it in inputs]
     if lines:
-        tree.before(loop.body[0], "\n".join(lines))
+        script.before(loop.body[0], "\n".join(lines))
 
 
 def _root(node):
@@ -94,7 +92,7 @@ def _inputs(shape, loop):
     """Names that a loop gives to the model or the loss just as they came from the loader."""
     training = shape.training
     models = {training.model, training.in_trainer(training.model) if training.model else None, "model"} - {None}
-    given = [it.args for it in ast.walk(loop) if isinstance(it, ast.Call) and shape.tree.name(it.func) in models]
+    given = [it.args for it in ast.walk(loop) if isinstance(it, ast.Call) and shape.script.name(it.func) in models]
     given += [call.args[1:2] for call in _losses(shape, loop)]
     names = {it.id for args in given for it in args if isinstance(it, ast.Name)}
     changed = {it.id for part in loop.body for it in ast.walk(part) if isinstance(it, ast.Name) and _is_stored(it)}
@@ -105,44 +103,44 @@ def _is_stored(name):
     return isinstance(name.ctx, ast.Store)
 
 
-def _int32(tree):
-    return f".to({tree.alias('torch')}.int32)"
+def _int32(script):
+    return f".to({script.alias('torch')}.int32)"
 
 
-def _move(tree, call, place, is_label):
+def _move(script, call, place, is_label):
     """`x.cuda(gpu, non_blocking=True)` becomes `x.to(place)`; a move to the function's own device stays."""
-    first = tree.code(call.args[0]) if call.args else ""
+    first = script.code(call.args[0]) if call.args else ""
     if call.func.attr == "to" and (first.endswith(("int32", "float32", "half", "float16")) or "dtype" in first):
         return
     stays = call.func.attr == "to" and first == place
-    source = tree.code(call.func.value)
-    if is_label and "int32" not in tree.code(call):
-        source += _int32(tree)
+    source = script.code(call.func.value)
+    if is_label and "int32" not in script.code(call):
+        source += _int32(script)
     elif stays:
         return
-    rest = [tree.code(it) for it in call.args[1:]] + [f"{it.arg}={tree.code(it.value)}" for it in call.keywords]
-    tree.edit(call, f"{source}.to({', '.join([place, *rest]) if stays else place})")
+    rest = [script.code(it) for it in call.args[1:]] + [f"{it.arg}={script.code(it.value)}" for it in call.keywords]
+    script.edit(call, f"{source}.to({', '.join([place, *rest]) if stays else place})")
 
 
 def _label(shape, loop):
     """The name in a loop that is class numbers and may be int32, or None."""
-    tree, training = shape.tree, shape.training
-    made = [tree.called(training.loss_made(it.value)).rpartition(".")[2] for it in training.losses]
+    script, training = shape.script, shape.training
+    made = [script.called(training.loss_made(it.value)).rpartition(".")[2] for it in training.losses]
     found = {_root(call.args[1]) for call in _losses(shape, loop)} & set(_data(loop))
     by_class = all(name in CLASSES for name in made) and made
-    by_function = any(tree.name(it.func) in FUNCTIONS for it in _losses(shape, loop))
+    by_function = any(script.name(it.func) in FUNCTIONS for it in _losses(shape, loop))
     if len(found) != 1 or not (by_class or by_function):
         return None
     name = found.pop()
-    why = _needs_int64(tree, loop, name)
+    why = _needs_int64(script, loop, name)
     if why is not None:
-        tree.script.left(why.lineno, f"{name} stays int64: {tree.code(why)[:40]} needs it",
+        script.left(why.lineno, f"{name} stays int64: {script.code(why)[:40]} needs it",
                          "Make int32 of what goes into the loss, if speed matters.")  # fmt: skip
         return None
     return name
 
 
-def _needs_int64(tree, scope, name, deep=True):
+def _needs_int64(script, scope, name, deep=True):
     """An expression in `scope` that does not take int32 for `name`, or None."""
     for node in ast.walk(scope):
         if isinstance(node, ast.Subscript) and _mentions(node.slice, name):
@@ -154,11 +152,11 @@ def _needs_int64(tree, scope, name, deep=True):
         own = getattr(node.func, "value", None)
         if word in NEED_INT64 and any(_mentions(it, name) for it in [*given, own] if it is not None):
             return node
-        for function in tree.module.body if deep else ():
+        for function in script.module.body if deep else ():
             if isinstance(function, ast.FunctionDef) and function.name == word:
                 for parameter, value in zip(function.args.args, node.args, strict=False):
                     if getattr(value, "id", None) == name:
-                        found = _needs_int64(tree, function, parameter.arg, deep=False)
+                        found = _needs_int64(script, function, parameter.arg, deep=False)
                         if found is not None:
                             return found
     return None
@@ -172,35 +170,35 @@ def _mentions(node, name):
 
 
 def _reductions(shape):
-    tree = shape.tree
+    script = shape.script
     for word, place in COLLECTIVES.items():
-        for call in tree.calls(tree.module, f"torch.distributed.{word}"):
-            function = tree.function(call)
+        for call in script.calls(script.module, f"torch.distributed.{word}"):
+            function = script.function(call)
             value = call.args[place] if len(call.args) > place else None
             if function is None or not isinstance(value, ast.Name):
                 continue
             for node in ast.walk(function):
                 if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == value.id:
-                    _on_card(tree, node.value)
+                    _on_card(script, node.value)
 
 
-def _on_card(tree, made):
+def _on_card(script, made):
     """HCCL takes neither tensors of the CPU nor float64."""
-    name, torch, quote = tree.called(made), tree.alias("torch"), tree.quote
+    name, torch, quote = script.called(made), script.alias("torch"), script.quote
     if name in TYPED:
-        given = ", ".join(map(tree.code, made.args))
-        tree.edit(made, f"{torch}.tensor({given}, dtype={torch}.float32, device={quote}npu{quote})")
+        given = ", ".join(map(script.code, made.args))
+        script.edit(made, f"{torch}.tensor({given}, dtype={torch}.float32, device={quote}npu{quote})")
         return
     if name not in {f"torch.{it}" for it in ("tensor", "as_tensor", "zeros", "ones", "full", "empty")}:
         return
     words = {it.arg: it.value for it in made.keywords}
-    if tree.name(words.get("dtype")) in DOUBLE:
-        tree.edit(words["dtype"], f"{torch}.float32")
+    if script.name(words.get("dtype")) in DOUBLE:
+        script.edit(words["dtype"], f"{torch}.float32")
     if "device" in words:
-        if tree.code(words["device"]).strip("'\"") == "cpu":
-            tree.edit(words["device"], f"{quote}npu{quote}")
+        if script.code(words["device"]).strip("'\"") == "cpu":
+            script.edit(words["device"], f"{quote}npu{quote}")
     elif made.args:
-        last = tree.span((made.keywords or made.args)[-1])[1]
-        tree.script.insert(last, f", device={quote}npu{quote}")
+        last = script.span((made.keywords or made.args)[-1])[1]
+        script.insert(last, f", device={quote}npu{quote}")
     else:
         raise Unclear(made, "what is reduced over cards may be on the CPU", "Make it on the card, as float32.")

@@ -1,44 +1,158 @@
 """Branches on CUDA, MPS and "is there a device" of an ImageNet-shaped script become straight code.
 
-What is left of them is for the passes after this one; each line counts for the step of its place.
+On an NPU such conditions are settled. What is left of the branches is for the passes after this one; each line
+counts for the step of its place.
 """
 
 import ast
+from dataclasses import dataclass
+from functools import cached_property
 
-from ..fold import Branch, Facts, render
-from ..syntax import Unclear
+from ..tree import Unclear
+from .kinds import shaped
 
-STEP = None
+PRESENT = {f"torch.{device}.is_available" for device in ("cuda", "npu", "accelerator")}
+ABSENT = {f"torch.{device}.is_available" for device in ("backends.mps", "mps", "xpu", "hpu")}
 MOVES = {"cuda", "npu", "to", "device", "load", "set_device", "set_device_index", "current_accelerator",
          "DataParallel", "DistributedDataParallel"}  # fmt: skip
 
 
-def apply(script):
-    """Fold the settled branches around whatever has to do with the device."""
-    shape = script.shape
-    if not shape.full:
+@dataclass
+class Branch:
+    """An `if` that stays: its condition (text), and what is left of its two sides."""
+
+    node: ast.If
+    test: str
+    body: list
+    orelse: list
+
+
+class Facts:
+    """What is true on an NPU in a script of a known shape."""
+
+    def __init__(self, shape):
+        self.shape, self.script = shape, shape.script
+        self.card = None  # "args.gpu", where every process has a card
+        if shape.card_statement is not None:
+            self.card = self.script.code(shape.card_statement.targets[0])
+
+    def known(self, node, in_main=False):
+        """True or False where a condition is settled, None where it is not."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            value = self.known(node.operand, in_main)
+            return None if value is None else not value
+        if isinstance(node, ast.BoolOp):
+            values = [self.known(it, in_main) for it in node.values]
+            decisive = isinstance(node.op, ast.Or)
+            if decisive in values:
+                return decisive
+            return None if None in values else not decisive
+        if self.script.called(node) in PRESENT | ABSENT:
+            return self.script.called(node) in PRESENT
+        if isinstance(node, ast.Name):
+            return True if node.id in self.switches else None
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self._compared(node, in_main)
+        if not in_main and self.card and self.script.code(node) == self.card:
+            return True
         return None
+
+    def _compared(self, node, in_main):
+        left, op, right = node.left, node.ops[0], node.comparators[0]
+        word = getattr(right, "value", ()) if isinstance(right, ast.Constant) else ()
+        if not in_main and self.card and self.script.code(left) == self.card and word is None:
+            return {ast.Is: False, ast.IsNot: True}.get(type(op))
+        if isinstance(left, ast.Attribute) and left.attr == "type" and isinstance(op, (ast.Eq, ast.NotEq)):
+            if word in ("cuda", "npu", "cpu", "mps", "xpu"):
+                return (word in ("cuda", "npu")) == isinstance(op, ast.Eq)
+        if word == "nccl" and isinstance(op, (ast.Eq, ast.NotEq)):
+            return isinstance(op, ast.NotEq)
+        return None
+
+    @cached_property
+    def switches(self):
+        """{name: statement} of what says whether there is a device: `use_accel = not args.no_accel and …`."""
+        found = {}
+        for node in self.script.walk(self.script.module):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                values = node.value.values if isinstance(node.value, ast.BoolOp) else [node.value]
+                if any(self.script.called(it) in PRESENT for it in values) and not _is_or(node.value):
+                    found.setdefault(node.targets[0].id, node)
+        return found
+
+    def fold(self, statements, in_main=False):
+        """What is left of `statements`: statements, and a `Branch` for every `if` that is not settled."""
+        left = []
+        for node in statements:
+            if not isinstance(node, ast.If):
+                left.append(node)
+                continue
+            value = self.known(node.test, in_main)
+            if value is None:
+                body, orelse = self.fold(node.body, in_main), self.fold(node.orelse, in_main)
+                left.append(Branch(node, self.rest(node.test, in_main), body, orelse))
+            else:
+                left += self.fold(node.body if value else node.orelse, in_main)
+        return left
+
+    def rest(self, node, in_main=False):
+        """The text of a condition without the parts of it that are settled."""
+        if isinstance(node, ast.BoolOp):
+            open_parts = [it for it in node.values if self.known(it, in_main) is None]
+            if 0 < len(open_parts) < len(node.values):
+                word = " or " if _is_or(node) else " and "
+                return word.join(self.script.code(it) for it in open_parts)
+        return self.script.code(node)
+
+
+def render(script, pieces, indent):
+    """The text of what is left, every line indented by `indent`."""
+    parts = []
+    for piece in pieces:
+        if not isinstance(piece, Branch):
+            parts.append(script.shown(piece, indent))
+            continue
+        body, orelse, unit = piece.body, piece.orelse, indent + script.unit
+        test, newline = piece.test, script.newline
+        if not body and not orelse:
+            continue
+        if not body:
+            body, orelse, test = orelse, [], f"not {test}" if test.replace(".", "_").isidentifier() else f"not ({test})"
+        if "\n" in test:
+            raise Unclear(piece.node, "a condition over several lines is in the way", "Simplify it and migrate again.")
+        parts += [script.comments(piece.node, indent), f"{indent}if {test}:{newline}", render(script, body, unit)]
+        if orelse:
+            parts += [f"{indent}else:{newline}", render(script, orelse, unit)]
+    return "".join(parts)
+
+
+def _is_or(node):
+    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+
+
+@shaped(8)
+def fold_branches(script, shape):
+    """Fold the settled branches around whatever has to do with the device."""
     facts = Facts(shape)
-    for node in shape.tree.module.body:
+    for node in script.module.body:
         for function in node.body if isinstance(node, ast.ClassDef) else [node]:
             if isinstance(function, ast.FunctionDef):
                 _fold_in(facts, function, function.body)
     for name, statement in facts.switches.items():
         if isinstance(statement.value, ast.BoolOp):  # not only the device was asked for
             script.left(
-                statement.lineno, f"{name} no longer chooses the CPU", "This trains on an NPU: take its option out."
+                statement, f"{name} no longer chooses the CPU", "This trains on an NPU: take its option out."
             )  # fmt: skip
-    return script.edited()
 
 
 def _fold_in(facts, function, statements):
     for node in statements:
-        if isinstance(node, ast.If) and not facts.tree.is_elif(node) and _concerned(facts, function, node):
+        if isinstance(node, ast.If) and not facts.script.is_elif(node) and _concerned(facts, function, node):
             try:
                 _replace(facts, function, node)
                 continue
             except Unclear as unclear:
-                facts.tree.script.left(unclear.node.lineno, unclear.text, unclear.advice)
+                facts.script.left(unclear.node, unclear.text, unclear.advice)
         for block in ("body", "orelse", "finalbody"):
             _fold_in(facts, function, getattr(node, block, None) or [])
 
@@ -50,31 +164,31 @@ def _concerned(facts, function, node):
     if not any(it.attr in words for it in ast.walk(node) if isinstance(it, ast.Attribute)):
         return False
     chain = [node]
-    while len(chain[-1].orelse) == 1 and facts.tree.is_elif(chain[-1].orelse[0]):
+    while len(chain[-1].orelse) == 1 and facts.script.is_elif(chain[-1].orelse[0]):
         chain += chain[-1].orelse
     tests = [it.test for it in chain]
-    return any(facts.known(it, in_main) is not None or facts.rest(it, in_main) != facts.tree.code(it) for it in tests)
+    return any(facts.known(it, in_main) is not None or facts.rest(it, in_main) != facts.script.code(it) for it in tests)
 
 
 def _replace(facts, function, node):
-    tree, in_main = facts.tree, function is facts.shape.main
+    script, in_main = facts.script, function is facts.shape.main
     pieces = facts.fold([node], in_main)
-    text = render(tree, pieces, tree.indent(node))
-    if not text and len(tree.block(node)) == 1:
-        text = f"{tree.indent(node)}pass{tree.script.newline}"
+    text = render(script, pieces, script.indent(node))
+    if not text and len(script.block(node)) == 1:
+        text = f"{script.indent(node)}pass{script.newline}"
     rendered = bool(pieces) and isinstance(pieces[0], Branch) and pieces[0].node is node
-    start, end = tree.lines(node, comments=rendered or not text)
-    tree.script.edit_span(start, end, text, _step(facts, function, node))
+    start, end = script.lines(node, comments=rendered or not text)
+    script.edit_span(start, end, text, _step(facts, function, node))
 
 
 def _step(facts, function, node):
-    tree, worker = facts.tree, facts.shape.worker
+    script, worker = facts.script, facts.shape.worker
     if function is facts.shape.main:
         return 5
-    top = tree.top(node, worker)
+    top = script.top(node, worker)
     if function is not worker or isinstance(top, ast.For):
         return 15
-    if tree.calls(top, "torch.load"):
+    if script.calls(top, "torch.load"):
         return 12
     names = {it.attr for it in ast.walk(node) if isinstance(it, ast.Attribute)}
     return 9 if names & {"DataParallel", "DistributedDataParallel", "cuda", "npu"} else 8

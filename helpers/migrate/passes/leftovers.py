@@ -1,14 +1,16 @@
-"""What still speaks of CUDA when all is done: every place is in a note, so that nothing is overlooked."""
+"""The notes: what still speaks of CUDA when all is done, and what only the user can choose.
 
+Every place is in a note, so that nothing is overlooked; the text stays.
+"""
+
+import ast
 import re
-
-import libcst as cst
 
 from .. import advice
 from ..chains import chains
 from ..counterparts import offered
+from .kinds import anywhere
 
-STEP = 1
 _WORD = advice.WORD
 _WHOLE = ("torch.cuda", "torch.backends.cudnn", "torch.backends.cuda")  # shown with the name inside
 _FLOAT64 = "An NPU computes it as float32, with a warning, and HCCL refuses it: use float32."
@@ -18,8 +20,9 @@ _METHODS = {
 }
 
 
-def apply(script):
-    """Add the notes; the text stays."""
+@anywhere(1)
+def report_leftovers(script):
+    """Add the notes about CUDA."""
     told = _torch(script) | _packages(script)
     _methods(script)
     _options(script)
@@ -38,14 +41,14 @@ def apply(script):
 
 
 def _torch(script):
-    """Notes about what torch offers for CUDA only; returns the nodes in them."""
+    """Notes about what torch offers for CUDA only; returns the offsets of the names in them."""
     told = set()
     for chain in chains(script):
         known = advice.of_name(chain.name) or advice.of_name(chain.name, advice.PACKAGES)
         if known is None and chain.root.partition(".")[0] == "torch":
             known = chain.name, advice.TORCH["torch.cuda"]
         if known and (known[0] in advice.TORCH or _WORD.search(chain.name)):
-            told |= {chain.nodes[0], *(node.attr for node in chain.nodes[1:])}
+            told |= set(chain.places)
             whole = known[0] in _WHOLE or known[0] in advice.PACKAGES
             text = known[1].format(version=offered()["version"])
             script.left(chain.nodes[0], chain.name if whole else known[0], text)
@@ -54,51 +57,43 @@ def _torch(script):
 
 def _packages(script):
     told = set()
-    for node in script.of(cst.Import, cst.ImportFrom):
-        for name, alias in _imported(script, node):
+    for node in script.of(ast.Import, ast.ImportFrom):
+        for name, alias in _imported(node):
             known = advice.of_name(name, advice.PACKAGES)
             if known is None and _WORD.search(name) and name.startswith("torch."):
                 known = name, (advice.of_name(name) or (None, advice.TORCH["torch.cuda"]))[1]
             if known:
-                lines = [script.line(node), script.line(alias)]
+                lines = [node.lineno, alias.lineno]
                 script.left(lines, f"import of {known[0]}", known[1].format(version=offered()["version"]))
-                told |= set(_inside(script, alias)) | set(_inside(script, getattr(node, "module", None)))
+                told |= {*range(*script.span(alias)), *range(*script.name_span(node))}
     return told
 
 
-def _imported(script, node):
-    """(full name, node) of everything that is imported, but relatively."""
-    if isinstance(node, cst.Import):
-        return [(script.code(alias.name), alias) for alias in node.names]
-    if node.relative or node.module is None:
+def _imported(node):
+    """(full name, alias) of everything that is imported, but relatively."""
+    if isinstance(node, ast.Import):
+        return [(alias.name, alias) for alias in node.names]
+    if node.level:
         return []
-    module = script.code(node.module)
-    if isinstance(node.names, cst.ImportStar):
-        return [(module, node)]
-    return [(f"{module}.{script.code(alias.name)}", alias) for alias in node.names]
-
-
-def _inside(script, node):
-    """The Names in an imported name, and the name itself."""
-    return [name for name in script.of(cst.Name) if name is node or node in script.ancestors(name)]
+    return [(node.module if alias.name == "*" else f"{node.module}.{alias.name}", alias) for alias in node.names]
 
 
 def _methods(script):
-    for node in script.of(cst.Call):
-        if isinstance(node.func, cst.Attribute) and not node.args and not script.names(node):
-            found = _METHODS.get(node.func.attr.value)
+    for node in script.of(ast.Call):
+        if isinstance(node.func, ast.Attribute) and not script.arguments(node) and not script.names(node):
+            found = _METHODS.get(node.func.attr)
             if found:
                 script.left(node, *found)
 
 
 def _options(script):
     """Arguments that ask for kernels of CUDA's, and training loaders whose last batch is smaller."""
-    for node in script.of(cst.Call):
-        options = {arg.keyword.value: script.code(arg.value) for arg in node.args if arg.keyword is not None}
+    for node in script.of(ast.Call):
+        options = {word.arg: script.code(word.value) for word in node.keywords if word.arg}
         names = script.names(node)
         if any(name.startswith("torch.optim.") for name in names):
-            for option in {"fused", "capturable"} & options.keys():
-                if options[option] != "False":
+            for option in ("fused", "capturable"):
+                if options.get(option, "False") != "False":
                     script.left(node, f"{option}={options[option]}", "Kernels of CUDA's: leave it out on an NPU.")
         if any(name.startswith("torch.utils.data") and name.endswith(".DataLoader") for name in names):
             trains = options.get("shuffle", "False") != "False" or "train" in options.get("sampler", "")
@@ -112,35 +107,73 @@ def _options(script):
 def _mentions(script, told):
     """({name of the script's own: its lines}, lines of comments and texts)."""
     names, texts = {}, set()
-    for node in script.of(cst.Name, cst.Comment, cst.SimpleString, cst.FormattedStringText):
-        text = node.raw_value if isinstance(node, cst.SimpleString) else node.value
-        if node in told or not _WORD.search(text):
+    attributes = {script.name_span(node)[0]: node for node in script.of(ast.Attribute)}
+    for token in script.tokens:
+        text = token.inside
+        if token.start in told or not _WORD.search(text):
             continue
-        line = script.line(node)
-        if isinstance(node, cst.Name):
-            names.setdefault(_owner(script, node), set()).add(line)
-        elif "nvidia-smi" in text and not isinstance(node, cst.Comment):
-            script.left(node, "nvidia-smi", "`npu-smi info` shows the cards; its output is another.")
-        elif isinstance(node, cst.SimpleString) and re.fullmatch(r"[A-Z][A-Z0-9_]+", text) and "_" in text:
-            script.left(node, f"environment variable {text}", _variable(text))
-        elif isinstance(node, cst.SimpleString) and re.fullmatch(r"[\w-]+", text):
+        line = script.line_at(token.start)
+        if token.kind == "name":
+            names.setdefault(_owner(script, token, attributes.get(token.start)), set()).add(line)
+        elif "nvidia-smi" in text and token.kind != "comment":
+            script.left(line, "nvidia-smi", "`npu-smi info` shows the cards; its output is another.")
+        elif token.kind == "string" and re.fullmatch(r"[A-Z][A-Z0-9_]+", text) and "_" in text:
+            script.left(line, f"environment variable {text}", _variable(text))
+        elif token.kind == "string" and re.fullmatch(r"[\w-]+", text):
             names.setdefault(text, set()).add(line)
         else:
-            for at, part in enumerate(script.code(node).split("\n")):
-                if _WORD.search(part):
-                    texts.add(line + at)
+            texts |= {line + at for at, part in enumerate(token.code.split("\n")) if _WORD.search(part)}
     return names, sorted(texts)
 
 
-def _owner(script, node):
+def _owner(script, token, attribute):
     """A name as it is read: "args.cuda"."""
-    above = script.parent(node)
-    if isinstance(above, cst.Attribute) and above.attr is node and isinstance(above.value, (cst.Name, cst.Attribute)):
-        return script.code(above)
-    return node.value
+    if attribute is None:  # perhaps of a module that is imported
+        return re.search(r"(\w+\.)*\Z", script.source[: token.start][-200:])[0] + token.code
+    return script.code(attribute) if isinstance(attribute.value, (ast.Name, ast.Attribute)) else token.code
 
 
 def _variable(name):
     if "NCCL" in name:
         return "HCCL does not read it; its own variables begin with HCCL_."
     return "An NPU has no use for it: take it out."
+
+
+@anywhere(1)
+def leave_choices(script):
+    """Add the notes about cards, address, command, batch and learning rate that no pass has added before."""
+    if "torch_npu" not in script.source:
+        return
+    script.choose(
+        None, "which cards",
+        "ASCEND_RT_VISIBLE_DEVICES=0,1 before the command lets a process see only these; `npu-smi info` lists them.",
+    )  # fmt: skip
+    groups = _calls(script, "torch.distributed.init_process_group")
+    if groups:
+        script.choose(
+            groups[0], "address and port",
+            "All processes must agree on MASTER_ADDR and MASTER_PORT: one address that every host reaches (127.0.0.1 "
+            "on a single one) and a port that is free. torchrun sets both.",
+        )  # fmt: skip
+    script.choose(None, "launch", _launch(script, bool(groups)))
+    optimizers = [node for node in script.of(ast.Call) if any("torch.optim." in each for each in script.names(node))]
+    if optimizers:
+        script.choose(
+            optimizers[0], "batch and learning rate",
+            "They were chosen for other devices. With n processes of batch b a step sees n × b samples: keep the "
+            "learning rate where n × b stays what it was, else scale it in proportion and watch the loss. A batch "
+            "that is a multiple of 16 suits the NPU's matrix unit.",
+        )  # fmt: skip
+
+
+def _calls(script, name):
+    return [node for node in script.of(ast.Call) if name in script.names(node)]
+
+
+def _launch(script, distributed):
+    name = script.file if script.file.endswith(".py") else "main.py"
+    if _calls(script, "torch.multiprocessing.spawn"):
+        return f"python {name} …: the script starts a process for every card itself."
+    if distributed:
+        return f"torchrun --nproc_per_node=8 {name} …, with the number of your cards for 8."
+    return f"python {name} …: one process, which uses card 0 unless the script chooses another."

@@ -2,9 +2,7 @@
 
 import ast
 
-from ..syntax import careful
-
-STEP = 13
+from .kinds import anywhere, shaped
 
 LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 GUARD = """
@@ -13,47 +11,51 @@ if len($loader) == 0:
 """
 
 
-@careful
-def apply(script):
+@shaped(13)
+def drop_last(script, shape):
     """drop_last=True for the loader that is trained on, and for no other."""
-    if not script.shape.full:
-        return None
-    _training(script.shape, script.shape.tree)
-    return script.edited()
-
-
-def _keyword(call, name):
-    return next((it for it in call.keywords if it.arg == name), None)
-
-
-def _training(shape, tree):
     loader = shape.training.loader
     made = [
         it for it in ast.walk(shape.worker)
-        if isinstance(it, ast.Assign) and tree.code(it.targets[0]) == loader and tree.called(it.value) in LOADERS
+        if isinstance(it, ast.Assign) and script.code(it.targets[0]) == loader and script.called(it.value) in LOADERS
     ]  # fmt: skip
     if not made:
-        line = shape.worker.lineno
-        shape.script.left(line, "which loader is trained on is not clear", "Give it drop_last=True, and only it.")
+        advice = "Give it drop_last=True, and only it."
+        script.left(shape.worker, "which loader is trained on is not clear", advice)
         return
     for statement in made:
         call = statement.value
-        word = _keyword(call, "drop_last")
-        if _keyword(call, "batch_sampler") is not None:
-            shape.script.left(call.lineno, "a batch sampler makes the training batches", "Let it drop the last one.")
-        elif word is None:
-            given = [*call.args, *(it.value for it in call.keywords)]
-            last = max(given, key=lambda it: (it.end_lineno, it.end_col_offset))
-            tree.script.insert(_after(tree, call, last), ", drop_last=True")
-        elif isinstance(word.value, ast.Constant) and word.value.value is False:
-            tree.edit(word.value, "True")
+        words = {it.arg: it.value for it in call.keywords}
+        last = words.get("drop_last")
+        if "batch_sampler" in words:
+            script.left(call, "a batch sampler makes the training batches", "Let it drop the last one.")
+        elif last is None:
+            given = script.arguments(call)[-1]
+            given = given.value if isinstance(given, ast.keyword) else given
+            script.insert(script.argument_span(call, given)[1], ", drop_last=True")
+        elif isinstance(last, ast.Constant) and last.value is False:
+            script.edit(last, "True")
     epochs = shape.training.epochs
-    if epochs is not None and f"len({loader}) == 0" not in tree.text:
-        tree.before(epochs, GUARD, loader=loader)
+    if epochs is not None and f"len({loader}) == 0" not in script.source:
+        script.before(epochs, GUARD, loader=loader)
 
 
-def _after(tree, call, last):
-    """The place after the last argument of a call, with the parenthesis that may be around it."""
-    start, end = tree.span(last)[1], tree.span(call)[1] - 1
-    inside = tree.text[start:end]
-    return start + (inside.rindex(")") + 1 if ")" in inside and "#" not in inside else 0)
+@anywhere(13)
+def unpin(script):
+    """Pinned memory is CUDA's: DataLoader gets pin_memory=False, also by way of a dictionary of options."""
+    for node in script.of(ast.Call):
+        function = script.code(node.func).rpartition(".")[2]
+        if function.endswith("DataLoader") or function in ("dict", "update", "setdefault"):
+            _off(script, *(word.value for word in node.keywords if word.arg == "pin_memory"))
+    for node in script.of(ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        _off(script, *(value for key, value in pairs if getattr(key, "value", None) == "pin_memory"))
+    for node in script.of(ast.Assign):
+        if script.code(node.targets[0]).endswith(("['pin_memory']", '["pin_memory"]')):
+            _off(script, node.value)
+
+
+def _off(script, *values):
+    for value in values:
+        if script.code(value) not in ("False", "None", "0"):
+            script.edit(value, "False")

@@ -2,48 +2,131 @@
 
 import ast
 
-from ..fold import PRESENT, render
-from ..placement import Placement
-from ..syntax import careful
+from ..tree import Unclear
+from .branches import PRESENT, Branch, Facts, render
+from .kinds import anywhere, shaped
 
-STEP = 9
+SETTERS = ("torch.cuda.set_device", "torch.npu.set_device", "torch.accelerator.set_device_index")
+PARALLEL = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
 
 
-@careful
-def apply(script):
+class Placement:
+    """The statements of the worker that move or wrap the model."""
+
+    def __init__(self, shape):
+        self.shape, self.script, self.worker, self.training = shape, shape.script, shape.worker, shape.training
+
+    def kind(self, node):
+        """"set" (the device), "move", "parallel" (DataParallel), "ddp", or None for anything else."""
+        if not isinstance(node, (ast.Expr, ast.Assign)):
+            return None
+        value = node.value
+        if self.script.called(value) in SETTERS:
+            return "set"
+        if any(it in self.script.walk(value) for it in self.training.wrappings):
+            return "ddp"
+        if isinstance(node, ast.Assign) and self._root(node.targets[0]) != self.training.model:
+            return None
+        if self.script.calls(value, *PARALLEL):
+            return "parallel"
+        return "move" if self._moves(value) else None
+
+    def _moves(self, value):
+        """Whether an expression is `model.cuda()`, `model.to(device)`, `model.features.cuda(0)` and nothing else."""
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+            return False
+        words = {it.arg for it in value.keywords}
+        is_device = value.func.attr in ("cuda", "npu") or (value.func.attr == "to" and len(value.args) == 1)
+        return is_device and "memory_format" not in words and self._root(value.func.value) == self.training.model
+
+    def _root(self, node):
+        return self.script.name(node).split(".")[0]
+
+    def statements(self):
+        """The statements of the worker's own body that hold something of the kinds, but set_device alone."""
+        return [it for it in self.worker.body if self.kinds(it) - {"set"} and not isinstance(it, ast.For)]
+
+    def kinds(self, statement):
+        """All kinds in a statement."""
+        return {self.kind(it) for it in self.script.walk(statement) if isinstance(it, ast.stmt)} - {None}
+
+    def rest(self, statement, drop):
+        """What is left of a statement without the kinds in `drop` (what follows a dropped DDP goes with it)."""
+        return self._strip(Facts(self.shape).fold([statement]), drop)
+
+    def _strip(self, pieces, drop):
+        kept = []
+        for piece in pieces:
+            if isinstance(piece, Branch):
+                body, orelse = self._strip(piece.body, drop), self._strip(piece.orelse, drop)
+                if body or orelse:
+                    kept.append(Branch(piece.node, piece.test, body, orelse))
+            elif self.kind(piece) not in drop:
+                kept.append(piece)
+            elif self.kind(piece) == "ddp":
+                break
+        return kept
+
+    def wrapping(self, indent):
+        """The text that wraps the model in DDP where there are several processes, at `indent`."""
+        script, call, model = self.script, self.training.ddp, self.training.model
+        statement = script.statement(call)
+        tests = []
+        inside = statement
+        for node in script.parents(statement):
+            if node is self.worker:
+                break
+            if not isinstance(node, ast.If):
+                raise Unclear(node, "DDP wraps the model in an unusual place", "Wrap it right after the optimizer.")
+            code = script.code(node.test)
+            tests.insert(0, code if inside in node.body else f"not ({code})")
+            inside = node
+        words = [it for it in call.keywords if it.arg not in ("device_ids", "output_device")]
+        given = [model, f"device_ids=[{self.shape.card}]"]
+        given += [f"{it.arg}={script.code(it.value)}" if it.arg else f"**{script.code(it.value)}" for it in words]
+        inner = indent + script.unit if tests else indent
+        newline = self.script.newline
+        text = f"{indent}if {' and '.join(tests)}:{newline}" if tests else ""
+        text += f"{inner}{model} = {script.code(call.func)}({', '.join(given)}){newline}"
+        block = script.block(statement)
+        if tests:  # what follows in the branch may need the wrapped model
+            text += "".join(script.shown(it, inner) for it in block[block.index(statement) + 1 :])
+        return text
+
+
+@shaped(9)
+def move_model(script, shape):
     """One `model = model.to(loc)` instead of everything that moved or spread the model."""
-    shape = script.shape
-    if not shape.full or not shape.training.model:
-        return None
-    tree, model = shape.tree, shape.training.model
+    model = shape.training.model
+    if not model:
+        return
     placement = Placement(shape)
     statements = [it for it in placement.statements() if it is not shape.wrapped_anew]
     drop = {"set", "move", "parallel"} | ({"ddp"} if shape.wrapped_anew else set())
     move = f"{model} = {model}.to({shape.place})"
-    others = [it for it in statements if tree.code(it) != move]
+    others = [it for it in statements if script.code(it) != move]
     if len(others) < len(statements) and not any(placement.kinds(it) & drop for it in others):
-        return None
+        return
     moved = any(placement.kinds(it) & {"move", "parallel"} for it in statements)
-    made = None if moved else _made_on_device(tree, shape.worker, model)
+    made = None if moved else _made_on_device(script, shape.worker, model)
     place, line = _place(shape, statements), ""
     if made is not None:
-        tree.edit(made, f"{tree.code(made.func.value)}.to({shape.place})")
+        script.edit(made, f"{script.code(made.func.value)}.to({shape.place})")
     else:
-        line = f"{tree.indent(place)}{move}{script.newline}"
+        line = f"{script.indent(place)}{move}{script.newline}"
     if place not in statements:
-        script.insert(tree.lines(place)[0], line)
+        script.insert(script.lines(place)[0], line)
     for node in statements:
-        rest = render(tree, placement.rest(node, drop), tree.indent(node))
+        rest = render(script, placement.rest(node, drop), script.indent(node))
         if shape.process != shape.card:
             rest = rest.replace(f"device_ids=[{shape.process}]", f"device_ids=[{shape.card}]")
-        script.edit_span(*tree.lines(node, comments=node is not place), (line if node is place else "") + rest)
+        script.edit_span(*script.lines(node, comments=node is not place), (line if node is place else "") + rest)
     if any("parallel" in placement.kinds(it) for it in statements):
         script.left(
-            place.lineno, "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
+            place, "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
             "Take 'module.' off the keys of an old checkpoint before a single card resumes from it.",
         )  # fmt: skip
     _forget_switches(shape, statements)
-    return script.edited()
 
 
 def _place(shape, statements):
@@ -56,10 +139,10 @@ def _place(shape, statements):
     return min(places or [shape.training.epochs or shape.worker.body[-1]], key=lambda it: it.lineno)
 
 
-def _made_on_device(tree, worker, model):
+def _made_on_device(script, worker, model):
     """The call `Net().cuda(gpu)` in `model = Net().cuda(gpu)`, or None."""
     for node in ast.walk(worker):
-        if isinstance(node, ast.Assign) and tree.code(node.targets[0]) == model:
+        if isinstance(node, ast.Assign) and script.code(node.targets[0]) == model:
             value = node.value
             moved = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("cuda", "npu", "to")
             if moved and isinstance(value.func.value, ast.Call):
@@ -69,11 +152,47 @@ def _made_on_device(tree, worker, model):
 
 def _forget_switches(shape, statements):
     """Take out `use_accel = …is_available()` of the worker where only the old branches read it."""
-    tree, worker = shape.tree, shape.worker
+    script, worker = shape.script, shape.worker
     gone = {id(it) for statement in statements for it in ast.walk(statement)}
     for node in worker.body:
-        if isinstance(node, ast.Assign) and any(tree.called(it) in PRESENT for it in ast.walk(node.value)):
+        if isinstance(node, ast.Assign) and any(script.called(it) in PRESENT for it in ast.walk(node.value)):
             name = getattr(node.targets[0], "id", None)
             uses = [it for it in ast.walk(worker) if isinstance(it, ast.Name) and it.id == name]
             if name and all(id(it) in gone or it in node.targets for it in uses):
-                tree.replace(node, "", comments=False)
+                script.replace(node, "", comments=False)
+
+
+@anywhere(9)
+def unwrap_data_parallel(script):
+    """Take nn.DataParallel off (it is for several CUDA devices in one process) where nothing needs its `.module`."""
+    calls = [node for node in script.of(ast.Call) if script.names(node) & PARALLEL and _wraps(node)]
+    if not calls or _needed(script, calls):
+        return
+    for node in calls:
+        inner, statement = node.args[0], script.parent(node)
+        same = isinstance(statement, ast.Assign) and len(statement.targets) == 1
+        if same and script.code(statement.targets[0]) == script.code(inner):  # model = DataParallel(model)
+            script.delete(statement)
+            continue
+        (start, end), (first, last) = script.span(node), script.argument_span(node, inner)
+        simple = isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) or first < script.span(inner)[0]
+        script.edit_span(start, first, "" if simple else "(")
+        script.edit_span(last, end, "" if simple else ")")
+    script.left(
+        calls[0], "nn.DataParallel is gone: this trains on one card",
+        "For more cards start one process each (torchrun) and wrap the model in DistributedDataParallel. Checkpoints "
+        "that DataParallel wrote have keys that begin with 'module.': take that off to load them.",
+    )  # fmt: skip
+
+
+def _wraps(node):
+    return bool(node.args) and not isinstance(node.args[0], ast.Starred)
+
+
+def _needed(script, calls):
+    """Whether the script relies on the wrapper: it uses `.module` without asking whether there is one."""
+    functions = [node.func for node in calls]
+    others = [node for node in script.of(ast.Attribute, ast.Name) if node not in functions]
+    asks = any(script.names(node) & PARALLEL for node in others)
+    asks = asks or any(token.kind == "string" and token.inside == "module" for token in script.tokens)
+    return not asks and any(node.attr == "module" for node in script.of(ast.Attribute))
