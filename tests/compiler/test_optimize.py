@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import helpers
-from helpers.compiler import Plan, clear_decisions, optimize
+from helpers.compiler import Plan, clear_decisions, optimize, trials
 from helpers.compiler.soundness import Judge
 from helpers.compiler.trials import Candidate
 from helpers.training import models
@@ -23,6 +23,7 @@ from helpers.training import models
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
+    monkeypatch.setattr(trials, "time", plans.clock)
     torch.manual_seed(0)
     torch._dynamo.reset()
 
@@ -274,7 +275,7 @@ def test_a_plan_pays_after_as_many_steps_as_its_compilation_costs():
 
 
 def test_too_small_a_gain_is_not_taken_and_a_spent_budget_skips_what_is_left():
-    model = quietly(plans.Pauses(), plans.fewer, min_gain=1000)
+    model = quietly(plans.Pauses(), plans.fewer, min_gain=1e6)
     plans.train(model, torch.randn(8, 16))
     assert model.tuner.choice == Plan() and outcome(model, "fewer")[0] == "slower"
     model = quietly(plans.Pauses(), plans.fewer, Plan("aot_eager"), budget_s=0)
@@ -457,6 +458,7 @@ def test_impossible_plans_and_compiled_models_are_refused():
 
 def on_ranks(order, plan_names, only_on_rank_1=None):
     """Train 2 ranks under DDP with `optimize` before or after wrapping, or without ("eager")."""
+    trials.time = plans.clock
     with helpers.distributed("cpu") as world:
         torch.manual_seed(0)
         model = plans.Pauses()
