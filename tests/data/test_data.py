@@ -31,7 +31,7 @@ def labels_of(loader):
 # --- GlobalBatchSampler ---------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(n=sizes, global_batch=st.integers(1, 64), world_size=st.integers(1, 9), epoch=st.integers(0, 3))
 def test_ranks_together_see_what_one_device_sees(n, global_batch, world_size, epoch):
     ranks = [GlobalBatchSampler(n, global_batch, rank, world_size, drop_last=False)
@@ -283,7 +283,7 @@ def test_make_loader_refuses(change, error, words):
 # --- evaluation -----------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(n=st.integers(1, 40), batch=st.integers(1, 16), world_size=st.integers(1, 9))
 def test_evaluation_sees_every_sample_once(n, batch, world_size):
     for data in (image_set(n, height=2, width=2), TensorDataset(torch.zeros(n, 2), torch.arange(n))):

@@ -290,13 +290,13 @@ def test_stopped_at_any_step(tmp_path, monkeypatch, old, cleans_up):
 
 
 def test_concurrent_runs_make_it_once(tmp_path):
-    processes = [start("mock", "--images", 20_000, "--root", tmp_path) for _ in range(3)]
+    processes = [start("mock", "--images", 4000, "--root", tmp_path) for _ in range(3)]
     results = [finish(process) for process in processes]
     outputs = [result.stdout for result in results]
     assert [result.returncode for result in results] == [0, 0, 0]
     assert sum("mock: ready" in output for output in outputs) == 1
     assert sum("already there" in output for output in outputs) == 2
-    assert len(load("mock", "train", tmp_path)) == 20_000 and not partial(tmp_path)
+    assert len(load("mock", "train", tmp_path)) == 4000 and not partial(tmp_path)
 
 
 def test_a_run_waits_for_the_lock(tmp_path):
