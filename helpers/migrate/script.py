@@ -137,32 +137,32 @@ class Script(Tree):
             lines.append(indent + self.unit * level + " " * rest + bare if bare else "")
         return self.newline.join([*lines, ""])
 
-    def before(self, statement, text, step=None, comments=True, **pieces):
+    def before(self, statement, text, comments=True, **pieces):
         """Insert lines before a statement and the comments above it, a blank line between where one was above."""
         start = self.lines(statement, comments)[0]
         apart = self.newline if comments and self._is_blank(start, -1) else ""
-        self.insert(start, self.write(text, self.indent(statement), **pieces) + apart, step)
+        self.insert(start, self.write(text, self.indent(statement), **pieces) + apart)
 
-    def after(self, statement, text, step=None, **pieces):
+    def after(self, statement, text, **pieces):
         """Insert lines after a statement."""
         end = self.lines(statement)[1]
         newline = "" if self.source[:end].endswith(("\n", "\r")) else self.newline
-        self.insert(end, newline + self.write(text, self.indent(statement), **pieces), step)
+        self.insert(end, newline + self.write(text, self.indent(statement), **pieces))
 
-    def replace(self, statement, text, step=None, comments=True, **pieces):
+    def replace(self, statement, text, comments=True, **pieces):
         """Put lines in the place of a statement (and of the comments above it); "" takes it out."""
         start, end = self.lines(statement, comments)
         text = self.write(text, self.indent(statement), **pieces) if text else ""
         if not text and self._is_blank(start, -1) and self._is_blank(end, 0):  # leave one blank line, not two
             end = self._starts[bisect_right(self._starts, end)]
-        self.edit_span(start, end, text, step)
+        self.edit_span(start, end, text)
 
     def _is_blank(self, offset, step):
         """Whether the line at `offset` of the text, or the one before it (-1), is blank."""
         place = bisect_right(self._starts, offset) - 1 + step
         return 0 <= place < len(self._lines) and not self._lines[place].strip()
 
-    def need(self, module, step=None):
+    def need(self, module):
         """Import `module` (of the standard library) where the script does not do so yet."""
         if module in self.imports.values():
             return
@@ -170,7 +170,7 @@ class Script(Tree):
         imports = [it for it in imports if getattr(it, "module", "") != "__future__"]
         later = [it for it in imports if isinstance(it, ast.Import) and it.names[0].name > module]
         start = self.lines((later or imports)[0], comments=False)[0]
-        self.insert(start, self.write(f"import {module}"), step)
+        self.insert(start, self.write(f"import {module}"))
 
     # Notes
 
