@@ -190,6 +190,8 @@ def break_even(series) -> tuple:
         "Circle: from this step on the plan has taken less time than eager, compiling included." if pays else "",
         f"Left out, since they have no times: {left_out}." if left_out else "",
     ]
+    from matplotlib.ticker import LogLocator
+
     words = ["", *map(_pays, after)]
     names, _ = line_names([each["name"] for each in timed], lines=1)
     names = [f"{name}\n{said}" if said else name for name, said in zip(names, words, strict=True)]
@@ -201,6 +203,8 @@ def break_even(series) -> tuple:
             axes.plot(x, [_spent(each, n) for n in x], **line_style(place))
         if wide:
             axes.set(xscale="log", yscale="log")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_locator(LogLocator(numticks=6))
             axes.minorticks_off()
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
