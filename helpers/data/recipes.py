@@ -40,6 +40,7 @@ class Recipe:
     images: int | None = None  # default number of training images; None: the size is fixed
     most: int = 0
     version: int = 1
+    side: int = 32  # of an image, in pixels
 
 
 def check_request(name: str, images: int | None = None) -> Recipe:
@@ -243,7 +244,7 @@ RECIPES = {
         images=50_000, most=1_000_000, version=2,
     ),
     "imagenet-mock": Recipe(
-        "made-up 224x224 images; 640 for training", make_imagenet_mock, images=640, most=100_000, version=2
+        "made-up 224x224 images; 640 for training", make_imagenet_mock, images=640, most=100_000, version=2, side=224
     ),
     "cifar10": Recipe("the real CIFAR-10, downloaded (170 MB) and checked", make_cifar10, ("torchvision",), version=2),
 }  # fmt: skip

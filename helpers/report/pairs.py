@@ -36,7 +36,7 @@ def differences(one, other) -> list:
     one, other = one["config"], other["config"]
     unknown = [name for name in sorted({*one, *other} - {*SETTINGS}) if one.get(name) != other.get(name)]
     anything = dict(changes_learning=True, changes_timing=True)
-    return differing(one, other, SETTINGS) + [Setting(object, "", name=n, noun=n, **anything) for n in unknown]
+    return differing(one, other, SETTINGS) + [Setting(n, object, "", None, **anything) for n in unknown]
 
 
 def alike(one, other, apart=SPREADS) -> bool:

@@ -158,7 +158,7 @@ def test_a_comparison_leaves_four_sound_files(written):
     assert float(rows[2]["speed_up"]) == pytest.approx(1.82)
     parsed = Page(written["report"].read_text(encoding="utf-8"))
     images = [attributes for tag, attributes in parsed.tags if tag == "img"]
-    assert images[0]["alt"].startswith("Bars of the speed-up") and "c0ffee" in parsed.text
+    assert "speed-up" in images[0]["alt"].lower() and "c0ffee" in parsed.text
     assert ("details", {"open": None}) in parsed.tags
     assert "script" not in {tag for tag, _ in parsed.tags} and "alert('&')" in parsed.text
     assert "<script" not in written["plot"].read_text("utf-8")
@@ -193,7 +193,7 @@ def test_machines_are_drawn_side_by_side():
     ((_, alt),) = figures.machines(made().sites)
     assert "speed-up: from 0.60× (" in alt and "to 1.80× (DDP ×2, Some CPU, 2 cores)" in alt
     assert figures.machines(made(*records()[:3]).sites) == []
-    assert plots.style.html(*plots.speed_up(ladder())).count('alt="Bars of') == 1
+    assert plots.style.html(*plots.speed_up(ladder())).count('alt="') == 1
 
 
 def test_the_published_ladder_is_marked_as_theirs():

@@ -135,7 +135,7 @@ def _training(config):
             ("batch", "data"),
             f"a global batch of {config.global_batch} does not fit a training set of {samples:,} samples",
         )
-    side = sets.PIXELS[config.data]
+    side = RECIPES[config.data].side
     if problem := _trial(config.model, side, 2):
         reason = f"{config.model} cannot be trained on images of {side}×{side}, which {config.data} has: {problem}"
         return Refusal(("model", "data"), reason)
