@@ -85,7 +85,7 @@ def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
 
 
 @pytest.mark.parametrize("option, reason", [
-    (["--amp_level", "O9"], "choose from"), (["--nproc_per_node", "0"], "nproc_per_node is 0"),
+    (["--amp_level", "O9"], "precision is 'O9'"), (["--nproc_per_node", "0"], "nproc_per_node is 0"),
     (["--model", "resnet9"], "Did you mean"), (["--epochs", "1"], "both epochs"),
     (["--strategy", "baseline", "--nproc-per-node", "2"], "one device"),
 ])  # fmt: skip
