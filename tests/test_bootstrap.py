@@ -68,7 +68,7 @@ class Clone:
     def bootstrap(self, *arguments, **environment):
         """(exit status, its output, the programs it called)"""
         process = self.start(*arguments, **environment)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
         return process.returncode, output, self.calls.read_text()
 
 

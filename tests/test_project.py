@@ -181,7 +181,7 @@ def test_few_files_stand_at_the_root_of_helpers():
 
 def test_importing_helpers_loads_nothing_slow():
     code = "import sys, helpers; sys.exit(bool({'torch', 'matplotlib', 'pandas', 'jinja2'} & set(sys.modules)))"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
 
 
 # Files

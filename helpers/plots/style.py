@@ -85,13 +85,13 @@ def beside(axes, y, text, **style):
 
 
 def png(figure) -> bytes:
-    """The figure as PNG, opaque white, without a date, in at most 256 colours: a notebook carries it in its text."""
+    """The figure as PNG, opaque white, without a date, in 64 colours: a notebook carries it in its text."""
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
     with look():
         figure.savefig(raw, format="png", dpi=DPI)
-    Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "png", optimize=True)
     return small.getvalue()
 
 

@@ -329,7 +329,7 @@ def settled(made):
     """The head and the result of the newest run below the form, once it says that all is over."""
     head, _, result = made.runs.children[0].children
     over = lambda: "role" in head.value and "beside its baseline runs" not in head.value or result.value  # noqa: E731
-    assert wait_until(lambda: over() and "waits" not in head.value, 10) is not None, head.value
+    assert wait_until(lambda: over() and "waits" not in head.value, 300) is not None, head.value
     return head.value, result.value
 
 
@@ -360,7 +360,7 @@ def test_a_choice_becomes_a_table_a_figure_and_records(tmp_path, monkeypatch, ca
     made.prediction.value = "1.5"
     made.button.click()
     result = made.runs.children[0].children[2]
-    assert wait_until(lambda: result.value, 60) is not None, made.runs.children[0].children[0].value
+    assert wait_until(lambda: result.value, 300) is not None, made.runs.children[0].children[0].value
     assert "Done: a step of DDP ×2 was" in result.value and "you expected 1.50×" in result.value
     assert "Accuracy" in result.value and "<table" in result.value
     assert 'src="data:image/png;base64,' in result.value and 'alt="Speed-up of a step' in result.value

@@ -42,7 +42,7 @@ def start(*arguments, command=(sys.executable, "-m", "helpers.data.prepare"), en
 
 def finish(process):
     """Wait for a started process; the result has returncode, stdout and stderr."""
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

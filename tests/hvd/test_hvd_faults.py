@@ -182,13 +182,13 @@ def ends_without_shutdown(naps, late):
       for naps in ((0, 0, 0), (0, 0.3, 0.1), (0.3, 0, 0))),
 ])  # fmt: skip
 def test_launched_ranks_need_not_shut_down(naps, late, capfd):
-    assert helpers.launch(ends_without_shutdown, 3, naps, late, threads=1, timeout=120) == [3.0] * 3
+    assert helpers.launch(ends_without_shutdown, 3, naps, late, threads=1, timeout=300) == [3.0] * 3
     assert not "".join(capfd.readouterr()).strip()
 
 
 def test_a_script_that_uses_torch_distributed_too(tmp_path):
     story = {"module": "hvd_cases.stories", "work": "beside_a_default_group", "size": 2, "file": str(tmp_path / "meet")}
-    ((told,),) = helpers.launch(lost.mother, 1, [story], threads=1, timeout=30)
+    ((told,),) = helpers.launch(lost.mother, 1, [story], threads=1, timeout=300)
     assert told["ranks"] == [{"total": [2.0] * 11}] * 2, told
 
 

@@ -23,7 +23,7 @@ def test_every_case(size, sections):
 
 def test_the_core_knows_no_framework():
     code = "import helpers.hvd.core, sys; assert not {'torch', 'numpy', 'tensorflow'} & set(sys.modules), 'a framework'"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
 
 
 def test_what_mxnet_s_ranks_import_can_be_read_by_python_3_8():

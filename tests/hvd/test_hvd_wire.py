@@ -183,7 +183,7 @@ def seen(tmp_path_factory):
         {"work": "open_folder", "size": 2, "folder": folders[2], "env": {"HOROVOD_START_TIMEOUT": "2"}},
     ]
     stories = [{**story, "module": "hvd_cases.siege"} for story in stories]
-    (told,) = helpers.launch(lost.mother, 1, stories, threads=1, timeout=90)
+    (told,) = helpers.launch(lost.mother, 1, stories, threads=1, timeout=300)
     return told
 
 

@@ -38,12 +38,12 @@ def gate(tmp_path):
 
 def test_the_handle_tells_runs_and_returns(gate, capfd):
     handle = launch(until, 2, str(gate), background=True)
-    assert wait_until(lambda: handle.logs().count("here") == 2, 60) is not None
+    assert wait_until(lambda: handle.logs().count("here") == 2, 300) is not None
     assert handle.status == "running" and repr(handle) == "<until on 2 ranks: running>"
     with pytest.raises(TimeoutError, match="is still running"):
         handle.result(timeout=0.01)
     gate.touch()
-    assert handle.result(timeout=60) == [0, 1] and handle.status == "completed"
+    assert handle.result(timeout=300) == [0, 1] and handle.status == "completed"
     assert sorted(handle.logs().splitlines()) == ["[rank 0] here 0", "[rank 1] here 1"]
     assert handle.logs(1) == "here 1\n" and handle.logs(rank=0) == "here 0\n"
     assert capfd.readouterr() == ("", "")
@@ -67,10 +67,10 @@ def test_runs_take_turns_in_the_order_of_their_start(gate, tmp_path):
 
     first = launch(until, 1, str(gate), background=True)
     handles = [launch(stamp, 1, name, background=True) for name in "abc"]
-    assert wait_until(lambda: first.status == "running", 60) is not None
+    assert wait_until(lambda: first.status == "running", 300) is not None
     assert [handle.status for handle in handles] == ["queued"] * 3
     gate.touch()
-    (a,), (b,), (c,) = [handle.result(timeout=60) for handle in handles]
+    (a,), (b,), (c,) = [handle.result(timeout=300) for handle in handles]
     assert a[0] == "a" and a[2] <= b[1] and b[2] <= c[1], "two runs went on at the same time"
 
 
@@ -84,7 +84,7 @@ def test_a_launch_in_the_foreground_waits_and_says_for_what(gate, capsys):
 
 def test_stopping_one_that_runs_and_one_that_waits(gate):
     running, waiting = (launch(until, 2, str(gate), background=True) for _ in range(2))
-    assert wait_until(lambda: running.logs().count("here") == 2, 60) is not None
+    assert wait_until(lambda: running.logs().count("here") == 2, 300) is not None
     waiting.stop()
     assert (running.status, waiting.status) == ("running", "stopped") and waiting.logs() == ""
     running.stop()
@@ -99,7 +99,7 @@ def test_stopping_one_that_runs_and_one_that_waits(gate):
 def test_a_failure_is_that_of_the_foreground():
     handle = launch(lambda: 1 / int(os.environ["RANK"] != "1"), 2, background=True)
     with pytest.raises(RankError, match="ZeroDivisionError") as caught:
-        handle.result(timeout=60)
+        handle.result(timeout=300)
     assert caught.value.rank == 1 and handle.status == "failed"
 
 
@@ -108,7 +108,7 @@ def test_a_comparison_is_one_turn_and_the_same_as_in_the_foreground(tmp_path, mo
     configs = [TINY, TINY.but(strategy="ddp", nproc_per_node=2)]
     background = compare(configs, name="one", background=True)
     after = launch(lambda: time.time(), 1, background=True)
-    (there,), here = after.result(timeout=60), background.result(timeout=1)
+    (there,), here = after.result(timeout=300), background.result(timeout=1)
     assert [r["status"] for r in here.records] == ["completed"] * 2
     ended = max(path.stat().st_mtime for path in (tmp_path / "runs").glob("*.json"))
     assert there > ended, "the launch came between the runs of the comparison"
@@ -120,7 +120,7 @@ def test_a_comparison_is_one_turn_and_the_same_as_in_the_foreground(tmp_path, mo
 def test_a_stopped_comparison_keeps_what_it_has(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
     handle = compare([TINY, TINY.but(label="long", epochs=500, steps=None)], background=True)
-    assert wait_until(lambda: len(list(tmp_path.glob("runs/*.json"))) == 1, 60) is not None
+    assert wait_until(lambda: len(list(tmp_path.glob("runs/*.json"))) == 1, 300) is not None
     handle.stop()
     assert handle.status == "stopped"
     assert [record["status"] for record in read.read_all(tmp_path)] in (["completed", "stopped"], ["completed"])
@@ -163,9 +163,9 @@ def watched(tmp_path_factory):
 def test_the_widgets_of_old_panels_are_given_back(watched):
     count = "len(__import__('ipywidgets').widgets.widget._instances)"
     for _ in range(2):
-        watched.value("for _ in range(25):\n    launch(int, 1, background=True).result(20)", timeout=120)
+        watched.value("for _ in range(25):\n    launch(int, 1, background=True).result(20)", timeout=300)
         held = int(watched.value(count))
-    watched.value("for _ in range(10):\n    launch(int, 1, background=True).result(20)", timeout=120)
+    watched.value("for _ in range(10):\n    launch(int, 1, background=True).result(20)", timeout=300)
     assert int(watched.value(count)) == held
 
 
@@ -247,6 +247,6 @@ def test_where_nothing_can_be_drawn_the_panel_is_text(capsys, monkeypatch):
     monkeypatch.setattr(progress, "recent", type(progress.recent)())
     helpers.panel()
     assert capsys.readouterr().out == "No runs yet in this kernel.\n"
-    launch(lambda: 1, 2, background=True).result(timeout=60)
+    launch(lambda: 1, 2, background=True).result(timeout=300)
     helpers.panel()
     assert capsys.readouterr().out == "<lambda> on 2 ranks: done\n"

@@ -40,7 +40,7 @@ def run(starter, arguments, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     env.update(HELPERS_RESULTS=str(tmp_path), TMPDIR=str(tmp_path))
     command = STARTERS[starter] + ([sys.executable] if starter != "torchrun" else []) + arguments
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=ROOT)
 
 
 @pytest.mark.parametrize("starter", [*STARTERS])
@@ -148,5 +148,5 @@ def test_a_group_is_left_without_its_wait_and_nothing_of_it_stays():
 
 def test_a_script_that_has_left_its_group_ends():
     code = "import helpers\nwith helpers.distributed('cpu') as world: print(world.size)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (run.returncode, run.stdout) == (0, "1\n"), run.stderr

@@ -173,7 +173,7 @@ def test_interrupt_in_a_collective(notebook, workers):
         "        summed(world)\n"
         "launch(stuck, 2)"
     )
-    assert wait_until(lambda: len(descendants(notebook.pid)) >= 4 + 2 * workers, 120) is not None
+    assert wait_until(lambda: len(descendants(notebook.pid)) >= 4 + 2 * workers, 300) is not None
     wait_until(lambda: False, 1)  # let rank 0 get into the collective
     notebook.interrupt()
     out = notebook.finish_cell(PROMPT)
@@ -199,7 +199,7 @@ def test_ranks_die_with_the_kernel(workers):
             "        summed(world)\n"
             "launch(stuck, 2)"
         )
-        assert wait_until(lambda: len(descendants(k.pid)) >= 4 + 3 * workers, 120) is not None
+        assert wait_until(lambda: len(descendants(k.pid)) >= 4 + 3 * workers, 300) is not None
         family = descendants(k.pid)
         kill(k.pid)
         assert wait_until(lambda: not any(map(running, family)), PROMPT) is not None
@@ -229,14 +229,14 @@ def test_works_after_everything_that_makes_forking_unsafe():
             "    with helpers.distributed() as world:\n"
             "        return summed(world), torch.get_num_threads()\n"
         )
-        assert k.value("launch(train_there, 2, timeout=60, threads=2)", 120) == "[(3.0, 2), (3.0, 2)]"
+        assert k.value("launch(train_there, 2, timeout=300, threads=2)", 300) == "[(3.0, 2), (3.0, 2)]"
 
 
 @pytest.mark.long
 def test_two_kernels_launch_at_once():
     with kernel() as one, kernel() as two:
         one.value(SET_UP), two.value(SET_UP)
-        loop = "[launch(healthy, 2, timeout=60) for _ in range(5)]"
+        loop = "[launch(healthy, 2, timeout=300) for _ in range(5)]"
         one.start_cell(loop), two.start_cell(loop)
         for k in (one, two):
             out = k.finish_cell()
@@ -254,7 +254,7 @@ def test_plain_process_group_twice_in_one_run(notebook):
         "        dist.destroy_process_group()\n"
         "    return sums\n"
     )
-    assert notebook.value("launch(by_hand, 2, timeout=60)") == "[[2.0, 2.0], [2.0, 2.0]]"
+    assert notebook.value("launch(by_hand, 2, timeout=300)") == "[[2.0, 2.0], [2.0, 2.0]]"
 
 
 def test_events_arrive_while_the_run_goes_on(notebook):

@@ -53,7 +53,7 @@ def test_stop_button_during_a_comparison(tmp_path):
             "short = RunConfig(steps=6, global_batch=16, evaluate=False)\n"
             "helpers.compare([short, short.but(strategy='ddp', nproc_per_node=2, epochs=500)])"
         )
-        assert wait_until(lambda: len(list(tmp_path.glob("runs/*.json"))) == 1, 60) is not None
+        assert wait_until(lambda: len(list(tmp_path.glob("runs/*.json"))) == 1, 300) is not None
         wait_until(lambda: False, 2)
         k.interrupt()
         out = k.finish_cell()

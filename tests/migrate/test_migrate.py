@@ -452,7 +452,7 @@ def test_what_needs_no_change_gets_none(source):
 
 def apply_patch(tmp_path, migration, command):
     (tmp_path / migration.name).write_bytes(migration.source.encode())
-    run = subprocess.run(command, input=migration.diff().encode(), cwd=tmp_path, capture_output=True, timeout=30)
+    run = subprocess.run(command, input=migration.diff().encode(), cwd=tmp_path, capture_output=True, timeout=300)
     assert run.returncode == 0 and b"fuzz" not in run.stdout, run.stdout + run.stderr
     assert (tmp_path / migration.name).read_bytes() == migration.result.encode()
 

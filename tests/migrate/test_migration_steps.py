@@ -253,7 +253,7 @@ def test_the_lab_shows_what_a_run_of_its_own_does(bench, tmp_path):
     script.write_text(bench.script)
     meeting = ["--addr", "127.0.0.1", "--port", free_port()]
     arguments = [bench.data, *SETTINGS, *SCENARIOS["train"].arguments, "-a", "squeezenet1_1", "-j", 0, *meeting]
-    run = helpers.npu.run([script, *arguments], devices=CARDS, cwd=tmp_path, timeout=120, echo=None).check()
+    run = helpers.npu.run([script, *arguments], devices=CARDS, cwd=tmp_path, timeout=300, echo=None).check()
     for own, quick in zip(run.processes, bench.clean["train"].processes, strict=True):
         for fact in ("rank", "set_device", "pinned", "amp"):
             assert own[fact] == quick[fact]
@@ -271,7 +271,7 @@ def test_a_script_without_torch_npu_has_no_device(bench, tmp_path):
     assert source != bench.script
     (tmp_path / "main.py").write_text(source)
     arguments = [bench.data, *SETTINGS, "--device-list", "2"]
-    run = helpers.npu.run([tmp_path / "main.py", *arguments], devices=CARDS, cwd=tmp_path, timeout=120, echo=None)
+    run = helpers.npu.run([tmp_path / "main.py", *arguments], devices=CARDS, cwd=tmp_path, timeout=300, echo=None)
     assert run.returncode and "npu" in run.error
 
 

@@ -77,7 +77,7 @@ def page(lab):
                 yield Page(lab, context)
             finally:
                 context.close()
-        assert wait_until(lambda: not any(map(running, family)), 20) is not None, "the browser is still there"
+        assert wait_until(lambda: not any(map(running, family)), 300) is not None, "the browser is still there"
 
 
 class Page:

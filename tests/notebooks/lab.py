@@ -129,7 +129,7 @@ def started():
     finally:
         family = {lab.process.pid, *descendants(lab.process.pid)}
         lab.process.terminate()  # it ends its kernels, and they what they started
-        wait_until(lambda: lab.process.poll() is not None and not any(map(running, family)), 20)
+        wait_until(lambda: lab.process.poll() is not None and not any(map(running, family)), 300)
         left = [_command(pid) for pid in family if running(pid)]
         for pid in filter(running, family):
             os.kill(pid, signal.SIGKILL)

@@ -149,7 +149,7 @@ def test_a_notebook_keeps_the_text(tmp_path, monkeypatch):
     (tmp_path / "record.json").write_text(json.dumps(baseline()))
     code = "import json; from helpers import plots\nplots.show(*plots.steps(json.load(open('record.json'))))"
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    NotebookClient(book, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
+    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
     [output] = book.cells[0].outputs
     alt = plots.steps(baseline())[1]
     assert output["data"]["text/plain"] == output["metadata"]["image/png"]["alt"] == alt

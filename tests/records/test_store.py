@@ -82,7 +82,7 @@ def sound(root):
 def test_killed_between_the_steps_of_writing(tmp_path):
     """Before opening, renaming and removing a file, within a write, before and after what the system does."""
     command = [sys.executable, "-c", KILLED, str(tmp_path), json.dumps(planted())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
     early = {"before open", "half a write", "before fsync", "after fsync", "before os.rename"}
     assert set(json.loads(done.stdout)) == early | {"after replace", "before os.remove"}
     assert {record["run_id"] for record in sound(tmp_path)} == {"after replace", "before os.remove"}

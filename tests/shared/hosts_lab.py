@@ -60,7 +60,7 @@ class Agents:
         variables, told = self.told[host]
         env = {**variables, "HELPERS_RESULTS": str(self.folders[host]), "HELPERS_DEVICE": "cpu"}
         place = (self.pair.processes[host], host, [*told], self.plan, self.wait)
-        return launch(_agent, 1, *place, threads=1, env=env, timeout=90)[0]
+        return launch(_agent, 1, *place, threads=1, env=env, timeout=300)[0]
 
     def kill(self, host):
         """Kill the newest agent of a host, if it has one; nobody is told."""
@@ -69,7 +69,7 @@ class Agents:
 
     def cut(self):
         """Cut the cable while a rank waits at the step of its note."""
-        wait_until(Path(self.plan["notes"], "there").exists, 60)
+        wait_until(Path(self.plan["notes"], "there").exists, 300)
         self.pair.cut()
         Path(self.plan["notes"], "go").touch()
 
@@ -123,7 +123,7 @@ def _rank(plan, *arguments):
 def _befall(plan, rank, step):
     if plan.get("note") == [rank, step]:
         Path(plan["notes"], "there").touch()
-        wait_until(Path(plan["notes"], "go").exists, 20)
+        wait_until(Path(plan["notes"], "go").exists, 300)
     if plan.get("dies") == [rank, step]:
         os.kill(os.getpid(), signal.SIGKILL)
     if plan.get("agent dies") == [rank, step]:
@@ -149,13 +149,13 @@ def under_mpirun(pair, text, stub, notes):
     started = in_shell(pair, 0, f"cd {shlex.quote(str(notes))}\n{text}", **mpirun_here(pair))
     try:
         there = [Path(notes, f"rank{rank}") for rank in range(size)]
-        if wait_until(lambda: started.poll() is not None or all(path.exists() for path in there), 60) is None:
+        if wait_until(lambda: started.poll() is not None or all(path.exists() for path in there), 300) is None:
             raise RuntimeError("mpirun did not start all ranks")
         assert started.poll() is None, started.communicate()[0]
-        launch(_under_mpirun, size, pair.processes, str(notes), threads=1, timeout=60)
+        launch(_under_mpirun, size, pair.processes, str(notes), threads=1, timeout=300)
     finally:
         Path(notes, "over").touch()
-        output = started.communicate(timeout=20)[0]
+        output = started.communicate(timeout=300)[0]
     return started.returncode, output
 
 
