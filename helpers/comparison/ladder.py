@@ -52,7 +52,8 @@ def _beyond(base, top, here):
     if top.nproc_per_node > 1 and top.lr_scaling == "none":
         grown = dict(local_batch=base.local_batch, base_batch=base.global_batch, lr_scaling="linear")
         warm = 0.1 * (base.epochs or 1)
-        label = f"{top.label} · batch {base.global_batch * top.nproc_per_node}"
+        n = top.nproc_per_node
+        label = f"{top.label} · batch {base.global_batch * n}, rate ×{n} after warm-up"
         rungs.append(top.but(**grown, lr_warmup_epochs=warm, label=label))
     return rungs
 
