@@ -12,11 +12,11 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 	$(python) -m helpers run $(ARGS)
 
 test: bootstrap  ## run the tests of every room and every notebook once (12 minutes on two idle cores)
-	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
-	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) --nbval notebooks
+	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
+	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) --nbval notebooks
 
 test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts
-	$(python) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests
+	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests
 
 test-all: test test-long  ## run all of them (50 minutes on two idle cores)
 
