@@ -35,7 +35,7 @@ class Server:
         self.method, self.owner = method, os.getpid()
         pairs = [socket.socketpair() for _ in range(2)]
         self.controls = [ours for ours, _ in pairs]
-        self.ready = [False, False]
+        self.ready, self.looking = [False, False], threading.Lock()
         order = {
             "controls": [theirs.fileno() for _, theirs in pairs],
             "notebook": os.getpid(), "method": method,
@@ -82,12 +82,13 @@ class Server:
 
     def _look(self, generation, timeout):
         control = self.controls[generation]
-        if self.ready[generation] or not select.select([control], [], [], timeout)[0]:
-            return self.ready[generation]
-        try:
-            self.ready[generation] = control.recv(1) == forkserver.READY
-        except OSError:
-            pass
+        with self.looking:  # two threads may launch at once, and only one of them can receive the byte
+            if self.ready[generation] or not select.select([control], [], [], timeout)[0]:
+                return self.ready[generation]
+            try:
+                self.ready[generation] = control.recv(1) == forkserver.READY
+            except OSError:
+                pass
         if not self.ready[generation] and generation == 0:
             raise self._lost()
         return self.ready[generation]

@@ -2,10 +2,12 @@
 
 import ctypes
 import os
+import select
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from kernel import ROOT, descendants, running, wait_until
 
 import helpers
 from helpers import RankError, launch
+from helpers.launcher import client
 
 
 class Odd(Exception):
@@ -34,6 +37,25 @@ def test_what_cannot_be_sent_back_is_a_failure_in_words(fn, words):
     with pytest.raises(RankError, match=words) as caught:
         launch(fn, 1)
     assert caught.value.rank == 0 and not isinstance(caught.value.exception, Odd)
+
+
+def test_all_threads_that_wait_for_one_server_go_on(monkeypatch):
+    def slow(*arguments):  # time enough for all threads to see the one byte that tells them to go on
+        found = select.select(*arguments)
+        time.sleep(0.3)
+        return found
+
+    monkeypatch.setattr(client, "select", SimpleNamespace(select=slow))
+    server = client.Server("fork")
+    try:
+        threads = [threading.Thread(target=server.wait, args=(0,), daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+    finally:
+        server.close()
 
 
 def test_the_group_is_left_when_the_function_raises():
