@@ -11,6 +11,7 @@ import cloudpickle
 import plans
 import pytest
 import torch
+from kernel import ROOT
 from torch import nn
 
 import helpers
@@ -119,7 +120,7 @@ def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
         "m = optimize(plans.conv_net(), ['inductor'], rounds=1)\n"
         "plans.train(m, torch.randn(4, 3, 8, 8)); print(m.tuner.rows()[1]['status'], m.tuner.choice)"
     )
-    path = os.pathsep.join([os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__))])
+    path = os.pathsep.join([str(ROOT), os.path.dirname(plans.__file__)])
     environment = {**os.environ, "CXX": "/nowhere/c++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600, check=True
