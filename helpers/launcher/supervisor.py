@@ -19,6 +19,7 @@ from . import errors, forkserver, scope
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
 STACKS = 0.6  # s for the ranks to write their stacks, at most
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames are left out of stacks
 QUIET = 0.02  # s without a new word after which a stack is taken to be complete
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
@@ -273,7 +274,7 @@ def readable_stack(dump):
     frames = re.findall(r'File "(.*)", line (\d+) in (.*)', main_thread)
     shown = []
     for file, number, function in reversed(frames):
-        if f"{os.sep}launcher{os.sep}" in file or file == "<string>":
+        if file.startswith(OURS) or file == "<string>":
             continue
         source = getline(file, int(number)).strip()
         shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))

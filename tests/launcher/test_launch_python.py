@@ -100,7 +100,7 @@ def test_timeout_and_what_is_left(other):
     helpers.prepare_launcher(other)
     before = descendants(os.getpid())
     with pytest.raises(RankTimeout, match="planted to last"):
-        launch(lambda: __import__("time").sleep(600), 2, python=other, timeout=15)  # planted to last
+        launch(lambda: __import__("time").sleep(600), 2, python=other, timeout=5)  # planted to last
     assert wait_until(lambda: descendants(os.getpid()) == before, 300) is not None
 
 
