@@ -48,11 +48,20 @@ def ladder_block(comparison):
     environment, config = comparison.baseline["environment"], comparison.baseline["config"]
     table, (_, alt) = plots.table(comparison)[COLUMNS], plots.speed_up(comparison)
     about = (
-        f"Recorded {comparison.baseline['started'][:10]} on {machine_name(comparison.baseline)}, "
+        f"Recorded {comparison.baseline['started'][:10]} on {machine_name(comparison.baseline)}{_computes(environment)}, "
         f"torch {environment['versions']['torch']}: {config['model']} on {config['data']}, global batch "
         f"{config['global_batch']}, {config['epochs']} epochs, {config['threads']} CPU thread(s) a device."
     )
     return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](recorded/ladder/speedup.svg)", ""])
+
+
+def _computes(environment):
+    """What a CPU computes by instructions of its own, in brackets; "" for another device or an old record."""
+    machine = environment["machine"]
+    if machine["kind"] != "cpu" or "instructions" not in machine:
+        return ""
+    half = [name for name in machine["instructions"] if "bf16" in name]
+    return f" ({machine['capability']}, bf16 {'by ' + ', '.join(half) if half else 'only emulated, so left out'})"
 
 
 def study_block(study):
