@@ -49,8 +49,8 @@ def ladder_block(comparison):
     table, (_, alt) = plots.table(comparison)[COLUMNS], plots.speed_up(comparison)
     about = (
         f"Recorded {comparison.baseline['started'][:10]} on {machine_name(comparison.baseline)}"
-        f"{_computes(environment)}, torch {environment['versions']['torch']}: {config['model']} on {config['data']}, global batch "
-        f"{config['global_batch']}, {config['epochs']} epochs, {config['threads']} CPU thread(s) a device."
+        f"{_computes(environment)}, torch {environment['versions']['torch']}: {config['model']} on "
+        f"{config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs, {config['threads']} CPU thread(s) a device."
     )
     return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](recorded/ladder/speedup.svg)", ""])
 
