@@ -50,7 +50,8 @@ def ladder_block(comparison):
     about = (
         f"Recorded {comparison.baseline['started'][:10]} on {machine_name(comparison.baseline)}"
         f"{_computes(environment)}, torch {environment['versions']['torch']}: {config['model']} on "
-        f"{config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs, {config['threads']} CPU thread(s) a device."
+        f"{config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs, "
+        f"{config['threads']} CPU thread(s) a device."
     )
     return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](recorded/ladder/speedup.svg)", ""])
 
