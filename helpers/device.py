@@ -8,7 +8,10 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
+
+from . import releases
 
 KINDS = ("cuda", "npu", "xla", "mps", "cpu")
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "xla": "xla", "mps": "gloo", "cpu": "gloo"}
@@ -132,13 +135,51 @@ def accelerator_count(environment=None) -> int:
 def usable_cores() -> int:
     """CPU cores this process may use: affinity and the container's quota count, not the host's size."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, round(min(cores, container_limits()[0])))
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process and those it starts may use: the machine's, or what the container leaves."""
+    machine_has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(machine_has, container_limits()[1]))
+
+
+def container_limits(root="/sys/fs/cgroup", own="/proc/self/cgroup") -> tuple:
+    """(cores, bytes of memory) that the control groups of this process allow; inf where nothing limits it.
+
+    The tightest limit on the way from this process's group up to `root` holds, in either version of control groups.
+    """
+    cores, memory = [inf], [inf]
+    for folder in _control_groups(Path(root), own):
+        quota = _limits(folder / "cpu.max") or [
+            *_limits(folder / "cpu.cfs_quota_us"), *_limits(folder / "cpu.cfs_period_us")
+        ]  # fmt: skip
+        if len(quota) == 2 and quota[0] > 0:  # version 1 writes -1 for "no limit"
+            cores.append(quota[0] / quota[1])
+        memory += _limits(folder / "memory.max") or _limits(folder / "memory.limit_in_bytes")
+    return min(cores), min(memory)
+
+
+def _control_groups(root, own):
+    """The folders of this process's control groups and of all groups above them that can be seen here."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            cores = min(cores, max(1, round(int(quota) / int(period))))
+        lines = Path(own).read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        names = [controllers, *controllers.split(",")]  # "cpu,cpuacct" has a folder, or a link for each part
+        base = next((root / name for name in names if (root / name).is_dir()), root)
+        folder = base / path.strip("/")
+        yield from (folder, *(above for above in folder.parents if base in (above, *above.parents)))
+
+
+def _limits(file):
+    """The numbers in `file`, "max" as inf; [] where there is no such file."""
+    try:
+        return [inf if word == "max" else int(word) for word in file.read_text().split()]
     except (OSError, ValueError):
-        pass
-    return cores
+        return []
 
 
 def crowded(devices, threads=None, kind=None) -> str:
@@ -233,17 +274,13 @@ def reset_peak_memory(device) -> None:
         except OSError:
             pass
     else:
-        import torch
-
-        torch.accelerator.reset_peak_memory_stats(device)
+        releases.device_memory(device.type).reset_peak_memory_stats(device)
 
 
 def peak_memory(device) -> int:
     """Peak bytes: the allocator's on an accelerator, this process's resident set on a CPU."""
     if device.type != "cpu":
-        import torch
-
-        return torch.accelerator.max_memory_allocated(device)
+        return releases.device_memory(device.type).max_memory_allocated(device)
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -33,6 +33,9 @@ __all__ = ["launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "Ru
 RankError, RankTimeout = errors.RankError, errors.RankTimeout
 RunStopped, LauncherError = errors.RunStopped, errors.LauncherError
 
+# Bytes that the fork server and each rank take before they hold anything of the caller's (python -m benchmarks growth).
+SERVER_MEMORY, RANK_MEMORY = 450e6, 15e6
+
 
 def launch(
     fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, python=None, background=False, **kwargs
@@ -164,6 +167,13 @@ def _check_ranks(nprocs, environment):
     most = max(64, 8 * device.usable_cores())
     if nprocs > most:
         raise ValueError(f"{nprocs} ranks on {device.usable_cores()} cores would starve; at most {most} are started")
+    memory = device.usable_memory()
+    fit = int((memory - SERVER_MEMORY) // RANK_MEMORY)
+    if nprocs > fit:
+        raise ValueError(
+            f"{nprocs} ranks do not fit into the {memory / 1e9:.1f} GB that this machine or container allows: "
+            f"at most {max(0, fit)}, if they hold no more than their interpreters"
+        )
 
 
 def _checked_threads(threads, nprocs):

@@ -21,6 +21,7 @@ import traceback
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
+from .. import releases
 from . import malloc, payload
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
@@ -72,7 +73,7 @@ def main(plan, rank, fds):
     try:
         _settle_torch(surroundings["threads"], plan["device_plugins"])
         if rank == 0:
-            store = _host_store(fds.store, plan["port"])
+            store = releases.serve_store(fds.store, plan["port"])
         _let_groups_follow_each_other()
         answer = ("result", _run(call))
     except KeyboardInterrupt:
@@ -134,12 +135,6 @@ def _settle_torch(threads, device_plugins):
         sys.modules["numpy"].random.seed()  # else every rank forks with one and the same state
     if device_plugins and os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
         torch._import_device_backends()  # the fork server put it off: it must not touch a device
-
-
-def _host_store(fd, port):
-    from torch.distributed import TCPStore
-
-    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
 
 
 def _let_groups_follow_each_other():

@@ -18,6 +18,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from .. import releases
+
 INSTEAD = "pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500"
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _groups = itertools.count()  # a second group must not read what the first wrote
@@ -70,8 +72,6 @@ def started_ticks(process):
 
 
 def _serve(path, size, patience):
-    from torch.distributed import TCPStore
-
     draft = path.with_name(f"{path.name}.new")
     # The socket listens before anybody knows its port, and on loopback only.
     with socket.create_server(("127.0.0.1", 0), backlog=size) as server:
@@ -79,10 +79,7 @@ def _serve(path, size, patience):
         try:
             draft.write_text(str(port))
             draft.replace(path)  # nobody reads half a number
-            return TCPStore(
-                "127.0.0.1", port, size, is_master=True, timeout=timedelta(seconds=patience),
-                master_listen_fd=server.detach(),
-            )  # fmt: skip
+            return releases.serve_store(server.detach(), port, size, patience)
         except RuntimeError as error:
             raise TimeoutError(f"not all {size} ranks came within {patience} s: {error}") from None
         finally:
