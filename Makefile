@@ -2,7 +2,7 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test test-long test-all soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
+.PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -17,6 +17,10 @@ test: bootstrap  ## run the tests of every room and every notebook once (18 minu
 
 test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts
 	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests
+
+test-torch:  ## run the quick tests on another release of torch: make test-torch TORCH=2.6 (6 GB of disk)
+	@sh tools/bootstrap.sh torch $(TORCH)
+	.venv-torch-$(TORCH)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
 
 test-all: test test-long  ## run all of them (50 minutes on two idle cores)
 
@@ -56,12 +60,15 @@ caffe: bootstrap  ## build Caffe into .venv-caffe, from the source and with the 
 test-caffe: caffe  ## run the tests of training with Caffe
 	$(python) -m pytest $(ARGS) -m caffe tests
 
+wheels: bootstrap  ## fetch all packages into wheels/, for PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels make run without a network
+	$(python) -m pip download --dest wheels -r requirements.txt "$$(sed -n 's/^uv_version=/uv==/p' tools/bootstrap.sh)"
+
 clean:  ## remove results, build products and caches
 	rm -rf results .cache build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
-	find . \( -path ./.venv -o -path ./.venv-xla -o -path ./.venv-keras -o -path ./.venv-mxnet -o -path ./.venv-caffe \) -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -exec rm -rf {} +
 
-distclean: clean  ## the same, and remove .venv, .venv-xla, .venv-keras, .venv-mxnet, .venv-caffe and the prepared data sets
-	rm -rf .venv .venv-xla .venv-keras .venv-mxnet .venv-caffe
+distclean: clean  ## the same, and remove .venv, the other environments and the prepared data sets
+	rm -rf .venv .venv-*
 	find data -mindepth 1 -maxdepth 1 ! -name prepare.sh ! -name .gitignore -exec rm -rf {} +
 
 bootstrap:

@@ -112,14 +112,16 @@ def _line(record):
 
 
 def _run(options):
-    from . import device, report
+    from . import device, releases, report
     from .comparison.ladder import compare
     from .config import SETTINGS
     from .paths import results_root
 
     settings = chosen(options, SETTINGS)
     here = device.machine(settings.get("device"))
-    print(here.describe(), flush=True)
+    if here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
+        raise ValueError(idle)  # hours on a CPU beside a GPU are nobody's wish
+    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {here.describe()}", flush=True)
     if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:

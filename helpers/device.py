@@ -54,9 +54,10 @@ class Machine:
     def describe(self) -> str:
         """One line for people."""
         if self.kind == "cpu":
+            idle = releases.idle_gpus()
             return (
                 f"no accelerator: {self.count} CPU process(es) of {self.threads} thread(s) play the devices "
-                f"({self.name}, {self.cores} cores)"
+                f"({self.name}, {self.cores} cores){'. ' * bool(idle)}{idle}"
             )
         return f"{self.count} × {self.name} ({self.kind}, {self.backend}), {self.cores} CPU cores"
 

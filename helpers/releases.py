@@ -1,18 +1,170 @@
-"""What differs between the releases of torch that the kit runs on, from 2.6 to today's; the one place that asks."""
+"""Which release of torch runs the kit here, and what differs between releases; the one place that asks.
+
+As a script, for tools/bootstrap.sh, it decides which torch an environment gets. It prints constraints for pip (none
+where the versions of requirements.txt will do) and says why on stderr; it needs Python 3.8 and nothing installed:
+
+    python helpers/releases.py                 what this machine's NVIDIA driver can run
+    python helpers/releases.py --keep PYTHON   the torch that is installed here, which is that of PYTHON
+    python helpers/releases.py --release 2.6   that release
+
+Drivers: https://docs.nvidia.com/deploy/cuda-compatibility (CUDA 12 wants 525, CUDA 13 wants 580). PyPI's torch comes
+with CUDA 12 up to 2.10 and with CUDA 13 since 2.11; cards of compute capability 7.0 (V100) are in those up to 2.10,
+older ones in those up to 2.7 (https://github.com/pytorch/pytorch/issues/157517 and 172352).
+"""
 
 from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
 
+import argparse
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
 from datetime import timedelta
 from functools import lru_cache
 
-OLDEST = (2, 6)
+OLDEST = "2.6"
+NEWEST_WITH = (  # (oldest driver, least compute capability, newest release; "" is that of requirements.txt)
+    (580, 7.5, ""),
+    (525, 7.0, "2.10"),
+    (525, 5.0, "2.7"),
+)
+ON_CPU = "To use the CPU all the same, set HELPERS_DEVICE=cpu."
+
+
+class UnfitTorch(RuntimeError):
+    """No torch here will do; the message says what will."""
 
 
 def number(version) -> tuple:
     """(2, 10) of "2.10.1+cpu"."""
-    major, minor, *_ = version.split(".")
-    return int(major), int("".join(c for c in minor if c.isdigit()))
+    return tuple(int(part) for part in version.split(".")[:2])
 
+
+def version_of(package):
+    """The version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def origin():
+    """The environment that the installed torch belongs to: this Python's own, or the one that lends it."""
+    place = str(importlib.metadata.distribution("torch").locate_file(""))
+    return sys.prefix if place.startswith(sys.prefix) else place
+
+
+def gpus():
+    """[(name, driver, compute capability or None)] of the NVIDIA GPUs here; [] without any."""
+    for fields in ("name,driver_version,compute_cap", "name,driver_version"):  # old ones do not know the third
+        command = ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"]
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60)
+        except (OSError, subprocess.SubprocessError):
+            return []
+        if done.returncode == 0:
+            rows = [line.split(", ") for line in done.stdout.decode().splitlines() if ", " in line]
+            return [(row[0], row[1], float(row[2]) if len(row) > 2 else None) for row in rows]
+    return []
+
+
+def kept(python):
+    """Constraints that keep the torch and torchvision seen here, which are those of `python`, and a sentence on it."""
+    torch = version_of("torch")
+    if torch is None:
+        return None
+    if number(torch) < number(OLDEST):
+        raise UnfitTorch(
+            f"{python} has torch {torch}; the kit needs {OLDEST} or newer. Upgrade it there "
+            f"('{python} -m pip install --upgrade torch torchvision'), or leave PYTHON and HERE out."
+        )
+    found = {"torch": torch, "torchvision": version_of("torchvision")}
+    lines = [f"{name}=={version}" for name, version in found.items() if version]
+    return lines, f"using torch {torch} of {python}, which stays as it is; only what is missing is installed"
+
+
+def for_driver(found):
+    """Constraints for these GPUs (see `gpus`), and the sentence that says why."""
+    if not found or os.environ.get("HELPERS_DEVICE") == "cpu":
+        return [], ""
+    driver = min(int(gpu[1].split(".")[0]) for gpu in found)
+    capability = min((gpu[2] for gpu in found if gpu[2]), default=99.0)
+    here = f"{found[0][0]} with driver {found[0][1]}"
+    for oldest_driver, least, release in NEWEST_WITH:
+        if driver >= oldest_driver and capability >= least:
+            if not release:
+                return [], f"{here} runs the newest torch"
+            return [f"torch=={release}.*"], f"{here} runs torch {release}, not the newest, so that is installed"
+    driver, least, _ = NEWEST_WITH[-1]
+    raise UnfitTorch(
+        f"no torch from {OLDEST} on, as PyPI has it, runs on {here}: it needs driver {driver} and compute capability "
+        f"{least}. Update the driver, or give a Python with a torch built for it: "
+        f"make run PYTHON=/path/to/python. {ON_CPU}"
+    )
+
+# -- whether what is installed will do -------------------------------------------------------------
+
+
+@lru_cache
+def check() -> None:
+    """Look at the versions of torch and torchvision that are installed, without importing them.
+
+    Raises:
+        UnfitTorch: torch is missing or too old, or torchvision is made for another one.
+    """
+    torch, vision = version_of("torch"), version_of("torchvision")
+    if torch is None:
+        raise UnfitTorch(f"{sys.executable} has no torch: {sys.executable} -m pip install torch torchvision")
+    if number(torch) < number(OLDEST):
+        raise UnfitTorch(
+            f"torch {torch} is older than {OLDEST}, the oldest that the kit runs on: "
+            f"{sys.executable} -m pip install --upgrade torch torchvision"
+        )
+    for line in importlib.metadata.requires("torchvision") or () if vision else ():
+        exact = re.fullmatch(r"torch ?\(?==([0-9.]+)\)?", line.partition(";")[0].strip())
+        if exact and number(exact[1]) != number(torch):
+            raise UnfitTorch(
+                f"torchvision {vision} is made for torch {exact[1]}, but torch {torch} is installed: "
+                f"{sys.executable} -m pip install --upgrade torchvision torch=={torch}"
+            )
+
+
+def check_gloo() -> None:
+    """Raises UnfitTorch if this torch cannot connect processes on CPUs. Imports torch."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_gloo_available():
+        import torch
+
+        raise UnfitTorch(
+            f"torch {torch.__version__} was built without gloo, through which ranks communicate: "
+            f"{sys.executable} -m pip install --force-reinstall torch torchvision"
+        )
+
+
+def idle_gpus() -> str:
+    """Why torch cannot use the NVIDIA GPUs that are here, and what to do; "" where there are none, or it can."""
+    found = gpus()
+    if not found or os.environ.get("HELPERS_DEVICE") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ""
+    import torch
+
+    if torch.cuda.is_available():
+        return ""
+    here = f"{len(found)} × {found[0][0]} (driver {found[0][1]})"
+    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+    try:
+        wanted, _ = for_driver(found)
+    except UnfitTorch as error:
+        return str(error)
+    return (
+        f"{here} cannot be used by torch {torch.__version__}, which is {built}: "
+        f"{sys.executable} -m pip install --force-reinstall '{(wanted or ['torch'])[0]}' torchvision. {ON_CPU}"
+    )
+
+
+# -- what differs between releases ----------------------------------------------------------------
 
 @lru_cache
 def torch_release() -> tuple:
@@ -47,3 +199,30 @@ def device_memory(kind):
 
     # torch.accelerator has had them since 2.9.
     return torch.accelerator if torch_release() >= (2, 9) else torch.get_device_module(kind)
+
+
+# -- for the bootstrap ------------------------------------------------------------------------------
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", metavar="PYTHON")
+    parser.add_argument("--release")
+    options = parser.parse_args()
+    try:
+        if options.release:
+            if number(options.release) < number(OLDEST):
+                raise UnfitTorch(f"torch {options.release} is older than {OLDEST}, the oldest that the kit runs on")
+            constraints, why = [f"torch=={options.release}.*"], ""
+        else:
+            constraints, why = (options.keep and kept(options.keep)) or for_driver(gpus())
+    except UnfitTorch as error:
+        raise SystemExit(f"bootstrap: error: {error}") from None
+    if why:
+        print(f"bootstrap: {why}", file=sys.stderr)
+    for line in constraints:
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

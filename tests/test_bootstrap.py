@@ -1,5 +1,6 @@
 """tools/bootstrap.sh with stand-ins for Python and uv, so that nothing is installed."""
 
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -26,7 +27,7 @@ exit "${UV_FAILS:-0}"
 """
 
 
-NO_UV = "#!/bin/sh\nexit 127\n"  # what a version manager leaves on PATH; also hides the system's uv
+NOT_THERE = "#!/bin/sh\nexit 127\n"  # what a version manager leaves on PATH; hides the system's program
 NOTHING = (0, "", "")  # bootstrap has returned without output or calls
 RESPONDS = "*) exec"  # where PYTHON runs a real Python
 
@@ -37,7 +38,10 @@ class Clone:
     def __init__(self, folder):
         self.root = folder / "a clone"
         (self.root / "tools").mkdir(parents=True)
-        for name in ("pyproject.toml", "requirements.txt", "requirements-xla.txt", "tools/bootstrap.sh"):
+        (self.root / "helpers").mkdir()
+        for name in (
+            "pyproject.toml", "requirements.txt", "requirements-xla.txt", "tools/bootstrap.sh", "helpers/releases.py",
+        ):  # fmt: skip
             shutil.copy(ROOT / name, self.root / name)
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -45,6 +49,7 @@ class Clone:
         self.add("python3", PYTHON)
         self.add("uv", UV)
         self.add("uname", "#!/bin/sh\necho Linux x86_64\n")  # torch_xla has packages for that
+        self.add("nvidia-smi", NOT_THERE)
         self.python = self.root / ".venv" / "bin" / "python"
 
     def add(self, name, text):
@@ -127,7 +132,7 @@ def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
 
 
 def test_without_uv_it_is_installed_and_without_that_pip_does_it(clone):
-    clone.add("uv", NO_UV)
+    clone.add("uv", NOT_THERE)
     status, _, calls = clone.bootstrap()  # the stand-in for pip installs no uv
     assert status == 0
     assert calls.index("uv==") < calls.index("pip -m pip install -r requirements.txt")
@@ -149,13 +154,14 @@ def test_an_environment_of_the_reader_is_not_touched(clone):
 REFUSED = {  # stand-ins on PATH, arguments and variables -> a part of the message
     "a python too old": ({"old": "#!/bin/sh\nexit 1\n"}, (), {"PYTHON": "old"}, "PYTHON is set to 'old'"),
     "a python without ensurepip": (
-        {"uv": NO_UV, "debian": PYTHON.replace(RESPONDS, "*ensurepip*) exit 1 ;;\n    *) exec")}, (),
+        {"uv": NOT_THERE, "debian": PYTHON.replace(RESPONDS, "*ensurepip*) exit 1 ;;\n    *) exec")}, (),
         {"PYTHON": "debian"}, "apt install python3-venv",
     ),
     "no torch_xla for a Mac": (
         {"uname": "#!/bin/sh\necho Darwin arm64\n"}, ("xla",), {}, "Linux on x86-64 only; this is Darwin arm64",
     ),
     "an unknown environment": ({}, ("tpu",), {}, "'tpu' is no environment"),
+    "a release of no number": ({}, ("torch",), {}, "give the release of torch"),
 }  # fmt: skip
 
 
@@ -197,3 +203,75 @@ def test_a_python_too_new_for_torch_xla_is_refused(made):
     status, output, _ = made.bootstrap("xla")
     assert status == 1 and "no torch_xla for Python 3.14.0" in output
     assert not (made.root / ".venv-xla").exists()
+
+
+# Which torch
+
+
+def torch_of(clone, *arguments, **environment):
+    """(exit status, output, constraints, pip's calls) of a bootstrap."""
+    status, output, calls = clone.bootstrap(*arguments, **environment)
+    file = clone.python.parent.parent / "constraints.txt"
+    return status, output, file.read_text().split() if file.exists() else None, calls
+
+
+def test_a_python_with_torch_lends_it_and_only_the_rest_is_installed(clone):
+    installed = importlib.metadata.version("torch")
+    status, output, constraints, calls = torch_of(clone, PYTHON=str(clone.bin / "python3"))
+    assert status == 0 and f"using torch {installed} of {sys.executable}" in output
+    assert constraints[0] == f"torch=={installed}"
+    assert "-c .venv/constraints.txt -e .[test]" in calls and "uv pip" not in calls and "-r " not in calls
+    site = Path(clone.python.parent.parent / "lender").read_text().strip()
+    assert site == sys.executable
+    assert clone.bootstrap() == NOTHING == clone.bootstrap(PYTHON=str(clone.bin / "python3"))
+
+
+def test_the_active_environment_is_used_on_request(clone):
+    active = clone.root / "active" / "bin"
+    active.mkdir(parents=True)
+    (active / "python").symlink_to(clone.bin / "python3")
+    status, output, constraints, _ = torch_of(clone, HERE="1", VIRTUAL_ENV=str(active.parent))
+    assert status == 0 and "which stays as it is" in output and constraints
+
+
+def test_another_python_makes_the_environment_again(made):
+    status, output, constraints, calls = torch_of(made, PYTHON=str(made.bin / "python3"))
+    assert status == 0 and "venv\n" in calls and constraints
+
+
+@pytest.mark.parametrize(
+    "card, constraints, why",
+    [
+        ("NVIDIA H200, 580.65.06, 9.0", [], "runs the newest torch"),
+        ("NVIDIA H100, 550.90.07, 9.0", ["torch==2.10.*"], "runs torch 2.10"),
+        ("Tesla V100-SXM2-16GB, 580.65.06, 7.0", ["torch==2.10.*"], "runs torch 2.10"),
+        ("Tesla P100-PCIE-16GB, 535.129.03, 6.0", ["torch==2.7.*"], "runs torch 2.7"),
+        ("NVIDIA H100, 550.90.07, 9.0\nTesla P100-PCIE-16GB, 550.90.07, 6.0", ["torch==2.7.*"], "runs torch 2.7"),
+    ],
+)
+def test_the_newest_torch_that_the_driver_and_the_card_can_run(clone, card, constraints, why):
+    clone.add("nvidia-smi", f"#!/bin/sh\necho '{card}'\n")
+    status, output, found, calls = torch_of(clone)
+    assert status == 0 and found == constraints and why in output
+    assert ("-c .venv/constraints.txt" in calls) == bool(constraints)
+
+
+def test_a_driver_too_old_for_any_torch_is_an_error_that_says_what_to_do(clone):
+    clone.add("nvidia-smi", "#!/bin/sh\ncase $1 in *compute_cap*) exit 2 ;; *) echo 'Tesla K80, 470.82.01' ;; esac\n")
+    status, output, _, calls = torch_of(clone)
+    assert status == 1 and "470.82.01" in output and "needs driver 525" in output and "HELPERS_DEVICE=cpu" in output
+    assert "-r requirements.txt" not in calls
+    assert torch_of(clone, HELPERS_DEVICE="cpu")[0] == 0
+
+
+def test_an_environment_with_an_older_torch(clone):
+    status, _, calls = clone.bootstrap("torch", "2.6")
+    assert status == 0 and "lowest-direct" in calls
+    assert (clone.root / ".venv-torch-2.6" / "constraints.txt").read_text() == "torch==2.6.*\n"
+    status, output, _ = clone.bootstrap("torch", "2.5")
+    assert status == 1 and "older than 2.6" in output
+
+
+def test_wheels_in_a_folder_do_for_a_network(clone):
+    clone.add("uv", "#!/bin/sh\necho \"uv $UV_NO_INDEX $UV_FIND_LINKS\" >>\"$CALLS\"\n")
+    assert "uv 1 wheels" in clone.bootstrap(PIP_NO_INDEX="1", PIP_FIND_LINKS="wheels")[2]

@@ -3,12 +3,16 @@
 # and silently, when .venv already holds them. With the argument `xla` it makes .venv-xla with the
 # packages of requirements-xla.txt instead, for the Python version of .venv; with `keras`, .venv-keras with
 # those of requirements-keras.txt, likewise; with `mxnet`, .venv-mxnet with those of
-# requirements-mxnet.txt, for Python 3.8.
+# requirements-mxnet.txt, for Python 3.8; with `torch 2.6`, .venv-torch-2.6 with that release of torch and the oldest
+# versions that pyproject.toml allows.
 #
-#   PYTHON=python3.12    the interpreter to use (default: the first Python 3.10 or later found);
-#                        .venv-xla and .venv-keras get that of .venv where there is one, .venv-mxnet
+#   PYTHON=python3.12    the interpreter to use (default: the first Python 3.10 or later found). If it has
+#                        torch 2.6 or newer, .venv uses that torch, unchanged, and holds only what is missing.
+#                        .venv-xla and .venv-keras get the interpreter of .venv where there is one, .venv-mxnet
 #                        a Python 3.8
+#   HERE=1               the same with the Python of the active environment (venv or conda)
 #   HELPERS_NO_UV=1      install with pip, not with the faster uv
+#   PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels   install without a network, from the folder that `make wheels` filled
 set -eu
 root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
@@ -16,23 +20,29 @@ uv_version=0.13.9
 
 case "${1:-}" in
     '') venv=.venv needs=requirements.txt versions='Python 3.10 or later' oldest=10 newest=99
-        size='on Linux a download of 3 GB and 6 GB of disk, mostly CUDA for torch; elsewhere far less' ;;
+        size='on Linux a download of 3 GB, 4 minutes at 100 Mbit/s, and 6 GB of disk, mostly CUDA for torch' ;;
+    torch) [ -n "${2:-}" ] || { echo "bootstrap: error: give the release of torch as well, like 2.6" >&2; exit 1; }
+        venv=.venv-torch-$2 needs=pyproject.toml versions='Python 3.10 or later'
+        oldest=10 newest=99 size='a download of 3 GB and 6 GB of disk, mostly CUDA for torch' ;;
     xla) venv=.venv-xla needs=requirements-xla.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
         size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch' ;;
     keras) venv=.venv-keras needs=requirements-keras.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
         size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch; uv shares what .venv has' ;;
     mxnet) venv=.venv-mxnet needs=requirements-mxnet.txt versions='Python 3.8' oldest=8 newest=8
         size='a download of 0.9 GB and 2 GB of disk, mostly CUDA for torch' ;;
-    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet' or nothing." >&2; exit 1 ;;
+    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet', 'torch' with a release, or nothing." >&2; exit 1 ;;
 esac
 stamp=$venv/bootstrap.stamp
+constraints=$venv/constraints.txt  # of torch, where the pins will not do
+lender=$venv/lender  # the Python whose torch .venv uses
+
 
 # A complete environment carries this text. The folder is part of it, since one that was moved or
 # copied is broken; contents rather than file times, since a clone's times mean nothing.
 wanted() {
     printf '%s\n' "$root"
     cat $needs
-    [ $venv != .venv ] || cat pyproject.toml
+    case $venv in .venv) cat pyproject.toml helpers/releases.py ;; esac
 }
 
 say() { echo "bootstrap: $*" >&2; }
@@ -46,7 +56,21 @@ agrees() {
     ! follows || [ ! -x .venv/bin/python ] || [ "$(minor .venv/bin/python)" = "$(minor $venv/bin/python)" ]
 }
 
-if [ -x $venv/bin/python ] && [ "$(wanted)" = "$(cat "$stamp" 2>/dev/null)" ] && agrees; then
+# The interpreter that was asked for by name, if it has a torch to lend.
+lends=
+if [ $venv = .venv ]; then
+    if [ -n "${HERE:-}" ] && [ -z "${PYTHON:-}" ]; then
+        PYTHON=${VIRTUAL_ENV:-${CONDA_PREFIX:-}}
+        if [ -n "$PYTHON" ]; then PYTHON=$PYTHON/bin/python; else PYTHON=python3; fi
+    fi
+    if [ -n "${PYTHON:-}" ] && fits "$PYTHON"; then
+        lends=$("$PYTHON" -c 'import importlib.util as u, sys; print(sys.executable if u.find_spec("torch") else "")')
+        case $lends in "$root/$venv/"*) lends=$(cat $lender 2>/dev/null || true) ;; esac
+    fi
+fi
+same_lender() { [ -z "${PYTHON:-}" ] || [ "$lends" = "$(cat $lender 2>/dev/null)" ]; }
+
+if [ -x $venv/bin/python ] && same_lender && [ "$(wanted)" = "$(cat "$stamp" 2>/dev/null)" ] && agrees; then
     exit 0
 fi
 
@@ -113,13 +137,40 @@ make_venv() {
 
 install_with_uv() {
     # uv leaves byte-compiling to the first import, which then takes twice as long.
-    "$1" pip install --python $venv/bin/python --compile-bytecode -r $needs || return
-    [ $venv != .venv ] || "$1" pip install --python $venv/bin/python --no-deps --no-build-isolation -e .
+    set -- "$1" pip install --python $venv/bin/python --compile-bytecode
+    if [ -s $constraints ]; then
+        # setuptools, which builds the project: torch brings it along from 2.12 on only.
+        "$@" setuptools -c $constraints || return
+        case $venv in .venv-torch*) set -- "$@" --resolution lowest-direct ;; esac
+        "$@" --no-build-isolation -c $constraints -e '.[test]'
+    else
+        "$@" -r $needs || return
+        [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
+    fi
 }
 
 install_with_pip() {
-    $venv/bin/python -m pip install -r $needs || return
-    [ $venv != .venv ] || $venv/bin/python -m pip install --no-deps --no-build-isolation -e .
+    set -- $venv/bin/python -m pip install
+    if [ -s $constraints ]; then
+        "$@" setuptools -c $constraints || return
+        "$@" --no-build-isolation -c $constraints -e '.[test]'
+    else
+        "$@" -r $needs || return
+        [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
+    fi
+}
+
+# Packages of the lender are seen through a .pth file: a plain `venv --system-site-packages` would not see those of
+# another virtual environment.
+borrow() {
+    site=$("$lends" -c 'import sys, sysconfig
+print(sysconfig.get_path("purelib", "posix_prefix", {"base": sys.argv[1]}))' "$root/$venv")
+    mkdir -p "$site"
+    "$lends" -c 'import sys
+for path in sys.path:
+    if path.endswith(("site-packages", "dist-packages")):
+        print(f"import site; site.addsitedir({path!r})")' >"$site/lender.pth"
+    echo "$lends" >$lender
 }
 
 # Packages found through these would be taken for installed ones.
@@ -135,7 +186,9 @@ if [ -e $venv ]; then
     [ -e "$stamp" ] || fail "$root/$venv exists and was not made by this script." \
         "Move it away or remove it, then run the same command again."
     # Only a whole environment of this folder is worth updating, not one left half installed.
-    if [ "$(head -n 1 "$stamp")" != "$root" ] || ! fits $venv/bin/python || ! agrees; then rm -rf $venv; fi
+    if [ "$(head -n 1 "$stamp")" != "$root" ] || ! fits $venv/bin/python || ! agrees || ! same_lender; then
+        rm -rf $venv
+    fi
 fi
 if [ ! -e $venv ]; then
     find_python
@@ -143,8 +196,19 @@ if [ ! -e $venv ]; then
     mkdir $venv
     echo unfinished >"$stamp"
     make_venv
+    [ -z "$lends" ] || borrow
 fi
 echo unfinished >"$stamp"
+case $venv in
+    .venv) $venv/bin/python helpers/releases.py $([ ! -e $lender ] || echo --keep "$(cat $lender)") >$constraints ;;
+    .venv-torch*) $venv/bin/python helpers/releases.py --release "$2" >$constraints ;;
+esac
+# uv does not look into the lender's packages; pip does.
+if [ -e $lender ]; then
+    HELPERS_NO_UV=1 uv=
+    size='what is missing beside torch: at most 0.3 GB'
+fi
+if [ -n "${PIP_NO_INDEX:-}" ]; then export UV_NO_INDEX=1 UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
 
 if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
     if $venv/bin/python -m pip install --quiet --only-binary :all: "uv==$uv_version"; then

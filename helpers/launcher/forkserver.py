@@ -25,6 +25,7 @@ import tempfile
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
+from .. import releases
 from . import hugepages
 
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
@@ -81,6 +82,7 @@ def _import_torch():
     import torch.distributed
     import torch.nn.parallel  # noqa: F401
 
+    releases.check_gloo()
     _settle()
     return autoload != "0" and bool(entry_points(group="torch.backends"))
 

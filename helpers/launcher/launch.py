@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 
-from .. import device
+from .. import device, releases
 from . import client, errors, interpreter, payload, scope, turns
 from .background import start
 from .progress import Watch
@@ -60,6 +60,7 @@ def launch(
 
     Raises:
         TypeError, ValueError: bad arguments; no rank was started.
+        UnfitTorch: the torch or torchvision of this environment will not do; no rank was started.
         RankError: a rank failed; it names the rank that failed first and shows its traceback.
         RankTimeout: `timeout` has passed; it shows where each rank stood.
         KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
@@ -74,6 +75,8 @@ def launch(
     if on_event is not None and not callable(on_event):
         raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
     python = interpreter.checked(python)
+    if python is None:
+        releases.check()
     data = payload.pack(fn, args, kwargs, environment, threads, interpreter.import_path(python))
     label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
     plan = Plan(nprocs, data, timeout, on_event, python)

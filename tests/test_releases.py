@@ -1,0 +1,88 @@
+"""Which torch the kit runs on, and what it says of one that will not do."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers import cli, launch, releases
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Makes pip's notes on a package found first: installed(torch="2.4.1")."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    releases.check.cache_clear()
+
+    def note(requires=(), **versions):
+        for name, version in versions.items():
+            folder = tmp_path / f"{name}-{version}.dist-info"
+            folder.mkdir()
+            lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {line}" for line in requires)]
+            (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
+
+    yield note
+    releases.check.cache_clear()
+
+
+def test_releases_are_compared_as_numbers():
+    assert releases.number("2.10.1+cpu") == (2, 10) > releases.number("2.9.0") > releases.number("2.6.0a0+git12")
+
+
+def test_a_torch_too_old_is_named_with_the_command_before_any_process_starts(installed):
+    installed(torch="2.4.1")
+    with pytest.raises(releases.UnfitTorch, match=r"torch 2\.4\.1 is older than 2\.6.*pip install --upgrade torch"):
+        launch(print, 2)
+
+
+@pytest.mark.parametrize("line", ["torch==2.6.0", "torch (==2.6.0)", 'torch==2.6.0; python_version >= "3"'])
+def test_torchvision_for_another_torch(installed, line):
+    installed(torch="2.8.0+cu128")
+    installed(requires=["numpy", line], torchvision="0.21.0")
+    with pytest.raises(releases.UnfitTorch, match=r"torchvision 0\.21\.0 is made for torch 2\.6\.0, but torch 2\.8\.0"):
+        releases.check()
+
+
+@pytest.mark.parametrize("line", ["torch==2.8.0", "torch (>=2.6)", "torch"])
+def test_torchvision_that_fits(installed, line):
+    installed(torch="2.8.1")
+    installed(requires=[line], torchvision="0.23.0")
+    releases.check()
+
+
+def test_a_torch_without_gloo(monkeypatch):
+    import torch.distributed as dist
+
+    monkeypatch.setattr(dist, "is_gloo_available", lambda: False)
+    with pytest.raises(releases.UnfitTorch, match="without gloo"):
+        releases.check_gloo()
+
+
+def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path, monkeypatch, capsys):
+    import torch
+
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'Tesla V100-SXM2-16GB, 535.129.03, 7.0'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("HELPERS_DEVICE", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said = releases.idle_gpus()
+    assert "Tesla V100" in said and torch.__version__ in said and "'torch==2.10.*'" in said
+    assert cli.main(["run", "--steps", "1"]) == 2
+    assert said in capsys.readouterr().err
+    monkeypatch.setenv("HELPERS_DEVICE", "cpu")
+    assert releases.idle_gpus() == ""
+
+
+def test_installing_the_kit_leaves_torch_alone():
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run"]
+    done = subprocess.run(
+        [*pip, "--no-build-isolation", "--report", "-", "-e", str(ROOT)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    changed = {package["metadata"]["name"] for package in json.loads(done.stdout)["install"]}
+    assert changed <= {"training-helpers"}
