@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from . import wire
+from . import meeting, wire
 from .errors import RankLost
 from .requests import listed
 
@@ -28,11 +28,10 @@ def gather(board, members, timeout):
     strangers = collections.deque()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        notice = board.draft(len(members))
-        listener.bind((notice["host"], notice["port"]))
+        host, secret = meeting.address(len(members)), os.urandom(32)
+        listener.bind((host, 0))
         listener.listen(128)
-        notice["port"] = listener.getsockname()[1]
-        secret = bytes.fromhex(notice["secret"])
+        port = listener.getsockname()[1]
 
         def meet(sock):
             channel = _introduced(sock, secret, members, wanted)
@@ -62,7 +61,7 @@ def gather(board, members, timeout):
                 threading.Thread(target=meet, args=(sock,), daemon=True, name="hvd-meet").start()
 
         threading.Thread(target=listen, daemon=True, name="hvd-listen").start()
-        board.put(notice)
+        board.put({"host": host, "port": port, "secret": secret.hex()})
         try:
             with lock:
                 lock.wait_for(lambda: len(channels) == len(wanted), deadline - time.monotonic())
