@@ -15,9 +15,8 @@ import helpers.hvd.torch as hvd
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NUMBERS = INTEGERS + FLOATS
-SHAPES = ((), (1,), (7,), (0,), (3, 5), (0, 4), (4, 0), (2, 3, 4))
 ERRORS = (RuntimeError, ValueError)  # what a collective may raise; both are bases of CollectiveError
-SECTIONS = ("reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
+SECTIONS = ("forms", "reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
 LARGER = ("functions", "optimizer", "batch_norm", "elastic", "ddp")  # for at most 3 ranks
 CASES = {}  # section -> [(function, least, most number of ranks)]
 
@@ -52,13 +51,6 @@ def run(sections, only=None):
                     f"{section}.{name}, rank {rank} of {size}: {type(error).__name__}: {error}"
                 ) from error
         hvd.shutdown()
-
-
-def pairs(first, *others):
-    """Tuples in which each of `first` meets each of every other list, but not in all combinations."""
-    for n, one in enumerate(first):
-        for m in range(max(map(len, others))):
-            yield one, *(other[(n + m) % len(other)] for other in others)
 
 
 def values(rank, shape, dtype, salt=0, low=-3, high=4):
