@@ -134,16 +134,18 @@ def nccl_built():
 
 def cuda_built():
     """Whether torch was built for CUDA."""
-    from .. import plane
-
-    return plane.built_for("cuda")
+    return _built_for("cuda")
 
 
 def rocm_built():
     """Whether torch was built for ROCm."""
-    from .. import plane
+    return _built_for("hip")
 
-    return plane.built_for("hip")
+
+def _built_for(what):
+    from torch import version
+
+    return bool(getattr(version, what, None))
 
 
 __all__ = [

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from ...launcher import rendezvous
 
-ADDRESS = "HELPERS_HVD_ADDRESS"  # where rank 0 listens, if neither loopback nor the guess below is right
-
 
 def board(rank, members, generation):
     """The place of the notice: an object with `put(notice)`, `get(patience)` and `remove()`.
@@ -32,15 +30,12 @@ def board(rank, members, generation):
 
 
 def one_host(size):
-    """Whether all ranks are on this host according to the launcher, or share a folder (then ADDRESS is set)."""
-    return rendezvous.local_size(size) >= size or ADDRESS in os.environ
+    """Whether all ranks are on this host, according to the launcher."""
+    return rendezvous.local_size(size) >= size
 
 
 def address(size):
     """The address rank 0 listens on: that of the network interface towards the other hosts."""
-    given = os.environ.get(ADDRESS)
-    if given:
-        return given
     if one_host(size):
         return "127.0.0.1"
     towards = os.environ.get("MASTER_ADDR") or rendezvous.mpirun_job()[1][0]
@@ -51,7 +46,7 @@ def address(size):
 
 def job():
     """A name for this job: equal on all its ranks, different from other running jobs of this user."""
-    facts = [os.environ.get(name) for name in ("HELPERS_HVD_JOB", "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri")]
+    facts = [os.environ.get(name) for name in ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri")]
     if "MASTER_PORT" in os.environ:
         facts += [os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")]
         facts.append(os.environ.get("TORCHELASTIC_RESTART_COUNT"))

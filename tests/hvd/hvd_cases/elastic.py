@@ -1,5 +1,6 @@
 """Cases of hvd.elastic without losses: the loop around a training function, states and samplers."""
 
+import collections
 import copy
 
 import pytest
@@ -213,32 +214,27 @@ def schedulers():
     assert schedule.last_epoch == 2 and optimizer.param_groups[0]["lr"] == 0.25
 
 
-class Recorder:
-    def __init__(self):
-        self.calls = []
-
-
-class RecorderHandler:
-    """Not of our classes: what the registry documents is enough."""
-
-    def __init__(self, value):
-        self.value = value
-        self.save, self.restore, self.sync = (
-            lambda word=word: value.calls.append(word) for word in ("save", "restore", "sync")
-        )
-
-
 @case("elastic")
 def own_handlers():
+    """Handlers not of our classes: what the registry documents is enough."""
+    calls = []
+
+    class Handler:
+        def __init__(self, value):
+            self.value = value
+            for word in ("save", "restore", "sync"):
+                setattr(self, word, lambda word=word: calls.append(word))
+
     registry = hvd.elastic.get_handler_registry()
-    hvd.elastic.set_handler_registry([(Recorder, RecorderHandler), *registry])
+    hvd.elastic.set_handler_registry([(collections.Counter, Handler), *registry])
     try:
-        state = hvd.elastic.TorchState(recorder=Recorder())
+        state = hvd.elastic.TorchState(words=collections.Counter("ab"))
     finally:
         hvd.elastic.set_handler_registry(registry)
+    calls.clear()
     state.restore()
     state.sync()
-    assert state.recorder.calls[:2] == ["restore", "sync"]
+    assert calls[:2] == ["restore", "sync"] and state.words == {"a": 1, "b": 1}
 
 
 @case("elastic")

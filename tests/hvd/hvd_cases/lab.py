@@ -31,7 +31,7 @@ def case(section, least=1, most=99):
     return enter
 
 
-def run(sections, only=None):
+def run(sections):
     """Run the cases of some sections on this rank; the error of a failing one says which case and rank it was.
 
     Each section has a job of its own, so that it starts with unused names.
@@ -41,15 +41,13 @@ def run(sections, only=None):
         hvd.init()
         rank, size = hvd.rank(), hvd.size()
         for function, least, most in CASES[section]:
-            name = function.__name__
-            if not least <= size <= most or (only and name != only):
+            if not least <= size <= most:
                 continue
             try:
                 function()
             except BaseException as error:
-                raise AssertionError(
-                    f"{section}.{name}, rank {rank} of {size}: {type(error).__name__}: {error}"
-                ) from error
+                where = f"{section}.{function.__name__}, rank {rank} of {size}"
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
         hvd.shutdown()
 
 
