@@ -120,7 +120,7 @@ class StoreBoard:
         try:
             store = self._connected(patience)
             store.wait([self.name], timedelta(seconds=patience))
-        except RuntimeError:  # DistStoreError, or the store is not reachable yet
+        except (RuntimeError, TimeoutError):  # DistStoreError, or the store is not reachable yet
             time.sleep(min(0.05, patience))
             return None
         return json.loads(store.get(self.name))
