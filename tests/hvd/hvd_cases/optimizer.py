@@ -90,7 +90,8 @@ def lists_of(model):
     return [[model.second.weight, model.first.weight], [model.first.bias]]
 
 
-PLAIN = {"net": Net, "optimizer": sgd, "passes": 1, "clip": None, "schedule": None, "options": {}, "find_unused": False}
+PLAIN = {"net": Net, "optimizer": sgd, "passes": 1, "clip": None, "schedule": None, "options": {}, "find_unused": False,
+         "far": 1e-10}  # fmt: skip
 CASES = {
     "sgd": {},
     "momentum": {"optimizer": with_momentum},
@@ -115,6 +116,8 @@ CASES = {
     "no names": {"options": {"named_parameters": None}},
     "sum": {"options": {"op": hvd.Sum}},
     "double precision kept": {"options": {"compression": "none"}},
+    "half precision": {"options": {"compression": "fp16"}, "far": 2**-9},
+    "brain floats in groups": {"options": {"compression": "bf16", "groups": 2}, "far": 2**-6},
     "sparse": {"net": Words},
     "sparse in groups": {"net": Words, "optimizer": adagrad, "options": {"groups": 2}},
     "sparse as dense": {"net": Words, "optimizer": adagrad, "options": {"sparse_as_dense": True}},
@@ -195,8 +198,9 @@ def as_ddp_and_as_one_process():
     for name, changes in CASES.items():
         case = {**PLAIN, **changes}
         ours = train(case, rank, size, "hvd")
-        assert furthest(ours, train(case)) <= 1e-10, f"{name}: not as one process"
-        assert furthest(ours, train(case, rank, size, "ddp")) <= 1e-10, f"{name}: not as DDP"
+        for theirs in (train(case), train(case, rank, size, "ddp")):  # one process, and DDP
+            far = furthest(ours, theirs)
+            assert far <= case["far"] and (size == 1 or case["far"] < 1e-9 or far > 1e-9), f"{name}: {far}"
         assert furthest(ours, hvd.broadcast_object(ours)) == 0, f"{name}: ranks differ"
     dist.destroy_process_group()
 
@@ -339,19 +343,13 @@ class Counting(hvd.Compression.fp16):
 
 
 @case("optimizer", least=2)
-def compressed():
-    exact, optimizer = made()
-    one_step(exact, optimizer)
-    choices = {hvd.Compression.fp16: 2**-11, hvd.Compression.bf16: 2**-8, Counting: 2**-11}
-    for compression, rounding in choices.items():
-        for options in ({}, {"groups": 2}):
-            model, optimizer = made(compression=compression, **options)
-            one_step(model, optimizer)
-            assert agree(model) == 0 and model.first.weight.grad.dtype == torch.float64
-            far = furthest([p.grad for p in model.parameters()], [p.grad for p in exact.parameters()])
-            assert 0 < far < 4 * rounding, (compression, far)
-    count = len(list(Net().parameters()))
-    assert Counting.calls.count("compress") == Counting.calls.count("decompress") == 2 * count
+def compressed_by_the_users_own():
+    for options in ({}, {"groups": 2}):
+        model, optimizer = made(compression=Counting, **options)
+        one_step(model, optimizer)
+        assert agree(model) == 0 and model.first.weight.grad.dtype == torch.float64
+    count = 2 * len(list(Net().parameters()))
+    assert Counting.calls.count("compress") == Counting.calls.count("decompress") == count
 
 
 @case("optimizer", least=2)
