@@ -81,10 +81,7 @@ class FileBoard:
             return None
 
     def remove(self):
-        try:
-            self.path.unlink()
-        except FileNotFoundError:
-            pass
+        self.path.unlink(missing_ok=True)
 
 
 def _private(path, kind):
