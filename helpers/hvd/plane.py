@@ -136,8 +136,3 @@ def nccl_version():
         return 0
     version = torch.cuda.nccl.version()
     return version if isinstance(version, int) else sum(part * 100**i for i, part in enumerate(reversed(version[:3])))
-
-
-def built_for(what):
-    """Whether torch was built for "cuda" or "hip"."""
-    return bool(getattr(torch.version, what, None))

@@ -1,7 +1,6 @@
 """Start N ranks on this machine: a command, as `horovodrun -np N` does, or a function, as `horovod.run` does."""
 
 import os
-import queue
 import re
 import signal
 import socket
@@ -14,6 +13,7 @@ from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
 TOGETHER = 0.5  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
+POLL = 0.02  # seconds between two looks at the ranks
 LOCAL = ("localhost", "127.0.0.1")
 INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
@@ -23,7 +23,7 @@ def start(command, count):
 
     Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
     """
-    ranks, ended, lock = [], queue.Queue(), threading.Lock()
+    ranks, lock = [], threading.Lock()
     for sig in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, _leave)
     readers = []
@@ -33,11 +33,10 @@ def start(command, count):
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
             ranks.append(rank)
-            threading.Thread(target=_wait, args=(len(ranks) - 1, rank, ended), daemon=True).start()
             for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
                 readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
                 readers[-1].start()
-        status, outcome = _verdict(count, ended)
+        status, outcome = _verdict(ranks)
     except KeyboardInterrupt:
         status, outcome = 130, "interrupted; all ranks were stopped"
         _signal(ranks, signal.SIGINT)
@@ -77,26 +76,21 @@ def tie_to_starter():
             os._exit(1)
 
 
-def _wait(number, rank, ended):
-    ended.put((number, rank.wait()))
-
-
-def _verdict(count, ended):
+def _verdict(ranks):
     """Wait for all ranks, or for the first that fails: (exit status, a sentence or None)."""
-    failed, until = [], None
-    for _ in range(count):
-        try:
-            number, code = ended.get(timeout=until and max(0, until - time.monotonic()))
-        except queue.Empty:
-            break
-        if code:
-            failed.append(f"rank {number} {_how(code)}")
-            if until is None:
-                until, status = time.monotonic() + TOGETHER, code if code > 0 else 128 - code
+    failed, until, running = {}, None, True
+    while running and (until is None or time.monotonic() < until):
+        time.sleep(POLL)
+        running = [rank for rank in ranks if rank.poll() is None]
+        failed.update((number, rank.returncode) for number, rank in enumerate(ranks) if rank.returncode)
+        if failed and until is None:
+            until = time.monotonic() + TOGETHER
     if not failed:
         return 0, None
-    rest = "" if len(failed) == count else "; the others were stopped"
-    return status, ", then ".join(failed) + rest
+    code = next(iter(failed.values()))  # in the order in which they failed
+    told = ", then ".join(f"rank {number} {_how(code)}" for number, code in failed.items())
+    rest = "" if len(failed) == len(ranks) else "; the others were stopped"
+    return code if code > 0 else 128 - code, told + rest
 
 
 def _how(code):
@@ -128,7 +122,7 @@ def _leave(number, frame):
 
 def _signal(ranks, number):
     for rank in ranks:
-        if rank.returncode is None:
+        if rank.poll() is None:
             try:
                 os.killpg(rank.pid, number)
             except ProcessLookupError:
@@ -139,10 +133,10 @@ def _stop(ranks):
     """Stop all ranks and all their children, such as DataLoader workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt this
     until = time.monotonic() + GRACE
-    if any(rank.returncode is None for rank in ranks):
+    if any(rank.poll() is None for rank in ranks):
         _signal(ranks, signal.SIGTERM)
-    while any(rank.returncode is None for rank in ranks) and time.monotonic() < until:
-        time.sleep(0.02)
+    while any(rank.poll() is None for rank in ranks) and time.monotonic() < until:
+        time.sleep(POLL)
     for rank in ranks:
         try:
             os.killpg(rank.pid, signal.SIGKILL)

@@ -55,7 +55,6 @@ OTHERS = {
 }
 
 
-
 def in_processes(stories):
     """What the ranks of the stories saw; two mothers share the stories, most of which wait."""
     with ThreadPoolExecutor(2) as threads:
@@ -202,15 +201,18 @@ SCRIPT = textwrap.dedent(
     open(os.path.join(sys.argv[1], str(hvd.rank())), "w").write(json.dumps(answer))
     """
 )
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"]
 STARTERS = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],
-    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable],
+    "mpirun": [*MPIRUN, sys.executable],
+    "mpirun as on two hosts": [*MPIRUN, "env", "OMPI_COMM_WORLD_LOCAL_SIZE=1", sys.executable],
 }
+LATE = [pytest.param(starter, marks=pytest.mark.long) for starter in ("torchrun", "mpirun as on two hosts")]
 
 
-@pytest.mark.parametrize("starter", [pytest.param("torchrun", marks=pytest.mark.long), "mpirun"])
+@pytest.mark.parametrize("starter", ["mpirun", *LATE])
 def test_started_by(starter, tmp_path):
-    if starter == "mpirun" and shutil.which("mpirun") is None:
+    if "mpirun" in starter and shutil.which("mpirun") is None:
         pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")
     script, answers = tmp_path / "script.py", tmp_path / "answers"
     script.write_text(SCRIPT)

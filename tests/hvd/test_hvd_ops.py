@@ -36,22 +36,18 @@ def test_what_mxnet_s_ranks_import_can_be_read_by_python_3_8():
 
 REDUCED = "average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set"
 PRESSED = "average=None name=None compression op=None prescale_factor=1.0 postscale_factor=1.0 process_set"
-SCATTERED = "name=None op process_set prescale_factor=1.0 postscale_factor=1.0"
-SIGNATURES = {  # of Horovod 0.28: parameters in their order, with simple defaults
-    "allreduce": f"tensor {PRESSED}", "allreduce_async": f"tensor {REDUCED}", "allreduce_": f"tensor {REDUCED}",
-    "allreduce_async_": f"tensor {REDUCED}", "grouped_allreduce": f"tensors {PRESSED}",
-    "grouped_allreduce_async": f"tensors {REDUCED}", "grouped_allreduce_": f"tensors {REDUCED}",
-    "grouped_allreduce_async_": f"tensors {REDUCED}", "sparse_allreduce_async": "tensor name op process_set",
-    "allgather": "tensor name=None process_set", "allgather_async": "tensor name=None process_set",
-    "grouped_allgather": "tensors name=None process_set", "grouped_allgather_async": "tensors name=None process_set",
-    "broadcast": "tensor root_rank name=None process_set", "broadcast_async": "tensor root_rank name=None process_set",
-    "broadcast_": "tensor root_rank name=None process_set",
-    "broadcast_async_": "tensor root_rank name=None process_set",
-    "alltoall": "tensor splits=None name=None process_set",
-    "alltoall_async": "tensor splits=None name=None process_set",
-    "reducescatter": "tensor name=None compression op process_set prescale_factor=1.0 postscale_factor=1.0",
-    "grouped_reducescatter": "tensors name=None compression op process_set prescale_factor=1.0 postscale_factor=1.0",
-    "reducescatter_async": f"tensor {SCATTERED}", "grouped_reducescatter_async": f"tensors {SCATTERED}",
+GROUPED = {  # of Horovod 0.28: parameters in their order, with simple defaults
+    "allreduce": PRESSED, **dict.fromkeys(("allreduce_async", "allreduce_", "allreduce_async_"), REDUCED),
+    **dict.fromkeys(("allgather", "allgather_async"), "name=None process_set"),
+    "reducescatter": "name=None compression op process_set prescale_factor=1.0 postscale_factor=1.0",
+    "reducescatter_async": "name=None op process_set prescale_factor=1.0 postscale_factor=1.0",
+}  # fmt: skip
+SIGNATURES = {
+    **{name: f"tensor {rest}" for name, rest in GROUPED.items()},
+    **{f"grouped_{name}": f"tensors {rest}" for name, rest in GROUPED.items()},
+    **{f"broadcast{way}": "tensor root_rank name=None process_set" for way in ("", "_", "_async", "_async_")},
+    **dict.fromkeys(("alltoall", "alltoall_async"), "tensor splits=None name=None process_set"),
+    "sparse_allreduce_async": "tensor name op process_set",
     "join": "device=-1", "barrier": "process_set", "poll": "handle", "synchronize": "handle",
     "broadcast_parameters": "params root_rank", "broadcast_optimizer_state": "optimizer root_rank",
     "broadcast_object": "obj root_rank=0 name=None process_set", "add_process_set": "process_set",

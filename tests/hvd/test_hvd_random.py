@@ -5,13 +5,12 @@ import threading
 from multiprocessing.connection import Listener
 
 import pytest
-from hvd_cases import traffic
+from hvd_cases import forms, traffic
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import helpers
 
-KINDS = ["allreduce", "allreduce_", "grouped", "reducescatter", "broadcast", "allgather", "alltoall"]
 DTYPES = ["uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 PATIENCE = 20  # seconds for one plan; a plan takes some milliseconds
 
@@ -70,21 +69,24 @@ class Ranks:
 
 @st.composite
 def plans(draw, size):
-    """A plan for `size` ranks: see hvd_traffic."""
+    """A plan for `size` ranks: see hvd_cases/traffic.py."""
     ranks = list(range(size))
     subsets = st.lists(st.sampled_from(ranks), min_size=1, max_size=size - 1, unique=True).map(
         lambda s: tuple(sorted(s))
     )
     sets = draw(st.lists(subsets, max_size=3, unique=True)) if size > 1 else []
     act = st.fixed_dictionaries({
-        "kind": st.sampled_from(KINDS), "dtype": st.sampled_from(DTYPES), "rows": st.integers(0, 7),
+        "form": st.sampled_from(traffic.ASYNC), "dtype": st.sampled_from(DTYPES), "rows": st.integers(0, 7),
         "op": st.sampled_from(["average", "sum", "min", "max"]), "salt": st.integers(0, 1000),
         "tail": st.sampled_from([(), (0,), (3,), (2, 2), (300,)]),
-        "members": st.sampled_from([ranks, *map(list, sets)]),
+        "members": st.sampled_from([ranks, *map(list, sets)]), "layout": st.sampled_from([*forms.LAYOUTS]),
+        "scales": st.just((1.0, 1.0)),
     })  # fmt: skip
     acts = draw(st.lists(act, min_size=1, max_size=16))
     for number, one in enumerate(acts):
-        one["name"] = f"{number}"
+        one["name"], one["shape"] = f"{number}", (one.pop("rows"), *one.pop("tail"))
+        if "reducescatter" in one["form"] and one["op"] in ("min", "max"):
+            one["op"] = "sum"
     orders = [draw(st.permutations(range(len(acts)))) for _ in ranks]
     return {"sets": sets, "acts": acts, "orders": orders, "seed": draw(st.integers(0, 99))}
 

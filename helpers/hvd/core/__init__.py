@@ -102,13 +102,11 @@ def stop_timeline():
 
 
 def gloo_built():
-    """Whether gloo moves the data of CPU tensors: always."""
+    """Whether gloo is there and moves the data of CPU tensors: always."""
     return True
 
 
-def gloo_enabled():
-    """Whether gloo is in use: always."""
-    return True
+gloo_enabled = gloo_built
 
 
 def mpi_built():
@@ -134,16 +132,18 @@ def nccl_built():
 
 def cuda_built():
     """Whether torch was built for CUDA."""
-    from .. import plane
-
-    return plane.built_for("cuda")
+    return _built_for("cuda")
 
 
 def rocm_built():
     """Whether torch was built for ROCm."""
-    from .. import plane
+    return _built_for("hip")
 
-    return plane.built_for("hip")
+
+def _built_for(what):
+    from torch import version
+
+    return bool(getattr(version, what, None))
 
 
 __all__ = [

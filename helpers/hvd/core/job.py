@@ -113,10 +113,7 @@ def _first(channels, hellos, secret, number, members, generation):
     table, homogeneous = links.seats([hellos[member]["host"] for member in members], numbered)
     for channel in channels.values():
         channel.settimeout(None)
-        try:
-            channel.send({"table": table, "homogeneous": homogeneous})
-        except OSError:
-            pass  # the service notices it and names the rank
+        links.tell(channel, {"table": table, "homogeneous": homogeneous})
     job = Job(number, members, secret, table, homogeneous)
     job.service = Service({members.index(member): channel for member, channel in channels.items()}, len(members))
     return job

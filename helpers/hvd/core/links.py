@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from . import wire
+from . import meeting, wire
 from .errors import RankLost
 from .requests import listed
 
@@ -28,11 +28,10 @@ def gather(board, members, timeout):
     strangers = collections.deque()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        notice = board.draft(len(members))
-        listener.bind((notice["host"], notice["port"]))
+        host, secret = meeting.address(len(members)), os.urandom(32)
+        listener.bind((host, 0))
         listener.listen(128)
-        notice["port"] = listener.getsockname()[1]
-        secret = bytes.fromhex(notice["secret"])
+        port = listener.getsockname()[1]
 
         def meet(sock):
             channel = _introduced(sock, secret, members, wanted)
@@ -58,20 +57,17 @@ def gather(board, members, timeout):
                     strangers.append(sock)
                     oldest = strangers.popleft() if len(strangers) > STRANGERS else None
                 if oldest:  # not a rank: ranks introduce themselves at once
-                    _hang_up(oldest)
+                    wire.hang_up(oldest)
                 threading.Thread(target=meet, args=(sock,), daemon=True, name="hvd-meet").start()
 
         threading.Thread(target=listen, daemon=True, name="hvd-listen").start()
-        board.put(notice)
+        board.put({"host": host, "port": port, "secret": secret.hex()})
         try:
             with lock:
                 lock.wait_for(lambda: len(channels) == len(wanted), deadline - time.monotonic())
         finally:
             board.remove()
-            try:
-                listener.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            wire.hang_up(listener)
     missing = sorted(wanted - set(channels))
     if missing:
         why = (
@@ -79,7 +75,7 @@ def gather(board, members, timeout):
             f"{listed([members[0], *sorted(channels)])} came. Does every rank call hvd.init(), with the same arguments?"
         )
         for channel in channels.values():
-            _refuse(channel, why)
+            tell(channel, {"refused": why})
             channel.close()
         raise RankLost(why)
     return channels, hellos, secret
@@ -95,26 +91,19 @@ def _introduced(sock, secret, members, wanted):
         if hello["rank"] in wanted and hello["members"] == members:
             return channel, hello
         here = f"rank {hello['rank']} wants to meet {hello['members']}, the first rank {members}"
-        _refuse(channel, f"the ranks disagree about who is left: {here}")
+        tell(channel, {"refused": f"the ranks disagree about who is left: {here}"})
     except (OSError, KeyError, TypeError, ValueError):
         pass
-    _hang_up(sock)
+    wire.hang_up(sock)
     return None
 
 
-def _refuse(channel, why):
+def tell(channel, message):
+    """Send, if the other end is still there."""
     try:
-        channel.send({"refused": why})
+        channel.send(message)
     except OSError:
-        pass
-
-
-def _hang_up(sock):
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
-    sock.close()
+        pass  # whoever watches the connection notices it
 
 
 def join(board, rank, members, about, timeout):

@@ -92,11 +92,7 @@ class Channel:
 
     def close(self):
         """Close the connection; a thread that waits in `receive` gets Closed."""
-        try:
-            self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._sock.close()
+        hang_up(self._sock)
 
     def fileno(self):
         """The number of the open connection."""
@@ -105,6 +101,15 @@ class Channel:
     def address(self):
         """This host's address on the interface that leads to the other end."""
         return self._sock.getsockname()[0]
+
+
+def hang_up(sock):
+    """Close a socket, also for the thread that waits on it."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    sock.close()
 
 
 def proof(key, data):

@@ -5,9 +5,8 @@ gradients to create the state of an optimizer that has none; here the root's sta
 its tensors as tensors. A pickle is signed with the job's secret, and unpickled only after the signature was checked.
 """
 
-import copy
-
 import torch
+from torch.utils._pytree import tree_map
 
 try:  # takes lambdas and classes of notebooks too
     import cloudpickle as pickle
@@ -185,43 +184,35 @@ class Room:
         return torch.empty(self.shape, dtype=self.dtype, device=like.device)
 
 
-def _skeleton(value, tensors):
-    """`value` with every dense tensor replaced by a `Room` and appended to `tensors`."""
-    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+def _skeleton(state, tensors):
+    """`state` with every dense tensor replaced by a `Room` and appended to `tensors`."""
+
+    def room(value):
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+            return value
         tensors.append(value.detach().contiguous())  # a view; a copy of the few that have gaps
         return Room(value)
-    return _mapped(value, lambda part: _skeleton(part, tensors))
+
+    return tree_map(room, state)
 
 
 def _with_room(skeleton, parameters, tensors):
     """`skeleton` with an empty tensor in every `Room`, appended to `tensors` in the order of `_skeleton`."""
 
     def fill(value, like):
-        if isinstance(value, Room):
-            tensors.append(value.tensor(like))
-            return tensors[-1]
-        return _mapped(value, lambda part: fill(part, like))
+        if not isinstance(value, Room):
+            return value
+        tensors.append(value.tensor(like))
+        return tensors[-1]
 
-    first = parameters[0]
+    def filled(part, like=parameters[0]):
+        return tree_map(lambda value: fill(value, like), part)
+
     return {
-        "options": fill(skeleton["options"], first),
-        "states": {place: fill(state, parameters[place]) for place, state in skeleton["states"].items()},
-        "others": fill(skeleton["others"], first),
+        "options": filled(skeleton["options"]),
+        "states": {place: filled(state, parameters[place]) for place, state in skeleton["states"].items()},
+        "others": filled(skeleton["others"]),
     }
-
-
-def _mapped(value, function):
-    """`value` with `function` applied to what its dicts, lists and tuples hold."""
-    if isinstance(value, dict):
-        made = copy.copy(value)  # keeps the default of a defaultdict
-        for key, part in value.items():
-            made[key] = function(part)
-        return made
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[function(part) for part in value])
-    if type(value) in (list, tuple):
-        return type(value)(function(part) for part in value)
-    return value
 
 
 def _install(optimizer, state):

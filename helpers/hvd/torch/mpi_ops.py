@@ -6,6 +6,7 @@ When ranks give different arguments, each of them raises CollectiveError; when a
 others raise RankLost. Both are HorovodInternalErrors, and those are RuntimeErrors.
 """
 
+import functools
 import warnings
 
 import torch
@@ -27,6 +28,18 @@ def _reduction(op, average):
         warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
         op = Average if average else Sum
     return ReduceOp(Average if op is None else op).name
+
+
+def _in_place(name, begin):
+    """The blocking form of `begin`, with its arguments."""
+
+    @functools.wraps(begin)
+    def waiting(*args, **options):
+        return synchronize(begin(*args, **options))
+
+    waiting.__name__ = waiting.__qualname__ = name
+    waiting.__doc__ = f"`{name.rstrip('_')}` in place; returns the tensor, or the tensors."
+    return waiting
 
 
 # allreduce
@@ -55,12 +68,7 @@ def allreduce_async_(
     return _allreduce([tensor], [tensor], name, op, (prescale_factor, postscale_factor), process_set, first, average)
 
 
-def allreduce_(
-    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-    process_set=global_process_set,
-):  # fmt: skip
-    """`allreduce` in place."""
-    return synchronize(allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
+allreduce_ = _in_place("allreduce_", allreduce_async_)
 
 
 def allreduce(
@@ -115,14 +123,7 @@ def grouped_allreduce_async_(
     return _allreduce(tensors, tensors, name, op, (prescale_factor, postscale_factor), process_set, list, average)
 
 
-def grouped_allreduce_(
-    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
-    process_set=global_process_set,
-):  # fmt: skip
-    """`grouped_allreduce` in place."""
-    return synchronize(
-        grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
-    )
+grouped_allreduce_ = _in_place("grouped_allreduce_", grouped_allreduce_async_)
 
 
 def grouped_allreduce(
@@ -277,9 +278,7 @@ def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_se
     return submit("broadcast", [tensor], [tensor], name, process_set, first, root=int(root_rank))
 
 
-def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
-    """`broadcast` in place."""
-    return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
+broadcast_ = _in_place("broadcast_", broadcast_async_)
 
 
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):

@@ -1,5 +1,6 @@
 """Cases of hvd.elastic without losses: the loop around a training function, states and samplers."""
 
+import collections
 import copy
 
 import pytest
@@ -35,92 +36,86 @@ def sync_comes_first():
     assert torch.equal(state.model.weight, nn.Linear(2, 1).weight)
 
 
-@case("elastic", least=2)
-def goes_on_without_restoring():
-    """After HostsUpdatedInterrupt nothing is undone, and rank 0's present state counts."""
-    state, calls = new_state(list=[]), []
+def once(act):
+    """(an elastic training that does `act` in its first call only, the list of the state's batch at each call)."""
+    calls = []
 
     @hvd.elastic.run
     def train(state):
-        calls.append((state.batch, list(state.list), state.model.weight[0, 0].item()))
+        calls.append(state.batch)
         if len(calls) == 1:
-            state.batch = 7 + hvd.rank()
-            state.list.append("kept")
-            with torch.no_grad():
-                state.model.weight.fill_(5.0 + hvd.rank())
-            raise hvd.HostsUpdatedInterrupt()
+            act(state)
 
+    return train, calls
+
+
+@case("elastic", least=2)
+def goes_on_without_restoring():
+    """After HostsUpdatedInterrupt nothing is undone, and rank 0's present state counts."""
+    state = new_state(list=[])
+
+    def news(state):
+        state.batch = 7 + hvd.rank()
+        state.list.append("kept")
+        nn.init.constant_(state.model.weight, 5.0 + hvd.rank())
+        raise hvd.HostsUpdatedInterrupt()
+
+    train, calls = once(news)
     train(state)
-    assert calls[1:] == [(7, ["kept"], 5.0)]
+    assert calls == [0, 7] and state.list == ["kept"] and state.model.weight[0, 0].item() == 5.0
 
 
 @case("elastic", least=2)
 def any_ranks_news_count():
     for who in range(hvd.size()):
-        state, calls = new_state(), []
-        times = []
+        state, times = new_state(), []
         state.register_reset_callbacks([lambda times=times: times.append(hvd.size())])
 
-        @hvd.elastic.run
-        def train(state, who=who, calls=calls):
-            calls.append(state.batch)
-            if len(calls) == 1:
-                state.commit()  # no news yet
-                state.batch = 3
-                if hvd.rank() == who:
-                    state.on_hosts_updated(1, hvd.elastic.HostUpdateResult.added)
-                state.commit()
-                raise AssertionError("the news was not noticed")
+        def news(state, who=who):
+            state.commit()  # no news yet
+            state.batch = 3
+            if hvd.rank() == who:
+                state.on_hosts_updated(1, hvd.elastic.HostUpdateResult.added)
+            state.commit()
+            raise AssertionError("the news was not noticed")
 
+        train, calls = once(news)
         train(state)
         assert calls == [0, 3] and times == [hvd.size()]
 
 
 @case("elastic", least=2)
 def removed_hosts_need_no_sync():
-    state, calls = new_state(), []
-    sampler = hvd.elastic.ElasticSampler(range(48))
-    state.sampler = sampler
+    def news(state):
+        state.batch = 10 + hvd.rank()
+        state.on_hosts_updated(5, hvd.elastic.HostUpdateResult.removed)
+        state.check_host_updates()
 
-    @hvd.elastic.run
-    def train(state):
-        calls.append(state.batch)
-        if len(calls) == 1:
-            state.batch = 10 + hvd.rank()
-            state.on_hosts_updated(5, hvd.elastic.HostUpdateResult.removed)
-            state.check_host_updates()
-
-    train(state)
+    train, calls = once(news)
+    train(new_state(sampler=hvd.elastic.ElasticSampler(range(48))))
     assert calls == [0, 10 + hvd.rank()]
 
 
 @case("elastic", least=2)
-def reset_limit():
-    calls = []
+def what_ends_it():
+    """`reset_limit`; a mistake that ranks make again, instead of repeating it for ever; any other error."""
+    endings = [
+        ({"reset_limit": 2}, hvd.HorovodInternalError("again"), RuntimeError, "reset 2 times, and reset_limit is 2", 3),
+        ({}, None, hvd.HorovodInternalError, "crooked", 2), ({}, KeyError("mine"), KeyError, "mine", 1),
+    ]  # fmt: skip
+    for options, error, kind, words, times in endings:
+        calls = []
 
-    @hvd.elastic.run(reset_limit=2)
-    def train(state):
-        calls.append(1)
-        raise hvd.HorovodInternalError("again")
+        @hvd.elastic.run(**options)
+        def train(state, calls=calls, error=error):
+            calls.append(1)
+            if error is not None:
+                raise error
+            hvd.allreduce(torch.ones(1 + hvd.rank()), name="crooked")
 
-    with pytest.raises(RuntimeError, match="reset 2 times, and reset_limit is 2"):
-        train(new_state())
-    assert len(calls) == 3
-
-
-@case("elastic", least=2)
-def the_same_mistake_twice():
-    """Ranks that disagree will disagree again: the error is told instead of repeated for ever."""
-    calls = []
-
-    @hvd.elastic.run
-    def train(state):
-        calls.append(1)
-        hvd.allreduce(torch.ones(1 + hvd.rank()), name="crooked")
-
-    with pytest.raises(hvd.HorovodInternalError, match="crooked"):
-        train(new_state())
-    assert len(calls) == 2
+        with pytest.raises(kind, match=words):
+            train(new_state())
+        assert len(calls) == times
 
 
 @case("elastic", least=2)
@@ -146,26 +141,15 @@ def after_a_failed_collective():
     assert calls == [0, 0] and all(answer == answers[0] for answer in answers)
 
 
-@case("elastic", least=2)
-def other_errors_pass():
-    @hvd.elastic.run
-    def train(state):
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        train(new_state())
-
-
 # -- states ------------------------------------------------------------------------------------
 
 
 @case("elastic")
 def torch_state():
     """As Horovod's own test: synchronise, restore, commit."""
-    value = 1.0 if hvd.rank() == 0 else 2.0
     one, two = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2))
     for p in one.parameters():
-        nn.init.constant_(p, value)
+        nn.init.constant_(p, 1.0 + hvd.rank())
     optimizer = torch.optim.SGD(one.parameters(), lr=0.001 * (1 + hvd.rank()), momentum=0.5)
     state = hvd.elastic.TorchState(one, optimizer, batch=20 + hvd.rank(), epoch=10 + hvd.rank())
     state.sync()
@@ -193,14 +177,12 @@ def plain_objects():
     state = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, log=[hvd.rank()], best=None)
     state.sync()
     assert state.log == [0] and state.best is None
-    state.log.append("lost")
-    state.restore()
-    assert state.log == [0]
     state.log.append("kept")
     state.save()
-    state.log.append("lost")
-    state.restore()
-    assert state.log == [0, "kept"]
+    for _ in range(2):
+        state.log.append("lost")
+        state.restore()
+        assert state.log == [0, "kept"]
     for method in ("save", "restore", "sync"):
         with pytest.raises(NotImplementedError):
             getattr(hvd.elastic.State(hvd.broadcast_object, hvd.rank), method)()
@@ -235,41 +217,27 @@ def schedulers():
     assert schedule.last_epoch == 2 and optimizer.param_groups[0]["lr"] == 0.25
 
 
-class Recorder:
-    def __init__(self):
-        self.calls = []
-
-
-class RecorderHandler:
-    """Not of our classes: what the registry documents is enough."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def save(self):
-        self.value.calls.append("save")
-
-    def restore(self):
-        self.value.calls.append("restore")
-
-    def sync(self):
-        self.value.calls.append("sync")
-
-    def set_value(self, value):
-        self.value = value
-
-
 @case("elastic")
 def own_handlers():
+    """Handlers not of our classes: what the registry documents is enough."""
+    calls = []
+
+    class Handler:
+        def __init__(self, value):
+            self.value = value
+            for word in ("save", "restore", "sync"):
+                setattr(self, word, lambda word=word: calls.append(word))
+
     registry = hvd.elastic.get_handler_registry()
-    hvd.elastic.set_handler_registry([(Recorder, RecorderHandler), *registry])
+    hvd.elastic.set_handler_registry([(collections.Counter, Handler), *registry])
     try:
-        state = hvd.elastic.TorchState(recorder=Recorder())
+        state = hvd.elastic.TorchState(words=collections.Counter("ab"))
     finally:
         hvd.elastic.set_handler_registry(registry)
+    calls.clear()
     state.restore()
     state.sync()
-    assert state.recorder.calls[:2] == ["restore", "sync"]
+    assert calls[:2] == ["restore", "sync"] and state.words == {"a": 1, "b": 1}
 
 
 @case("elastic")

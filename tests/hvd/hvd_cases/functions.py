@@ -8,6 +8,7 @@ import threading
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_flatten
 
 import helpers.hvd.torch as hvd
 from helpers.hvd import core
@@ -20,56 +21,32 @@ Pair = collections.namedtuple("Pair", "one two")
 # -- parameters --------------------------------------------------------------------------------
 
 
-def values(shift=0):
-    """Tensors of many kinds that differ from rank to rank."""
-    rank = hvd.rank() + shift
-    made = {
-        str(dtype): torch.full((3, 2), rank + 1).to(dtype)
-        for dtype in (
-            torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16,
-            torch.int8, torch.uint8, torch.complex64,
-        )
-    }  # fmt: skip
-    made.update(
-        bool=torch.tensor([rank % 2 == 0, True]), counter=torch.tensor(rank), empty=torch.empty(0, 3),
-        transposed=torch.full((4, 3), float(rank)).t(), nothing=None,
-    )  # fmt: skip
-    return made
-
-
 @case("functions", least=2)
-def every_kind_from_every_root():
+def odd_kinds_from_every_root():
     for root in range(hvd.size()):
-        ours, theirs = values(), values(root - hvd.rank())
-        places = {name: tensor.data_ptr() for name, tensor in ours.items() if tensor is not None}
-        hvd.broadcast_parameters(ours, root_rank=root)
-        for name, tensor in ours.items():
-            if tensor is not None:
-                assert torch.equal(tensor, theirs[name]) and tensor.data_ptr() == places[name], name
+        ours, theirs = (
+            {
+                "counter": torch.tensor(rank), "empty": torch.empty(0, 3), "bool": torch.tensor([rank % 2 == 0, True]),
+                "transposed": torch.full((4, 3), float(rank)).t(), "complex": torch.full((2,), 1j * rank),
+            }
+            for rank in (hvd.rank(), root)
+        )  # fmt: skip
+        hvd.broadcast_parameters({**ours, "nothing": None}, root_rank=root)
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items()), ours
 
 
 @case("functions", least=2)
 def every_way_to_give_them():
+    """Also in another order on every rank, if they have names."""
+    root = hvd.size() - 1
     for way in (
-        lambda m: m.state_dict(), lambda m: m.named_parameters(), lambda m: list(m.named_parameters()),
-        lambda m: m.parameters(), lambda m: list(m.parameters()), lambda m: dict(m.named_parameters()),
+        lambda m: m.state_dict(), lambda m: m.named_parameters(), lambda m: m.parameters(),
+        lambda m: list(m.parameters()), lambda m: sorted(m.named_parameters(), reverse=hvd.rank() % 2 == 1),
     ):  # fmt: skip
-        torch.manual_seed(hvd.rank())
-        model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-        torch.manual_seed(hvd.size() - 1)
-        theirs = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-        hvd.broadcast_parameters(way(model), root_rank=hvd.size() - 1)
+        model, theirs = (model_and(torch.optim.SGD, 0.1, seed=seed)[0] for seed in (hvd.rank(), root))
+        hvd.broadcast_parameters(way(model), root_rank=root)
         assert all(torch.equal(a, b) for a, b in zip(model.parameters(), theirs.parameters(), strict=True))
         assert all(p.requires_grad and p.is_leaf for p in model.parameters())
-
-
-@case("functions", least=2)
-def other_orders():
-    """Named tensors find each other, whatever order a rank has them in."""
-    given = {"a": torch.full((2,), hvd.rank()), "b": torch.full((3,), hvd.rank()), "c": torch.tensor(hvd.rank())}
-    names = sorted(given, reverse=hvd.rank() % 2 == 1)
-    hvd.broadcast_parameters([(name, given[name]) for name in names], root_rank=1)
-    assert all((tensor == 1).all() for tensor in given.values())
 
 
 @case("functions", least=2)
@@ -147,26 +124,13 @@ def take_step(model, optimizer):
     optimizer.step()
 
 
-def flat(value, path=""):
-    """[(path, leaf)] of nested states."""
-    if isinstance(value, dict):
-        return [leaf for key in sorted(value, key=str) for leaf in flat(value[key], f"{path}.{key}")]
-    if isinstance(value, (list, tuple)):
-        return [(path, type(value))] + [leaf for i, part in enumerate(value) for leaf in flat(part, f"{path}.{i}")]
-    return [(path, value)]
-
-
 def same(one, other):
     """Asserts that two state dicts are equal, bit by bit and type by type."""
-    one, other = flat(one), flat(other)
-    paths = {path for path, _ in one} ^ {path for path, _ in other}
-    assert not paths, paths
-    for (path, a), (_, b) in zip(one, other, strict=True):
-        assert type(a) is type(b), path
-        if torch.is_tensor(a):
-            assert a.dtype == b.dtype and a.device == b.device and torch.equal(a, b), path
-        else:
-            assert a == b, path
+    (ones, shape), (others, theirs) = tree_flatten(one), tree_flatten(other)
+    assert shape == theirs, (shape, theirs)
+    for a, b in zip(ones, others, strict=True):
+        assert type(a) is type(b)
+        assert torch.equal(a, b) and a.dtype == b.dtype if torch.is_tensor(a) else a == b
 
 
 @case("functions", least=2)
@@ -195,28 +159,15 @@ def the_roots_state_for_everybody():
 
 @case("functions", least=2)
 def a_root_without_state():
-    """Nobody is left with a state of its own; options are those of the root."""
+    """Nobody is left with a state of its own; options are those of the root, of a wrapped optimizer too."""
     for wrapped in (False, True):
-        model, optimizer = model_and(optimizers()["momentum"], 0.1 + hvd.rank(), steps=min(hvd.rank(), 1))
-        if wrapped:
-            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
-        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-        assert optimizer.param_groups[0]["lr"] == 0.1 and len(optimizer.state_dict()["state"]) == 0
-        take_step(model, optimizer)
-
-
-@case("functions", least=2)
-def wrapped_optimizers():
-    model, optimizer = model_and(
-        torch.optim.Adam, 0.1 * (hvd.rank() + 1), seed=hvd.rank(), steps=2 - min(hvd.rank(), 2)
-    )
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    everybody = hvd.allgather_object(optimizer.state_dict())
-    for theirs in everybody:
-        same(theirs, everybody[0])
-    assert everybody[-1]["param_groups"][0]["lr"] == 0.1 and len(everybody[-1]["state"]) == 2
+        for steps in (0, 1):
+            model, optimizer = model_and(torch.optim.Adam, 0.1 + hvd.rank(), steps=steps if hvd.rank() else 0)
+            if wrapped:
+                optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+            assert optimizer.param_groups[0]["lr"] == 0.1 and len(optimizer.state_dict()["state"]) == 0
+            take_step(model, optimizer)
 
 
 @case("functions", least=2)
@@ -238,23 +189,16 @@ def options_of_any_type():
 
 
 @case("functions", least=2)
-def tensors_in_place():
+def tensors_in_place_and_sparse_adam():
     """A learning rate that is a tensor stays that tensor: schedulers and compiled steps hold on to it."""
-    model, _ = model_and(torch.optim.Adam, 0.1)
-    rate = torch.tensor(0.1 + hvd.rank())
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    assert optimizer.param_groups[0]["lr"] is rate and rate.item() == pytest.approx(0.1)
-
-
-@case("functions", least=2)
-def sparse_adam():
     table = nn.Embedding(5, 2, sparse=True)
-    optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=0.1)
+    optimizer = torch.optim.SparseAdam(list(table.parameters()), lr=torch.tensor(0.1 + hvd.rank()))
+    rate = optimizer.param_groups[0]["lr"]
     if hvd.rank() == 0:
         table(torch.tensor([1, 3])).sum().backward()
         optimizer.step()
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] is rate and rate.item() == pytest.approx(0.1)
     everybody = hvd.allgather_object(optimizer.state_dict())
     same(everybody[-1], everybody[0])
     assert everybody[-1]["state"][0]["exp_avg"].any()
@@ -295,24 +239,18 @@ def alike(one, other):
 
 
 @case("functions", least=2)
-def objects_from_every_root():
-    for root in range(hvd.size()):
-        for ours, theirs in zip(objects_of(hvd.rank()), objects_of(root), strict=True):
-            got = hvd.broadcast_object(ours, root_rank=root)
-            assert alike(theirs, got)
-            assert (got is ours) if hvd.rank() == root else True
-        assert hvd.broadcast_object_fn(root_rank=root)(hvd.rank()) == root
-    # Ranks other than the root may give anything: their object is not looked at.
-    assert hvd.broadcast_object({"x": 1} if hvd.rank() == 0 else None) == {"x": 1}
-    assert hvd.broadcast_object(3 if hvd.rank() == 1 else threading.Lock(), 1, name="mine") == 3
-
-
-@case("functions", least=2)
-def objects_of_all():
-    for i in range(len(objects_of(0))):
-        gathered = hvd.allgather_object(objects_of(hvd.rank())[i], name=f"object {i}")
+def objects_of_every_rank():
+    everybody = [objects_of(rank) for rank in range(hvd.size())]
+    for i, ours in enumerate(everybody[hvd.rank()]):
+        gathered = hvd.allgather_object(ours, name=f"object {i}")
         assert len(gathered) == hvd.size()
-        assert all(alike(objects_of(rank)[i], got) for rank, got in enumerate(gathered))
+        for root, theirs in enumerate(everybody):
+            got = hvd.broadcast_object(ours, root_rank=root)
+            assert alike(theirs[i], got) and alike(theirs[i], gathered[root])
+            assert got is ours or hvd.rank() != root
+    assert hvd.broadcast_object_fn(root_rank=1)(hvd.rank()) == 1
+    # Ranks other than the root may give anything: their object is not looked at.
+    assert hvd.broadcast_object(3 if hvd.rank() == 1 else threading.Lock(), 1, name="mine") == 3
 
 
 @case("functions", least=2)

@@ -7,8 +7,8 @@ import torch
 
 import helpers.hvd.torch as hvd
 
-from .lab import FLOATS, case, everyone, reduced, same, values, wide
-from .move import block, exchanged, gathered, plan
+from .forms import block, exchanged, gathered
+from .lab import FLOATS, case, reduced, same, values, wide
 
 
 def slope(function, tensor, weights):
@@ -20,21 +20,43 @@ def slope(function, tensor, weights):
     return tensor.grad
 
 
+def weighted(shapes, dtype):
+    """What each rank weights its outcome by; the ranks' outcomes may differ in shape."""
+    return [values(r, shape, dtype, 99) for r, shape in enumerate(shapes)]
+
+
+def check(function, tensors, weights, want, group=None):
+    """`function` of this rank's tensor, and in `group` (its grouped form) of the tensor and a second one, halved."""
+    rank = hvd.rank()
+    same(slope(function, tensors[rank], lambda o: weights[rank]), want, tensors[rank].dtype, what=str(function))
+    if group is not None:
+        given = [tensors[rank].clone().requires_grad_() for _ in range(3)]
+        given[2].requires_grad_(False)
+        results = group(given)
+        ((results[0] + results[1] / 2) * weights[rank]).sum().backward()
+        same(given[0].grad, want, what=str(group)), same(given[1].grad, wide(torch.as_tensor(want)) / 2)
+        assert given[2].grad is None
+
+
 @case("gradients")
-def of_allreduce():
-    size, rank = hvd.size(), hvd.rank()
-    for dtype, shape in itertools.product((torch.float32, torch.float64), ((), (4,), (0, 2), (2, 3))):
-        weights = [values(r, shape, dtype, 99) for r in range(size)]
-        for op in (hvd.Sum, hvd.Average):
-            got = slope(
-                lambda t, op=op: hvd.allreduce(t, op=op), torch.ones(shape, dtype=dtype), lambda o, w=weights: w[rank]
-            )
-            same(got, reduced(weights, op), dtype)
-        got = slope(
-            lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0),
-            torch.ones(shape, dtype=dtype), lambda o, w=weights: w[rank],
-        )  # fmt: skip
-        same(got, reduced(weights, hvd.Sum) * 2, dtype)
+def of_reductions():
+    """As Horovod has it: that of a reducescatter with Sum is gathered and multiplied by the number of ranks."""
+    size = hvd.size()
+    for dtype, (op, factor) in itertools.product(FLOATS[2:], ((hvd.Sum, size), (hvd.Average, 1))):
+        options = {"op": op, "prescale_factor": 0.5, "postscale_factor": 4.0}
+        for shape in ((), (4,), (0, 2), (2, 3)):
+            weights = weighted([shape] * size, dtype)
+            check(
+                lambda t, o=options: hvd.allreduce(t, **o), [torch.ones(shape, dtype=dtype)] * size, weights,
+                reduced(weights, op) * 2, lambda ts, o=options: hvd.grouped_allreduce(ts, **o),
+            )  # fmt: skip
+        for rows in (2 * size, 2 * size + 1):
+            blocks = [block(size, r, rows) for r in range(size)]
+            weights = weighted([(b.stop - b.start, 3) for b in blocks], dtype)
+            check(
+                lambda t, o=options: hvd.reducescatter(t, **o), [torch.ones(rows, 3, dtype=dtype)] * size, weights,
+                gathered(weights) * factor * 2, lambda ts, o=options: hvd.grouped_reducescatter(ts, **o),
+            )  # fmt: skip
     expanded = torch.ones(3, 2).requires_grad_()
     hvd.allreduce(expanded, op=hvd.Sum).sum().backward()  # the gradient of a sum is an expanded tensor
     assert expanded.grad.eq(size).all()
@@ -43,81 +65,26 @@ def of_allreduce():
 
 
 @case("gradients")
-def of_grouped_allreduce():
-    size, rank = hvd.size(), hvd.rank()
-    for op in (hvd.Sum, hvd.Average):
-        tensors = [torch.ones(n + 1, 2, requires_grad=True) for n in range(3)]
-        results = hvd.grouped_allreduce(tensors, op=op)
-        sum((n + 1) * (rank + 1) * result.sum() for n, result in enumerate(results)).backward()
-        total = sum(range(1, size + 1)) / (size if op == hvd.Average else 1)
-        for n, tensor in enumerate(tensors):
-            same(tensor.grad, np.full((n + 1, 2), (n + 1) * total), torch.float32)
-    frozen, free = torch.ones(2), torch.ones(2, requires_grad=True)
-    hvd.grouped_allreduce([frozen, free], op=hvd.Sum)[1].sum().backward()
-    assert frozen.grad is None and free.grad.eq(size).all()
-
-
-@case("gradients")
-def of_allgather():
+def of_moves():
     size, rank = hvd.size(), hvd.rank()
     for rows in ((2, 2, 2, 2), (1, 0, 3, 2), (0, 2, 0, 0)):
         rows = rows[:size]
-        inputs = [torch.ones(n, 3) for n in rows]
-        weights = [values(r, (sum(rows), 3), torch.float32, 5) for r in range(size)]
+        weights = weighted([(sum(rows), 3)] * size, torch.float32)
         want = reduced(weights, hvd.Average)[sum(rows[:rank]) : sum(rows[: rank + 1])]
-        same(slope(hvd.allgather, inputs[rank], lambda o, w=weights: w[rank]), want, torch.float32)
-        tensors = [torch.ones(rows[rank], 3, requires_grad=True) for _ in range(2)]
-        results = hvd.grouped_allgather(tensors)
-        (results[0] * weights[rank]).sum().add(2 * results[1].sum()).backward()
-        same(tensors[0].grad, want, torch.float32)
-        same(tensors[1].grad, np.full((rows[rank], 3), 2.0), torch.float32)
-
-
-@case("gradients")
-def of_broadcast():
-    size, rank = hvd.size(), hvd.rank()
-    weights = everyone((4, 2), torch.float64, 3)
+        check(hvd.allgather, [torch.ones(n, 3) for n in rows], weights, want, hvd.grouped_allgather)
+    weights = weighted([(4, 2)] * size, torch.float64)
     for root in range(size):
-        got = slope(
-            lambda t, root=root: hvd.broadcast(t, root), torch.ones(4, 2).double(), lambda o, w=weights: w[rank]
-        )
-        same(got, reduced(weights, hvd.Average) * (rank == root), torch.float64)
-
-
-@case("gradients")
-def of_alltoall():
-    size, rank = hvd.size(), hvd.rank()
+        want = reduced(weights, hvd.Average) * (rank == root)
+        check(lambda t, r=root: hvd.broadcast(t, r), [torch.ones(4, 2).double()] * size, weights, want)
     for salt in range(4):
-        sent = plan(salt, size)
-        taken = [values(r, (sent[:, r].sum(), 2), torch.float32, salt) for r in range(size)]  # weights by receiver
-        want = exchanged(taken, sent.T, rank)
-        got = slope(
-            lambda t, sent=sent: hvd.alltoall(t, splits=torch.tensor(sent[rank], dtype=torch.int32))[0],
-            torch.ones(sent[rank].sum(), 2), lambda o, taken=taken: taken[rank],
-        )  # fmt: skip
-        same(got, want, torch.float32)
-    taken = everyone((2 * size,), torch.float32, 9)
-    got = slope(hvd.alltoall, torch.ones(2 * size), lambda o: taken[rank])
-    same(got, exchanged(taken, np.full((size, size), 2), rank), torch.float32)
-
-
-@case("gradients")
-def of_reducescatter():
-    """As Horovod has it: the sum's gradient is gathered and multiplied by the number of ranks."""
-    size, rank = hvd.size(), hvd.rank()
-    for rows, (op, factor) in itertools.product((2 * size, 2 * size + 1), ((hvd.Sum, size), (hvd.Average, 1))):
-        weights = [
-            values(r, (block(size, r, rows).stop - block(size, r, rows).start, 3), torch.float32, 4)
-            for r in range(size)
-        ]
-        want = gathered(weights) * factor
-        got = slope(lambda t, op=op: hvd.reducescatter(t, op=op), torch.ones(rows, 3), lambda o, w=weights: w[rank])
-        same(got, want, torch.float32)
-        tensors = [torch.ones(rows, 3, requires_grad=True) for _ in range(2)]
-        results = hvd.grouped_reducescatter(tensors, op=op)
-        (results[0] * weights[rank]).sum().add(results[1].sum()).backward()
-        same(tensors[0].grad, want, torch.float32)
-        same(tensors[1].grad, np.full((rows, 3), factor), torch.float32)
+        sent = np.random.default_rng(salt).integers(0, 4, (size, size))
+        weights = weighted([(n, 2) for n in sent.sum(0)], torch.float32)
+        given = [torch.ones(n, 2) for n in sent.sum(1)]
+        want = exchanged(weights, sent.T, rank)
+        check(lambda t, splits=sent[rank]: hvd.alltoall(t, splits)[0], given, weights, want)
+    weights = weighted([(2 * size,)] * size, torch.float32)
+    want = exchanged(weights, np.full((size, size), 2), rank)
+    check(hvd.alltoall, [torch.ones(2 * size)] * size, weights, want)
 
 
 @case("gradients")

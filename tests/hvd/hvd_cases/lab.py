@@ -15,9 +15,8 @@ import helpers.hvd.torch as hvd
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NUMBERS = INTEGERS + FLOATS
-SHAPES = ((), (1,), (7,), (0,), (3, 5), (0, 4), (4, 0), (2, 3, 4))
 ERRORS = (RuntimeError, ValueError)  # what a collective may raise; both are bases of CollectiveError
-SECTIONS = ("reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
+SECTIONS = ("forms", "reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
 LARGER = ("functions", "optimizer", "batch_norm", "elastic", "ddp")  # for at most 3 ranks
 CASES = {}  # section -> [(function, least, most number of ranks)]
 
@@ -32,7 +31,7 @@ def case(section, least=1, most=99):
     return enter
 
 
-def run(sections, only=None):
+def run(sections):
     """Run the cases of some sections on this rank; the error of a failing one says which case and rank it was.
 
     Each section has a job of its own, so that it starts with unused names.
@@ -42,23 +41,14 @@ def run(sections, only=None):
         hvd.init()
         rank, size = hvd.rank(), hvd.size()
         for function, least, most in CASES[section]:
-            name = function.__name__
-            if not least <= size <= most or (only and name != only):
+            if not least <= size <= most:
                 continue
             try:
                 function()
             except BaseException as error:
-                raise AssertionError(
-                    f"{section}.{name}, rank {rank} of {size}: {type(error).__name__}: {error}"
-                ) from error
+                where = f"{section}.{function.__name__}, rank {rank} of {size}"
+                raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
         hvd.shutdown()
-
-
-def pairs(first, *others):
-    """Tuples in which each of `first` meets each of every other list, but not in all combinations."""
-    for n, one in enumerate(first):
-        for m in range(max(map(len, others))):
-            yield one, *(other[(n + m) % len(other)] for other in others)
 
 
 def values(rank, shape, dtype, salt=0, low=-3, high=4):

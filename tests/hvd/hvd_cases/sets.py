@@ -7,16 +7,21 @@ import torch
 
 import helpers.hvd.torch as hvd
 
+from .forms import acts, begin
 from .lab import ERRORS, alike, case, healthy, reduced, refused, same, values
 
 
 @case("sets")
-def the_global_set():
-    everybody = hvd.global_process_set
-    assert everybody.process_set_id == 0 and list(everybody.ranks) == list(range(hvd.size()))
-    assert (everybody.rank(), everybody.size(), everybody.included()) == (hvd.rank(), hvd.size(), True)
+def the_global_set_and_sets_that_make_no_sense():
+    everybody, size = hvd.global_process_set, hvd.size()
+    assert everybody.process_set_id == 0 and list(everybody.ranks) == list(range(size))
+    assert (everybody.rank(), everybody.size(), everybody.included()) == (hvd.rank(), size, True)
     assert hvd.remove_process_set(everybody) is False
     same(hvd.allreduce(torch.ones(2), process_set=everybody), [1.0, 1.0])
+    for bad in ([size], [-1], [0, size + 3], ["0"], [0.5], 3, "all", None, []):
+        with refused(error=(*ERRORS, TypeError)):
+            hvd.add_process_set(bad)
+    healthy()
 
 
 @case("sets")
@@ -55,71 +60,33 @@ def sets_are_added_and_removed():
     healthy()
 
 
-@case("sets")
-def sets_that_make_no_sense_are_refused():
-    size = hvd.size()
-    for bad in ([size], [-1], [0, size + 3], ["0"], [0.5], 3, "all", None):
-        with refused(error=(*ERRORS, TypeError)):
-            hvd.add_process_set(bad)
-    with refused(error=(*ERRORS, TypeError)):
-        hvd.add_process_set([])
-    healthy()
+@case("sets", least=2)
+def every_collective_in_overlapping_sets():
+    size, rank = hvd.size(), hvd.rank()
+    choices = [[0, 1], [size - 1], list(range(1, size)), [0, size - 1], list(range(0, size, 2))]
+    groups = [(hvd.add_process_set(list(c)), list(c)) for c in sorted({tuple(c) for c in choices if len(c) < size})]
+    for group, members in groups:
+        if rank in members:
+            for check in [begin(act, group) for act in acts(members, dtypes=[torch.float32])]:
+                check()
+            others_in_a_set(group, members)
+    for group, _ in groups:
+        assert hvd.remove_process_set(group)
 
 
-def all_kinds(group, members, salt=0):
-    """Every collective within one set; `members` are its global ranks."""
-    rank, size = hvd.rank(), len(members)
-    place = members.index(rank)
-    inputs = [values(r, (3, 2), torch.float32, salt) for r in members]
-    mine = inputs[place]
-    for op in (hvd.Average, hvd.Sum, hvd.Min, hvd.Max):
-        same(hvd.allreduce(mine, op=op, process_set=group), reduced(inputs, op))
-    there = mine.clone()
-    hvd.allreduce_(there, op=hvd.Sum, process_set=group)
-    same(there, reduced(inputs, hvd.Sum))
-    same(hvd.grouped_allreduce([mine, mine], op=hvd.Sum, process_set=group)[1], reduced(inputs, hvd.Sum))
-    same(hvd.allgather(mine[: place + 1], process_set=group), torch.cat([i[: n + 1] for n, i in enumerate(inputs)]))
-    same(hvd.grouped_allgather([mine], process_set=group)[0], torch.cat(inputs))
-    for root in members:  # the root is a rank of the world, not of the set
-        same(hvd.broadcast(mine, root, process_set=group), inputs[members.index(root)])
-        there = mine.clone()
-        hvd.broadcast_(there, root_rank=root, process_set=group)
-        same(there, inputs[members.index(root)])
-    sent = torch.full((size,), place + 1, dtype=torch.int32)
-    got, received = hvd.alltoall(torch.full((size * (place + 1),), rank), splits=sent, process_set=group)
-    assert received.tolist() == list(range(1, size + 1))
-    assert got.tolist() == [r for n, r in enumerate(members) for _ in range(n + 1)]
-    rows = torch.full((size + 1, 2), 1.0 + place)
-    got = hvd.reducescatter(rows, op=hvd.Sum, process_set=group)
-    same(got, np.full((2 if place == 0 else 1, 2), sum(range(1, size + 1))))
-    got = hvd.grouped_reducescatter([rows], op=hvd.Average, process_set=group)[0]
-    same(got, np.full((2 if place == 0 else 1, 2), sum(range(1, size + 1)) / size))
+def others_in_a_set(group, members):
+    """What is no form of `forms`: barriers, sparse tensors, gradients."""
+    size = len(members)
     hvd.barrier(process_set=group)
-    sparse = torch.eye(3)[:, :2].to_sparse(1)
-    same(
-        hvd.sparse_allreduce_async(sparse, name="s", op=hvd.Average, process_set=group)().to_dense(),
-        torch.eye(3)[:, :2],
-    )
+    half = torch.eye(3)[:, :2]
+    finish = hvd.sparse_allreduce_async(half.to_sparse(1), name="s", op=hvd.Average, process_set=group)
+    same(finish().to_dense(), half)
     leaf = torch.ones(2, requires_grad=True)
     hvd.allreduce(leaf, op=hvd.Sum, process_set=group).sum().backward()
     hvd.allgather(leaf, process_set=group).sum().backward()
     hvd.broadcast(leaf, members[-1], process_set=group).sum().backward()
     hvd.reducescatter(leaf, op=hvd.Average, process_set=group).sum().backward()
-    same(leaf.grad, np.full(2, size + 2.0 + (rank == members[-1])))
-
-
-@case("sets", least=2)
-def every_collective_in_overlapping_sets():
-    size, rank = hvd.size(), hvd.rank()
-    choices = [[0, 1], [size - 1], list(range(1, size)), [0, size - 1], list(range(0, size, 2))]
-    unique = {tuple(c) for c in choices if len(c) < size}
-    groups = [(hvd.add_process_set(list(c)), list(c)) for c in sorted(unique)]
-    for salt, (group, members) in enumerate(groups):
-        if rank in members:
-            all_kinds(group, members, salt)
-    all_kinds(hvd.global_process_set, list(range(size)))
-    for group, _ in groups:
-        assert hvd.remove_process_set(group)
+    same(leaf.grad, np.full(2, size + 2.0 + (hvd.rank() == members[-1])))
 
 
 @case("sets", least=3)
@@ -145,12 +112,7 @@ def ranks_outside_are_refused_and_nobody_waits():
     size, rank = hvd.size(), hvd.rank()
     group = hvd.add_process_set([0])
     if rank > 0:
-        calls = (
-            hvd.allreduce, hvd.allreduce_async_, hvd.allgather, hvd.alltoall, hvd.reducescatter,
-            lambda tensor, **options: hvd.broadcast(tensor, 0, **options),
-            lambda tensor, **options: hvd.grouped_allreduce([tensor], **options),
-        )  # fmt: skip
-        for call in calls:
+        for call in (hvd.allreduce, hvd.allreduce_async_, hvd.allgather, hvd.alltoall):
             with refused(rank):
                 call(torch.ones(1), name="not mine", process_set=group)
         with refused(rank):
@@ -159,11 +121,10 @@ def ranks_outside_are_refused_and_nobody_waits():
     else:
         same(hvd.allreduce(torch.ones(1), name="not mine", process_set=group), [1.0])
     healthy()
-    if size > 1:
-        for root in (1, size, -1):
-            if rank == 0:
-                with refused():
-                    hvd.broadcast(torch.ones(1), root, process_set=group)
+    for root in (1, size, -1):
+        if rank == 0:
+            with refused():
+                hvd.broadcast(torch.ones(1), root, process_set=group)
     healthy()
     hvd.remove_process_set(group)
 
@@ -195,11 +156,10 @@ def sets_given_to_init():
 def sets_come_and_go_while_other_traffic_is_in_flight():
     size, rank = hvd.size(), hvd.rank()
     order = random.Random(rank).sample(range(60), 60)
-    handles = {n: hvd.allreduce_async(torch.full((50,), float(n)), name=f"other {n}", op=hvd.Sum) for n in order[:30]}
-    group = hvd.add_process_set([0, size - 1]) if size > 2 else hvd.add_process_set([size - 1])
-    handles.update(
-        {n: hvd.allreduce_async(torch.full((50,), float(n)), name=f"other {n}", op=hvd.Sum) for n in order[30:]}
-    )
+    submit = lambda n: hvd.allreduce_async(torch.full((50,), float(n)), name=f"other {n}", op=hvd.Sum)  # noqa: E731
+    handles = {n: submit(n) for n in order[:30]}
+    group = hvd.add_process_set([0, size - 1] if size > 2 else [size - 1])
+    handles.update((n, submit(n)) for n in order[30:])
     if group.included():
         inner = hvd.allreduce_async(torch.ones(1), name="inner", op=hvd.Sum, process_set=group)
         assert hvd.synchronize(inner).item() == group.size()

@@ -1,4 +1,4 @@
-"""A job that strangers besiege while its ranks meet and while they work; stories for hvd_lost.play.
+"""A job that strangers besiege while its ranks meet and while they work; stories for `lost.play`.
 
 The ranks of a story beyond `size` are the strangers: they know no secret, only where somebody listens.
 """
@@ -13,29 +13,16 @@ import tempfile
 import time
 from pathlib import Path
 
-
-def _held(process):
-    held = set()
-    for link in Path(f"/proc/{process}/fd").iterdir():
-        try:
-            held.add(os.readlink(link))
-        except OSError:
-            pass  # closed meanwhile
-    return held
+import psutil
 
 
 def listening(process):
-    """(address, port) of each socket on which the process listens, without those of its mother (Linux)."""
-    inodes = _held(process) - _held(os.getppid())
-    found = []
-    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                packed, port = fields[1].split(":")
-                words = [struct.pack("=I", int(packed[n : n + 8], 16)) for n in range(0, len(packed), 8)]
-                found.append((socket.inet_ntop(family, b"".join(words)), int(port, 16)))
-    return found
+    """(address, port) of each socket on which the process listens, without those of its mother."""
+    ours, mothers = (
+        {line.laddr for line in psutil.Process(pid).net_connections() if line.status == psutil.CONN_LISTEN}
+        for pid in (process, os.getppid())
+    )
+    return ours - mothers
 
 
 class Bomb:
@@ -98,10 +85,10 @@ def besieged(story, rank, tell):
     totals = [hvd.allreduce(torch.full((1000,), 1.0), op=hvd.Sum)[0].item() for _ in range(50)]
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     files = [str(path.relative_to(folder)) for path in folder.glob("helpers-hvd-*/*")]
-    doors = listening(os.getpid())
+    doors = [door.ip for door in listening(os.getpid())]
     hvd.shutdown()
     return {
-        "totals": sorted(set(totals)), "grown": grown, "doors": [door[0] for door in doors], "took": took,
+        "totals": sorted(set(totals)), "grown": grown, "doors": doors, "took": took,
         "files": files, "canary": os.path.exists(canary),
     }  # fmt: skip
 

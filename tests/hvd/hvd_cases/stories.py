@@ -1,4 +1,4 @@
-"""Stories of ranks that come late, stall, fork, stop or end in other ways than by dying; see hvd_lost."""
+"""Stories of ranks that come late, stall, fork, stop or end in other ways than by dying; see `lost`."""
 
 import atexit
 import os

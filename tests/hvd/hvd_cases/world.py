@@ -3,11 +3,11 @@
 import gc
 import json
 import os
-import queue
 import random
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 import helpers.hvd.core as core
 import helpers.hvd.torch as hvd
 
-from .lab import ERRORS, case, everyone, healthy, reduced, refused, same
+from .lab import case, everyone, healthy, reduced, refused, same
 
 UNINITIALISED = {
     "rank": (), "size": (), "local_rank": (), "local_size": (), "cross_rank": (), "cross_size": (),
@@ -79,15 +79,6 @@ def init_and_shutdown_in_turn_leave_nothing_behind():
     healthy()
 
 
-@case("world", least=2)
-def shutdown_of_a_rank_that_others_do_not_wait_for():
-    """Ranks end at their own time: the first to leave disturbs nobody who wants nothing of it."""
-    time.sleep(0.05 * hvd.rank())
-    hvd.shutdown()
-    hvd.init()
-    healthy()
-
-
 @case("world")
 def barrier_waits_for_the_last():
     time.sleep(0.15 * (hvd.rank() == hvd.size() - 1))
@@ -124,27 +115,20 @@ def names_that_are_made_up():
 
 @case("world", least=2)
 def a_name_in_use_is_refused_and_the_first_use_goes_on():
-    calls = {
-        "allreduce": lambda name: hvd.allreduce_async(torch.ones(3), name=name, op=hvd.Sum),
-        "allgather": lambda name: hvd.allgather_async(torch.ones(3), name=name),
-        "broadcast": lambda name: hvd.broadcast_async(torch.ones(3), 0, name=name),
-        "alltoall": lambda name: hvd.alltoall_async(torch.ones(hvd.size()), name=name),
-        "reducescatter": lambda name: hvd.reducescatter_async(torch.ones(3), name=name),
-    }
-    for kind, call in calls.items():
-        name = f"twice {kind}"
-        if hvd.rank() == 0:
-            first = call(name)
-            with refused(name, error=ValueError):
-                for _ in range(10):
-                    call(name)
-            hvd.barrier()
-        else:
-            hvd.barrier()
-            first = call(name)
-        hvd.synchronize(first)
-        hvd.synchronize(call(name))
-    healthy()
+    calls = (
+        lambda: hvd.allreduce_async(torch.ones(3), name="twice"), lambda: hvd.allgather_async(torch.ones(3), "twice"),
+    )  # fmt: skip
+    if hvd.rank() == 0:
+        first = calls[0]()
+        for call in calls:
+            with refused("twice", error=ValueError):
+                call()
+        hvd.barrier()
+    else:
+        hvd.barrier()
+        first = calls[0]()
+    hvd.synchronize(first)
+    hvd.synchronize(calls[1]())
 
 
 @case("world", least=2)
@@ -157,33 +141,21 @@ def poll_is_false_until_all_came_and_then_true():
     hvd.barrier()
     if hvd.rank() != 0:
         handle = hvd.allreduce_async(torch.ones(3), name="polled")
-    deadline = time.monotonic() + 30
     while not hvd.poll(handle):
-        assert time.monotonic() < deadline, "poll never became true"
         time.sleep(0.001)
-    start = time.monotonic()
     same(hvd.synchronize(handle), [1.0] * 3)
-    assert time.monotonic() - start < 1
 
 
 @case("world")
 def handles_synchronized_twice_late_or_never():
     one = hvd.allreduce_async(torch.ones(2), name="one")
     two = hvd.allreduce_async(torch.ones(3), name="two")
-    three = hvd.allgather_async(torch.ones(4), name="three")
-    assert len({one, two, three}) == 3, "handles can be told apart and kept in sets"
     group = hvd.grouped_allreduce_async([torch.ones(2), torch.ones(3)], name="group")
-    assert hvd.poll(group) in (True, False)
+    assert len({one, two, group}) == 3, "handles can be told apart and kept in sets"
+    for handle, want in ((two, np.ones(3)), (one, np.ones(2))):
+        same(hvd.synchronize(handle), want)
+        assert hvd.synchronize(handle) is None and hvd.poll(handle) is True
     same(hvd.synchronize(group)[1], np.ones(3))
-    same(hvd.synchronize(three), np.ones(4 * hvd.size()))
-    same(hvd.synchronize(two), np.ones(3))
-    first = hvd.synchronize(one)
-    again = hvd.synchronize(one)
-    assert again is None or torch.equal(again, first)
-    try:
-        assert hvd.poll(one) is True
-    except ERRORS:
-        pass
     for n in range(20):
         hvd.allreduce_async(torch.ones(1000), name=f"forgotten {n}")  # input, output and handle are let go
         hvd.allreduce_async_(torch.ones(1000), name=f"forgotten there {n}")
@@ -191,7 +163,6 @@ def handles_synchronized_twice_late_or_never():
     trash = [torch.full((1000,), 5.0) for _ in range(50)]
     hvd.barrier()
     assert all(bool((t == 5).all()) for t in trash)
-    healthy()
 
 
 @case("world")
@@ -208,30 +179,19 @@ def memory_is_given_back():
 
 @case("world")
 def several_threads_submit_at_once():
-    failures = queue.Queue()
-
     def traffic(thread):
-        try:
-            order = list(range(25))
-            random.Random(f"{thread} {hvd.rank()}").shuffle(order)
-            inputs = {n: everyone((n + 1,), torch.float32, 100 * thread + n) for n in order}
-            handles = {n: hvd.allreduce_async(inputs[n][hvd.rank()], name=f"{thread}/{n}", op=hvd.Sum) for n in order}
-            for n in reversed(order):
-                same(hvd.synchronize(handles[n]), reduced(inputs[n], hvd.Sum))
-            for n in range(5):
-                same(hvd.broadcast(torch.full((2,), hvd.rank()), 0, name=f"{thread} {n}"), [0, 0])
-        except BaseException as error:
-            failures.put(error)
+        order = random.Random(f"{thread} {hvd.rank()}").sample(range(25), 25)
+        inputs = {n: everyone((n + 1,), torch.float32, 100 * thread + n) for n in order}
+        handles = {n: hvd.allreduce_async(inputs[n][hvd.rank()], name=f"{thread}/{n}", op=hvd.Sum) for n in order}
+        for n in reversed(order):
+            same(hvd.synchronize(handles[n]), reduced(inputs[n], hvd.Sum))
+        for n in range(5):
+            same(hvd.broadcast(torch.full((2,), hvd.rank()), 0, name=f"{thread} {n}"), [0, 0])
+        return hvd.allreduce_async(torch.ones(2), name=f"handed over {thread}")
 
-    threads = [threading.Thread(target=traffic, args=(t,)) for t in range(4)]
-    [thread.start() for thread in threads]
-    [thread.join(20) for thread in threads]
-    assert failures.empty(), failures.get()
-    handed = []
-    thread = threading.Thread(target=lambda: handed.append(hvd.allreduce_async(torch.ones(2), name="handed over")))
-    thread.start()
-    thread.join()
-    same(hvd.synchronize(handed[0]), [1.0, 1.0])
+    with ThreadPoolExecutor(4) as threads:
+        for handle in threads.map(traffic, range(4), timeout=20):
+            same(hvd.synchronize(handle), [1.0, 1.0])
 
 
 @case("world")
@@ -246,35 +206,13 @@ def a_tensor_larger_than_the_fusion_buffer():
 
 @case("world")
 def a_timeline_of_one_rank():
-    folder = tempfile.mkdtemp()
-    path = Path(folder, f"timeline{hvd.rank()}.json")
+    path = Path(tempfile.mkdtemp(), "timeline.json")
     hvd.start_timeline(str(path), mark_cycles=False)
-    hvd.barrier()
     for n in range(5):
         hvd.allreduce(torch.ones(10), name=f"drawn{n}")
-    hvd.barrier()
     hvd.stop_timeline()
-    if hvd.rank() == 0:
-        deadline = time.monotonic() + 30
-        while not path.exists() or not path.stat().st_size:
-            assert time.monotonic() < deadline, "no timeline was written"
-            time.sleep(0.02)
-        time.sleep(0.1)
-        events = json.loads(path.read_text())
-        events = events.get("traceEvents", events) if isinstance(events, dict) else events
-        assert "drawn3" in json.dumps(events) and all("ph" in event for event in events if event)
-    healthy()
-
-
-@case("world")
-def objects_of_any_kind():
-    size, rank = hvd.size(), hvd.rank()
-    for root in range(size):
-        sent = {"rank": rank, "list": [1, "two", None], "tensor": torch.full((2,), rank)}
-        got = hvd.broadcast_object(sent if rank == root else None, root_rank=root, name=f"from {root}")
-        assert got["rank"] == root and got["tensor"].tolist() == [root, root]
-    assert hvd.allgather_object("x" * (1 + rank * 5000)) == ["x" * (1 + r * 5000) for r in range(size)]
-    assert hvd.allgather_object(None, name="nothing") == [None] * size
+    events = json.loads(path.read_text())
+    assert "drawn3" in json.dumps(events) and all("ph" in event for event in events if event)
 
 
 @case("world")
@@ -283,13 +221,10 @@ def bytes_of_another_origin_are_noticed():
         signed = core.sign(data)
         assert core.verify(signed) == data
         for place in {0, len(signed) // 2, len(signed) - 1}:
-            changed = bytearray(signed)
-            changed[place] ^= 1
-            with refused(error=PermissionError):
-                core.verify(bytes(changed))
-    for wrong in (b"", b"x", signed[:31]):
-        with refused(error=PermissionError):
-            core.verify(wrong)
+            changed = signed[:place] + bytes([signed[place] ^ 1]) + signed[place + 1 :]
+            for wrong in (changed, signed[:place]):
+                with refused(error=PermissionError):
+                    core.verify(wrong)
     hvd.shutdown()
     hvd.init()
     with refused(error=PermissionError):
