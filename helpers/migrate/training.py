@@ -24,17 +24,10 @@ class Training:
 
     # What the worker makes
 
-    def _made(self, test):
-        """Assignments `name = call` in the worker, by the name of what is called."""
-        found = [
-            it for it in self.script.walk(self.worker)
-            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name) and test(self.script.called(it.value))
-        ]  # fmt: skip
-        return sorted(found, key=lambda it: it.lineno)
-
     @cached_property
     def _optimizers(self):
-        return self._made(lambda name: name.startswith("torch.optim.") and "lr_scheduler" not in name)
+        found = self.script.assigned(self.worker, "torch.optim.*")
+        return [it for it in found if "lr_scheduler" not in self.script.called(it.value)]
 
     @cached_property
     def optimizer(self):
@@ -84,15 +77,9 @@ class Training:
         return found[0] if names == {self.model} else None
 
     @cached_property
-    def scheduler(self):
-        """The name of the only scheduler of torch.optim.lr_scheduler, or None."""
-        names = {it.targets[0].id for it in self._made(lambda name: name.startswith("torch.optim.lr_scheduler."))}
-        return names.pop() if len(names) == 1 else None
-
-    @cached_property
     def losses(self):
         """The statements that make a loss module of torch.nn, moved to a device or not."""
-        return [it for it in self._made(lambda _: True) if self.loss_made(it.value)]
+        return [it for it in self.script.assigned(self.worker, "*") if self.loss_made(it.value)]
 
     def loss_made(self, node):
         """The call `nn.CrossEntropyLoss(...)` in `nn.CrossEntropyLoss(...).cuda(...)`, or None."""
@@ -105,10 +92,8 @@ class Training:
 
     @cached_property
     def _backwards(self):
-        return [
-            it for it in self.script.walk(self.script.module)
-            if isinstance(it, ast.Call) and getattr(it.func, "attr", "") == "backward" and not it.args
-        ]  # fmt: skip
+        calls = self.script.of(ast.Call)
+        return [it for it in calls if getattr(it.func, "attr", "") == "backward" and not it.args]
 
     @cached_property
     def backward(self):
@@ -236,7 +221,7 @@ class Training:
             if isinstance(given, ast.Name):
                 made = [it.value for it in self.script.walk(self.worker) if _assigns(it, given.id)]
                 given = made[-1] if made else given
-            if isinstance(given, ast.Dict):
+            if isinstance(given, ast.Dict) and given.values:
                 return given
         return None
 

@@ -3,10 +3,11 @@
 import ast
 
 from ..tree import Unclear
-from .branches import PRESENT, Branch, Facts, render
+from .branches import Branch, Facts, render
 from .kinds import anywhere, shaped
 
 SETTERS = ("torch.cuda.set_device", "torch.npu.set_device", "torch.accelerator.set_device_index")
+MOVES = ("cuda", "npu", "to")
 PARALLEL = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
 
 
@@ -36,7 +37,7 @@ class Placement:
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
             return False
         words = {it.arg for it in value.keywords}
-        is_device = value.func.attr in ("cuda", "npu") or (value.func.attr == "to" and len(value.args) == 1)
+        is_device = value.func.attr in MOVES and (value.func.attr != "to" or len(value.args) == 1)
         return is_device and "memory_format" not in words and self._root(value.func.value) == self.training.model
 
     def _root(self, node):
@@ -126,7 +127,6 @@ def move_model(script, shape):
             place, "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
             "Take 'module.' off the keys of an old checkpoint before a single card resumes from it.",
         )  # fmt: skip
-    _forget_switches(shape, statements)
 
 
 def _place(shape, statements):
@@ -141,25 +141,9 @@ def _place(shape, statements):
 
 def _made_on_device(script, worker, model):
     """The call `Net().cuda(gpu)` in `model = Net().cuda(gpu)`, or None."""
-    for node in ast.walk(worker):
-        if isinstance(node, ast.Assign) and script.code(node.targets[0]) == model:
-            value = node.value
-            moved = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("cuda", "npu", "to")
-            if moved and isinstance(value.func.value, ast.Call):
-                return value
-    return None
-
-
-def _forget_switches(shape, statements):
-    """Take out `use_accel = …is_available()` of the worker where only the old branches read it."""
-    script, worker = shape.script, shape.worker
-    gone = {id(it) for statement in statements for it in ast.walk(statement)}
-    for node in worker.body:
-        if isinstance(node, ast.Assign) and any(script.called(it) in PRESENT for it in ast.walk(node.value)):
-            name = getattr(node.targets[0], "id", None)
-            uses = [it for it in ast.walk(worker) if isinstance(it, ast.Name) and it.id == name]
-            if name and all(id(it) in gone or it in node.targets for it in uses):
-                script.replace(node, "", comments=False)
+    made = (it.value for it in script.assigned(worker, "*") if it.targets[0].id == model)
+    made = (it for it in made if isinstance(getattr(it, "func", None), ast.Attribute))
+    return next((it for it in made if it.func.attr in MOVES and isinstance(it.func.value, ast.Call)), None)
 
 
 @anywhere(9)
