@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from .training import Training
+from .training import Training, only
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,7 @@ class Shape:
             for it in script.of(ast.Return) if script.called(it.value) == parse
         }  # fmt: skip
         found = script.assigned(script.module, parse, *makers)
-        found = [it for it in found if getattr(script.function(it), "name", None) not in makers]
-        return found[0] if len(found) == 1 else None
+        return only([it for it in found if getattr(script.function(it), "name", None) not in makers])
 
     @property
     def args_in_main(self):
@@ -90,8 +89,7 @@ class Shape:
     @cached_property
     def spawn(self):
         """The only call of torch.multiprocessing.spawn."""
-        found = self.script.calls(self.script.module, "torch.multiprocessing.spawn")
-        return found[0] if len(found) == 1 else None
+        return only(self.script.calls(self.script.module, "torch.multiprocessing.spawn"))
 
     @cached_property
     def main(self):
@@ -213,8 +211,7 @@ class Shape:
     @cached_property
     def group(self):
         """The only init_process_group call of the worker."""
-        found = self.script.calls(self.worker, "torch.distributed.init_process_group") if self.worker else ()
-        return found[0] if len(found) == 1 else None
+        return only(self.script.calls(self.worker, "torch.distributed.init_process_group")) if self.worker else None
 
     @cached_property
     def distributed(self):

@@ -31,7 +31,6 @@ SCRIPTS["imagenet"] = ROOT / "helpers" / "migrate" / "examples" / "imagenet.py"
 
 # Options that several scripts share.
 SMALL = "--image-size 32 -b 8 -j 0 --lr 0.01 -p 1 --seed 1"
-DUMMY = f"--dummy {SMALL}"
 SPAWN = "--multiprocessing-distributed --world-size 1 --rank 0"
 ONE, TWO = "--epochs 1", "--epochs 2"
 ON = f"{TWO} --resume checkpoint.pth.tar"
@@ -77,8 +76,8 @@ CASES = {
     ),
     "mingpt": Case(ONE, f"{TWO} --resume", "^epoch .*", whole=TWO),
     # Resumed, these two shuffle as in their first epoch, so the original has to be resumed as well.
-    "imagenet_2022": Case(f"{DUMMY} {ONE}", f"{DUMMY} {ON}", cpu=(f"{DUMMY} {ONE}", f"{DUMMY} {ON}")),
-    "imagenet_accelerator": Case(f"{DUMMY} {ONE}", f"{DUMMY} {ON}", cpu=(f"{DUMMY} {ONE}", f"{DUMMY} {ON}")),
+    "imagenet_2022": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
+    "imagenet_accelerator": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
     "detection": Case(ONE, f"{TWO} --resume checkpoint.pth", r"loss \d\S*|^Test.*", cpu=(f"{TWO} --device cpu",)),
     "horovod_like": Case(TWO, TWO, "^T.*", torchrun=True, again=True, gone="checkpoint-2.pth.tar"),
     "imagenet, 2 cards": Case(
@@ -89,8 +88,8 @@ CASES = {
     "imagenet, 2 cards, modern": Case(
         f"DATA {SMALL} --amp {ONE}", f"DATA {SMALL} --amp {ON}", cards=2, torchrun=True, style="modern"
     ),
-    "imagenet_2022, 2 cards": Case(f"{DUMMY} {SPAWN} {ONE}", f"{DUMMY} {SPAWN} {ON}", cards=2),
-    "imagenet_accelerator, 2 cards": Case(f"{DUMMY} {SPAWN} {ONE}", f"{DUMMY} {SPAWN} {ON}", cards=2),
+    "imagenet_2022, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
+    "imagenet_accelerator, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
     "detection, 2 cards": Case(
         f"--amp {ONE}",
         f"--amp {TWO} --resume checkpoint.pth",

@@ -72,27 +72,18 @@ class Placement:
         """The text that wraps the model in DDP where there are several processes, at `indent`."""
         script, call, model = self.script, self.training.ddp, self.training.model
         statement = script.statement(call)
-        tests = []
-        inside = statement
-        for node in script.parents(statement):
-            if node is self.worker:
-                break
-            if not isinstance(node, ast.If):
-                raise Unclear(node, "DDP wraps the model in an unusual place", "Wrap it right after the optimizer.")
-            code = script.code(node.test)
-            tests.insert(0, code if inside in node.body else f"not ({code})")
-            inside = node
+        branch, newline = script.parent(statement), script.newline
         words = [it for it in call.keywords if it.arg not in ("device_ids", "output_device")]
         given = [model, f"device_ids=[{self.shape.card}]"]
         given += [f"{it.arg}={script.code(it.value)}" if it.arg else f"**{script.code(it.value)}" for it in words]
-        inner = indent + script.unit if tests else indent
-        newline = self.script.newline
-        text = f"{indent}if {' and '.join(tests)}:{newline}" if tests else ""
-        text += f"{inner}{model} = {script.code(call.func)}({', '.join(given)}){newline}"
-        block = script.block(statement)
-        if tests:  # what follows in the branch may need the wrapped model
-            text += "".join(script.shown(it, inner) for it in block[block.index(statement) + 1 :])
-        return text
+        text = f"{model} = {script.code(call.func)}({', '.join(given)}){newline}"
+        if branch is self.worker:
+            return indent + text
+        if branch not in self.worker.body or statement not in getattr(branch, "body", ()):
+            raise Unclear(statement, "DDP wraps the model in an unusual place", "Wrap it right after the optimizer.")
+        inner, rest = indent + script.unit, branch.body[branch.body.index(statement) + 1 :]
+        after = "".join(script.shown(it, inner) for it in rest)  # it may need the wrapped model
+        return f"{indent}if {script.code(branch.test)}:{newline}{inner}{text}{after}"
 
 
 @shaped(9)
@@ -119,8 +110,7 @@ def move_model(script, shape):
         script.insert(script.lines(place)[0], line)
     for node in statements:
         rest = render(script, placement.rest(node, drop), script.indent(node))
-        if shape.process != shape.card:
-            rest = rest.replace(f"device_ids=[{shape.process}]", f"device_ids=[{shape.card}]")
+        rest = rest.replace(f"device_ids=[{shape.process}]", f"device_ids=[{shape.card}]")
         script.edit_span(*script.lines(node, comments=node is not place), (line if node is place else "") + rest)
     if any("parallel" in placement.kinds(it) for it in statements):
         script.left(
