@@ -500,9 +500,9 @@ def test_what_is_added_up_over_cards_is_on_a_card(made, expected):
         ("here.type != 'cuda'", False, None),
         ("b == 'nccl'", False, None),
         ("o.parallel", None, "o.parallel"),
-        ("o.parallel and torch.cuda.is_available()", None, "o.parallel"),
+        ("o.parallel and torch.cuda.is_available()", None, "o.parallel and torch.npu.is_available()"),
         ("o.parallel or torch.cuda.is_available()", True, None),
-        ("o.parallel or o.device is None", None, "o.parallel"),
+        ("o.parallel or o.device is None", None, "o.parallel or o.device is None"),
         ("o.device == 1", None, "proc == 1"),
     ],
 )

@@ -23,13 +23,15 @@ def _place(script, shape, setters):
     lines = [f"{shape.place} = {value}", f"{torch}.npu.set_device({shape.place})"]
     place = _card_known(script, shape)
     for node in shape.devices:
-        stays = script.style == "article" and node.lineno >= place.lineno
         new = f"{shape.device} = {torch}.device(loc)"
-        script.replace(node, new if stays else "", comments=False)
-        lines += [new] if script.style == "article" and not stays else []
+        if script.style == "article" and node.lineno >= place.lineno:
+            script.edit(node, new)
+            continue
+        script.delete(node)
+        lines += [new] if script.style == "article" else []
     for call in setters:
         if script.statement(call) in shape.worker.body:
-            script.replace(script.statement(call), "", comments=False)
+            script.delete(script.statement(call))
     text = script.write("\n".join(lines), script.indent(place))
     script.insert(script.lines(place)[0 if shape.card == shape.process else 1], text)
 

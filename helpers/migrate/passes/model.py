@@ -61,7 +61,7 @@ class Placement:
             if isinstance(piece, Branch):
                 body, orelse = self._strip(piece.body, drop), self._strip(piece.orelse, drop)
                 if body or orelse:
-                    kept.append(Branch(piece.node, piece.test, body, orelse))
+                    kept.append(Branch(piece.node, body, orelse))
             elif self.kind(piece) not in drop:
                 kept.append(piece)
             elif self.kind(piece) == "ddp":
