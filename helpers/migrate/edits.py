@@ -1,7 +1,6 @@
 """Edits of small statements and of items of lists, which take semicolons, commas and lines along."""
 
 import ast
-import re
 
 _QUESTIONS = ("is_available", "device_count", "len", "hasattr", "getattr", "isinstance")
 
@@ -28,11 +27,6 @@ def start_of_line(script, node):
     return script.source.rfind("\n", 0, script.span(node)[0]) + 1
 
 
-def indent_of(script, node):
-    """The white space before the first statement on the line of `node`."""
-    return re.compile(r"[ \t\f]*").match(script.source, start_of_line(script, node))[0]
-
-
 def _follows_colon(script, line):
     """Whether the statements stand on the line of the `if` (or the like) that they belong to."""
     return bool(script.source[start_of_line(script, line[0]) : script.span(line[0])[0]].strip())
@@ -47,7 +41,7 @@ def insert_after(script, statement, text):
         return
     missing = "" if script.source[:at].endswith("\n") else script.newline
     ending = script.newline if not missing else ""
-    script.insert(at, f"{missing}{indent_of(script, line[0])}{text}{ending}")
+    script.insert(at, f"{missing}{script.indent(line[0])}{text}{ending}")
 
 
 def delete_statements(script, steps):

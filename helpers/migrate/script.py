@@ -1,7 +1,6 @@
 """A script as the passes see it: its tree, what its names mean, and edits that leave the rest alone."""
 
 import ast
-import re
 import textwrap
 from functools import cached_property
 from string import Template
@@ -71,9 +70,9 @@ class Script(Tree):
 
     # Whole lines
 
-    def indent(self, statement):
-        """The white space before a statement."""
-        line = self._lines[statement.lineno - 1]
+    def indent(self, node):
+        """The white space with which the line of a node starts."""
+        line = self._lines[node.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
     @cached_property
@@ -87,8 +86,7 @@ class Script(Tree):
     def first_line(self, statement, comments=True):
         """The first line of a statement, from 1, with the comment lines right above it and its decorators."""
         line = min([statement.lineno, *(it.lineno for it in getattr(statement, "decorator_list", ()))])
-        before = self._lines[line - 1][: len(self.indent(statement))] if line <= len(self._lines) else ""
-        while comments and line > 1 and re.match(re.escape(before) + r"#", self._lines[line - 2]):
+        while comments and line > 1 and self._lines[line - 2].startswith(self.indent(statement) + "#"):
             line -= 1
         return line
 

@@ -3,7 +3,6 @@
 import ast
 import re
 
-from ..edits import indent_of
 from .kinds import shaped
 
 LOAD = """
@@ -55,7 +54,7 @@ def _save(script, shape):
         script.left(save, "what is saved is not a dict in the worker", advice)
     elif shape.scale and shape.scale not in {getattr(it, "value", None) for it in saved.keys}:
         last, key = saved.values[-1], f"{script.quote}{shape.scale}{script.quote}"
-        between = f",{script.newline}{indent_of(script, last)}" if last.lineno > saved.lineno else ", "
+        between = f",{script.newline}{script.indent(last)}" if last.lineno > saved.lineno else ", "
         script.insert(script.span(last)[1], f"{between}{key}: {SAVE[shape.scale].format(args=shape.args)}")
     if script.style == "modern" and shape.spawned and shape.distributed:
         # torchrun's processes were not spawned, but they are several all the same
