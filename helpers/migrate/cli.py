@@ -1,8 +1,8 @@
 """`python -m helpers migrate`: files and folders, a diff, a report, and care with what is written."""
 
 import os
+import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,22 +119,15 @@ def _write(targets):
     """Write files whole or not at all, each with the permissions that it had."""
     for target, raw in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(raw)
-            os.chmod(temporary, target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+            temporary.write_bytes(raw)
+            if target.exists():
+                shutil.copymode(target, temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
         print(f"wrote {target}", file=sys.stderr)
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _print_bytes(raw):

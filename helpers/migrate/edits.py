@@ -1,7 +1,8 @@
 """Edits of small statements and of items of lists, which take semicolons, commas and lines along."""
 
 import ast
-import re
+
+_QUESTIONS = ("is_available", "device_count", "len", "hasattr", "getattr", "isinstance")
 
 
 def line_of(script, statement):
@@ -26,11 +27,6 @@ def start_of_line(script, node):
     return script.source.rfind("\n", 0, script.span(node)[0]) + 1
 
 
-def indent_of(script, node):
-    """The white space before the first statement on the line of `node`."""
-    return re.compile(r"[ \t\f]*").match(script.source, start_of_line(script, node))[0]
-
-
 def _follows_colon(script, line):
     """Whether the statements stand on the line of the `if` (or the like) that they belong to."""
     return bool(script.source[start_of_line(script, line[0]) : script.span(line[0])[0]].strip())
@@ -45,17 +41,32 @@ def insert_after(script, statement, text):
         return
     missing = "" if script.source[:at].endswith("\n") else script.newline
     ending = script.newline if not missing else ""
-    script.insert(at, f"{missing}{indent_of(script, line[0])}{text}{ending}")
+    script.insert(at, f"{missing}{script.indent(line[0])}{text}{ending}")
 
 
 def delete_statements(script, steps):
     """Delete small statements, {node: step}; an emptied block gets `pass`, or goes with the `if` that it is of."""
-    for node, step in list(steps.items()):
+    for node in list(steps):
+        _doom_holder(script, node, steps)
+    for node, step in steps.items():
+        if any(around in steps for around in script.parents(node)):
+            continue
         line = line_of(script, node)
         if any(each not in steps for each in line):
             _delete_small(script, line, node, step)
         elif node is line[0]:
             _delete_line(script, line, steps)
+
+
+def _doom_holder(script, node, steps):
+    """An `if` without `else` that decides about nothing any more goes too, unless its condition does something."""
+    holder = script.parent(node)
+    bare = isinstance(holder, ast.If) and not holder.orelse and not script.is_elif(holder)
+    if bare and holder not in steps and all(each in steps for each in holder.body):
+        calls = (it.func for it in script.walk(holder.test) if isinstance(it, ast.Call))
+        if all(getattr(it, "attr", getattr(it, "id", "")) in _QUESTIONS for it in calls):
+            steps[holder] = max(steps[each] for each in holder.body)
+            _doom_holder(script, holder, steps)
 
 
 def _delete_small(script, line, node, step):
@@ -69,43 +80,16 @@ def _delete_small(script, line, node, step):
 
 def _delete_line(script, line, steps):
     """A line all of whose statements go."""
-    holder, block, step = script.parent(line[0]), script.block(line[0]), steps[line[0]]
-    behind = _follows_colon(script, line)
-    if holder is not script.module and all(each in steps for each in block):
-        if _bare_if(script, holder):
-            _delete_if(script, holder, line, steps)
-            return
-        if behind or line[0] is block[0]:
-            script.edit_span(script.span(line[0])[0], script.span(line[-1])[1], "pass", step)
-            return
+    block, step = script.block(line[0]), steps[line[0]]
+    emptied = script.parent(line[0]) is not script.module and all(each in steps for each in block)
+    if emptied and (_follows_colon(script, line) or line[0] is block[0]):
+        script.edit_span(script.span(line[0])[0], script.span(line[-1])[1], "pass", step)
+        return
     start, end = start_of_line(script, line[0]), end_of_line(script, line[-1])
     around = script.source[:start].endswith(script.newline * 2), script.source.startswith(script.newline, end)
     if all(around):  # one empty line for the two that would meet
         end += len(script.newline)
     script.edit_span(start, end, "", step)
-
-
-def _bare_if(script, node):
-    """Whether `node` is an `if` of small statements without `else` that is no `elif`: emptied, it does nothing."""
-    if not isinstance(node, ast.If) or node.orelse or script.is_elif(node):
-        return False
-    return not any(hasattr(each, "body") or hasattr(each, "cases") for each in node.body)
-
-
-def _delete_if(script, node, line, steps):
-    """An `if` all of whose lines go, and of them `line`; the `if` itself belongs to the last step among them."""
-    last = max(steps[each] for each in node.body)
-    start, end = start_of_line(script, node), end_of_line(script, node.body[-1])
-    steps[node] = last
-    alone = script.parent(node) is not script.module and all(each in steps for each in script.block(node))
-    if alone or len(line) == len(node.body):
-        text = indent_of(script, node) + "pass" + script.newline if alone else ""
-        script.edit_span(start, end, text, last)
-        return
-    script.edit_span(start, start_of_line(script, node.body[0]), "", last)
-    following = node.body.index(line[-1]) + 1
-    after = start_of_line(script, node.body[following]) if following < len(node.body) else end
-    script.edit_span(start_of_line(script, line[0]), after, "", steps[line[0]])
 
 
 def delete_items(script, items, doomed, step=None):

@@ -41,10 +41,6 @@ class Notes:
                 return
         self._notes.append([kind, places, text, advice])
 
-    def covered(self):
-        """The 1-based lines of the present text about which there is a note "left"."""
-        return {place + 1 for kind, places, *_ in self._notes if kind == "left" for place in places}
-
     def move(self, where):
         """Follow a change of the text: `where(place)` is the new place of a line."""
         for note in self._notes:

@@ -12,7 +12,6 @@ _CALLS = {  # the last name of what is called -> step
     "DataLoader": 13,
     "GradScaler": 16,
 }  # fmt: skip
-_LOOPS = (ast.For, ast.AsyncFor)
 
 
 def step_of(script, node):
@@ -20,30 +19,18 @@ def step_of(script, node):
     for around in [node, *script.parents(node)]:
         if isinstance(around, (ast.Import, ast.ImportFrom)):
             return 1
-        step = _of_call(script, around) or _of_test(script, around, node)
+        step = _of_call(script, around)
         if step:
             return step
-        if isinstance(around, _LOOPS) and _over_batches(script, around):
+        if isinstance(around, (ast.For, ast.AsyncFor)):
             return 15
         if isinstance(around, script.DEFINITIONS):
             break
     return 8
 
 
-def _of_test(script, around, node):
-    """A condition belongs to what it decides about: the first line below it that has a step."""
-    if not isinstance(around, ast.If) or around.test is not node and around.test not in script.parents(node):
-        return None
-    first = around.body[0]
-    if isinstance(first, ast.If):
-        return _of_test(script, first, first.test)
-    inside = [each for each in script.of(ast.Call) if first in script.parents(each)]
-    return next((step for each in inside if (step := _of_call(script, each))), None)
-
-
 def _of_call(script, node):
-    if isinstance(node, ast.Call):
-        node = node.func
+    node = node.func if isinstance(node, ast.Call) else node
     if isinstance(node, ast.Attribute):
         if node.attr == "cuda" and not script.names(node):
             return _of_move(script, node)
@@ -53,19 +40,9 @@ def _of_call(script, node):
 
 
 def _of_move(script, method):
-    """`x.cuda()`: what x is decides."""
-    receiver, code = method.value, script.code(method.value).lower()
-    made = script.names(receiver) if isinstance(receiver, ast.Call) else ()
-    if any(name.startswith("torch.nn.") and name.endswith("Loss") for name in made) or "criterion" in code:
+    """`x.cuda()`: a loss, a batch in a loop, else a model."""
+    made = script.names(method.value) if isinstance(method.value, ast.Call) else ()
+    if any(name.startswith("torch.nn.") and name.endswith("Loss") for name in made):
         return 10
-    for around in script.parents(method):
-        if isinstance(around, _LOOPS) and _over_batches(script, around):
-            return 15
-        if isinstance(around, script.DEFINITIONS):
-            break
-    return 9 if "model" in code or "net" in code or isinstance(receiver, ast.Call) else 15
-
-
-def _over_batches(script, loop):
-    code = script.code(loop.iter).lower()
-    return "load" in code or "batch" in code or "prefetch" in code
+    inside = [it for it in script.parents(method) if isinstance(it, (ast.For, ast.AsyncFor, *script.DEFINITIONS))]
+    return 15 if inside and not isinstance(inside[0], script.DEFINITIONS) else 9

@@ -1,9 +1,7 @@
 """A script as the passes see it: its tree, what its names mean, and edits that leave the rest alone."""
 
 import ast
-import re
 import textwrap
-from bisect import bisect_right
 from functools import cached_property
 from string import Template
 
@@ -72,9 +70,9 @@ class Script(Tree):
 
     # Whole lines
 
-    def indent(self, statement):
-        """The white space before a statement."""
-        line = self._lines[statement.lineno - 1]
+    def indent(self, node):
+        """The white space with which the line of a node starts."""
+        line = self._lines[node.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
     @cached_property
@@ -88,8 +86,7 @@ class Script(Tree):
     def first_line(self, statement, comments=True):
         """The first line of a statement, from 1, with the comment lines right above it and its decorators."""
         line = min([statement.lineno, *(it.lineno for it in getattr(statement, "decorator_list", ()))])
-        before = self._lines[line - 1][: len(self.indent(statement))] if line <= len(self._lines) else ""
-        while comments and line > 1 and re.match(re.escape(before) + r"#", self._lines[line - 2]):
+        while comments and line > 1 and self._lines[line - 2].startswith(self.indent(statement) + "#"):
             line -= 1
         return line
 
@@ -140,7 +137,7 @@ class Script(Tree):
     def before(self, statement, text, comments=True, **pieces):
         """Insert lines before a statement and the comments above it, a blank line between where one was above."""
         start = self.lines(statement, comments)[0]
-        apart = self.newline if comments and self._is_blank(start, -1) else ""
+        apart = self.newline if comments and self.source[:start].endswith(2 * self.newline) else ""
         self.insert(start, self.write(text, self.indent(statement), **pieces) + apart)
 
     def after(self, statement, text, **pieces):
@@ -152,25 +149,15 @@ class Script(Tree):
     def replace(self, statement, text, comments=True, **pieces):
         """Put lines in the place of a statement (and of the comments above it); "" takes it out."""
         start, end = self.lines(statement, comments)
-        text = self.write(text, self.indent(statement), **pieces) if text else ""
-        if not text and self._is_blank(start, -1) and self._is_blank(end, 0):  # leave one blank line, not two
-            end = self._starts[bisect_right(self._starts, end)]
-        self.edit_span(start, end, text)
-
-    def _is_blank(self, offset, step):
-        """Whether the line at `offset` of the text, or the one before it (-1), is blank."""
-        place = bisect_right(self._starts, offset) - 1 + step
-        return 0 <= place < len(self._lines) and not self._lines[place].strip()
+        self.edit_span(start, end, self.write(text, self.indent(statement), **pieces) if text else "")
 
     def need(self, module):
         """Import `module` (of the standard library) where the script does not do so yet."""
         if module in self.imports.values():
             return
         imports = [it for it in self.module.body if isinstance(it, (ast.Import, ast.ImportFrom))]
-        imports = [it for it in imports if getattr(it, "module", "") != "__future__"]
-        later = [it for it in imports if isinstance(it, ast.Import) and it.names[0].name > module]
-        start = self.lines((later or imports)[0], comments=False)[0]
-        self.insert(start, self.write(f"import {module}"))
+        first = next(it for it in imports if getattr(it, "module", "") != "__future__")
+        self.insert(self.lines(first, comments=False)[0], self.write(f"import {module}"))
 
     # Notes
 

@@ -6,6 +6,11 @@ from functools import cached_property
 DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 
 
+def only(found):
+    """The only one of several things, or None."""
+    return next(iter(found)) if len(found) == 1 else None
+
+
 class Training:
     """What the worker of `shape` trains and how; parts that are not clear are None."""
 
@@ -24,23 +29,15 @@ class Training:
 
     # What the worker makes
 
-    def _made(self, test):
-        """Assignments `name = call` in the worker, by the name of what is called."""
-        found = [
-            it for it in self.script.walk(self.worker)
-            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name) and test(self.script.called(it.value))
-        ]  # fmt: skip
-        return sorted(found, key=lambda it: it.lineno)
-
     @cached_property
     def _optimizers(self):
-        return self._made(lambda name: name.startswith("torch.optim.") and "lr_scheduler" not in name)
+        found = self.script.assigned(self.worker, "torch.optim.*")
+        return [it for it in found if "lr_scheduler" not in self.script.called(it.value)]
 
     @cached_property
     def optimizer(self):
         """The name of the only optimizer."""
-        names = {it.targets[0].id for it in self._optimizers}
-        return names.pop() if len(names) == 1 else None
+        return only({it.targets[0].id for it in self._optimizers})
 
     @cached_property
     def optimizer_statement(self):
@@ -50,11 +47,10 @@ class Training:
     @cached_property
     def trained(self):
         """The name whose parameters the optimizer gets: the model, or another name for it."""
-        names = {
+        return only({
             self.script.name(it.value).split(".")[0] for made in self._optimizers for it in self.script.walk(made)
             if isinstance(it, ast.Attribute) and it.attr in ("parameters", "named_parameters")
-        }  # fmt: skip
-        return names.pop() if len(names) == 1 else None
+        })  # fmt: skip
 
     @cached_property
     def model(self):
@@ -64,8 +60,7 @@ class Training:
             self.script.name(it.value).removesuffix(".module") for it in self.script.walk(self.worker)
             if isinstance(it, ast.Assign) and self.script.code(it.targets[0]) in names and self.script.name(it.value)
         } - names  # fmt: skip
-        names = whole or names
-        return names.pop() if len(names) == 1 and "" not in names else None
+        return only(whole or names) or None
 
     @cached_property
     def wrappings(self):
@@ -84,15 +79,9 @@ class Training:
         return found[0] if names == {self.model} else None
 
     @cached_property
-    def scheduler(self):
-        """The name of the only scheduler of torch.optim.lr_scheduler, or None."""
-        names = {it.targets[0].id for it in self._made(lambda name: name.startswith("torch.optim.lr_scheduler."))}
-        return names.pop() if len(names) == 1 else None
-
-    @cached_property
     def losses(self):
         """The statements that make a loss module of torch.nn, moved to a device or not."""
-        return [it for it in self._made(lambda _: True) if self.loss_made(it.value)]
+        return [it for it in self.script.assigned(self.worker, "*") if self.loss_made(it.value)]
 
     def loss_made(self, node):
         """The call `nn.CrossEntropyLoss(...)` in `nn.CrossEntropyLoss(...).cuda(...)`, or None."""
@@ -105,29 +94,23 @@ class Training:
 
     @cached_property
     def _backwards(self):
-        return [
-            it for it in self.script.walk(self.script.module)
-            if isinstance(it, ast.Call) and getattr(it.func, "attr", "") == "backward" and not it.args
-        ]  # fmt: skip
+        calls = self.script.of(ast.Call)
+        return [it for it in calls if getattr(it.func, "attr", "") == "backward" and not it.args]
 
     @cached_property
     def backward(self):
         """The only statement `loss.backward()` on a plain name."""
-        if len(self._backwards) != 1:
-            return None
-        statement = self.script.statement(self._backwards[0])
-        value = self._backwards[0].func.value
-        return statement if isinstance(statement, ast.Expr) and isinstance(value, ast.Name) else None
+        call = only(self._backwards)
+        statement = self.script.parent(call) if call and isinstance(call.func.value, ast.Name) else None
+        return statement if isinstance(statement, ast.Expr) else None
 
     @cached_property
     def step(self):
         """The only statement `optimizer.step()` of the trainer, or None."""
-        found = [
-            it for it in self.script.walk(self.trainer)
-            if isinstance(it, ast.Expr) and self.script.called(it.value) == f"{self.optimizer_in_trainer}.step"
-            and not it.value.args
-        ] if self.trainer else []  # fmt: skip
-        return found[0] if len(found) == 1 else None
+        calls = self.script.calls(self.trainer, f"{self.optimizer_in_trainer}.step") if self.trainer else ()
+        call = only([it for it in calls if not it.args])
+        statement = self.script.parent(call) if call else None
+        return statement if isinstance(statement, ast.Expr) else None
 
     @cached_property
     def forward(self):
@@ -144,27 +127,24 @@ class Training:
     @cached_property
     def takes_scaler(self):
         """Whether the trainer can be handed one thing more, in its place."""
-        given = self.trainer.args if self.trainer else None
         if self.trainer is self.worker:
             return True
+        given = self.trainer.args if self.trainer else None
         plain = given and not (given.vararg or given.kwarg or given.defaults or given.kwonlyargs)
         return bool(plain and self.call and len(self.call.args) + len(self.call.keywords) == len(given.args))
 
     @cached_property
     def trainer(self):
         """The function around `loss.backward()`: of the module, or the worker itself."""
-        found = self.script.function(self._backwards[0]) if self._backwards else None
-        functions = {self.script.function(it) for it in self._backwards}
-        known = found is self.worker or found in self.script.module.body
-        return found if len(functions) == 1 and known else None
+        found = only({self.script.function(it) for it in self._backwards})
+        return found if found is self.worker or found in self.script.module.body else None
 
     @cached_property
     def call(self):
         """The only call of the trainer in the worker; None where the worker trains itself."""
         if self.trainer in (None, self.worker):
             return None
-        found = self.script.calls(self.worker, self.trainer.name)
-        return found[0] if len(found) == 1 else None
+        return only(self.script.calls(self.worker, self.trainer.name))
 
     @cached_property
     def given(self):
@@ -181,9 +161,10 @@ class Training:
             return name
         return next((inner for inner, outer in self.given.items() if outer == name), None)
 
-    @cached_property
+    @property
     def optimizer_in_trainer(self):
-        return self.in_trainer(self.optimizer) if self.optimizer else None
+        """What the trainer calls the optimizer, or None."""
+        return self.in_trainer(self.optimizer)
 
     def args_in(self, function):
         """How args are called in a function (a parameter, a closure or a global), or None."""
@@ -226,8 +207,7 @@ class Training:
             it.name for it in self.script.module.body
             if isinstance(it, ast.FunctionDef) and it is not self.worker and self.script.calls(it, "torch.save")
         ]  # fmt: skip
-        found = self.script.calls(self.worker, "torch.save", *savers)
-        return found[0] if len(found) == 1 else None
+        return only(self.script.calls(self.worker, "torch.save", *savers))
 
     @cached_property
     def saved(self):
@@ -236,7 +216,7 @@ class Training:
             if isinstance(given, ast.Name):
                 made = [it.value for it in self.script.walk(self.worker) if _assigns(it, given.id)]
                 given = made[-1] if made else given
-            if isinstance(given, ast.Dict):
+            if isinstance(given, ast.Dict) and given.values:
                 return given
         return None
 

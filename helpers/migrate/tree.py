@@ -2,6 +2,7 @@
 
 import ast
 import re
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 from .scopes import scopes
@@ -57,6 +58,15 @@ class Tree:
         """The calls in `node` of one of these dotted names (see `name`), in the order of the text."""
         found = [it for it in self.walk(node) if self.called(it) in names and isinstance(it, ast.Call)]
         return sorted(found, key=lambda it: (it.lineno, it.col_offset))
+
+    def assigned(self, node, *patterns):
+        """The statements `name = called(...)` in `node` where one of the patterns fits what is called, in order."""
+        inside = set(self.walk(node))
+        return [
+            it for it in self.of(ast.Assign)
+            if it in inside and isinstance(it.targets[0], ast.Name)
+            and any(fnmatchcase(self.called(it.value), pattern) for pattern in patterns)
+        ]  # fmt: skip
 
     def parent(self, node):
         """The node around `node`, None for the module."""

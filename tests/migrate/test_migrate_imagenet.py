@@ -9,10 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.migrate import migrate
-from helpers.migrate.notes import Notes
-from helpers.migrate.passes import PASSES, advise_on_launch
-from helpers.migrate.passes.branches import Facts, render
-from helpers.migrate.script import Script
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {
@@ -153,96 +149,77 @@ if __name__ == '__main__':
 '''.lstrip()
 
 
-def source(name):
-    return {"odd": ODD, "plain": PLAIN}.get(name) or SCRIPTS[name].read_text(encoding="utf-8")
+TEXTS = {"odd": ODD, "plain": PLAIN} | {name: path.read_text(encoding="utf-8") for name, path in SCRIPTS.items()}
 
 
 @cache
-def structural(text, style="article"):
-    """(result, notes) of the passes for this shape alone, before the general ones."""
-    notes = Notes()
-    for one in PASSES[: PASSES.index((advise_on_launch,)) + 1]:
-        script = Script(text, "train.py", style, notes)
-        one[0](script)
-        text = [text, *(after for _, after in script.edited())][-1]
-        compile(text, one[0].__name__, "exec")
-    return text, notes.final(list(range(9999)))
+def migrated(text, style="article"):
+    """The migration of a text, which a second one leaves as it is."""
+    migration = migrate(text, style=style, name="train.py")
+    compile(migration.result, "train.py", "exec")
+    assert migrate(migration.result, style=style).result == migration.result
+    return migration
 
 
-@cache
-def whole(name, style):
-    return migrate(source(name), style=style, name="main.py")
-
-
-def body(text, name):
+def function(text, name):
     """The text of a function."""
-    module = ast.parse(text)
-    found = next(it for it in ast.walk(module) if isinstance(it, ast.FunctionDef) and it.name == name)
+    found = next(it for it in ast.walk(ast.parse(text)) if isinstance(it, ast.FunctionDef) and it.name == name)
     return ast.get_source_segment(text, found)
+
+
+def worker(name, style="article"):
+    return function(migrated(TEXTS[name], style).result, {"odd": "run", "plain": "train"}.get(name, "main_worker"))
 
 
 def in_order(text, *parts):
     """Whether `parts` are in `text`, one after the other."""
-    places = [text.find(part) for part in parts]
-    assert -1 not in places, f"missing: {parts[places.index(-1)]}"
-    return places == sorted(places)
+    at = 0
+    for part in parts:
+        assert part in text[at:], f"{part!r} does not follow in\n{text}"
+        at = text.index(part, at) + len(part)
+    return True
 
 
-def left(notes):
-    return [note.text for note in notes if note.kind == "left"]
+def notes(text, kind="left", style="article"):
+    return {note.text: note.advice for note in migrated(text, style).notes if note.kind == kind}
 
 
 # Whole scripts
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts_of_every_age_leave_no_cuda_and_change_only_once(name, style):
-    migration = whole(name, style)
-    words = {getattr(it, "id", getattr(it, "attr", "")) for it in ast.walk(ast.parse(migration.result))}
-    texts = {it.value for it in ast.walk(ast.parse(migration.result)) if isinstance(it, ast.Constant)}
-    assert not {word for word in words if re.search("cuda|nccl|mps", word)}
-    assert not {text for text in texts if isinstance(text, str) and re.fullmatch("cuda.*|nccl|mps", text)}
-    assert migrate(migration.result, style=style).result == migration.result
+@pytest.mark.parametrize("name", TEXTS)
+def test_scripts_of_every_age_go_through_all_steps(name, style):
+    steps = set(migrated(TEXTS[name], style).steps)
     expected = set(range(1, 17)) - ({3, 11} if style == "modern" else set())
-    assert expected - {10} <= set(migration.steps)  # 10: a loss on its torch.device may stay
+    assert name in ("odd", "plain") or expected - {10} <= steps  # 10: a loss on its torch.device may stay
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("name", ["2020", "2022", "accelerator", "odd", "plain"])
-def test_the_passes_of_this_shape_change_their_own_result_no_more(name, style):
-    result, _ = structural(source(name), style)
-    assert structural(result, style)[0] == result
-
-
-@pytest.mark.parametrize("name", ["2020", "2022", "accelerator", "odd"])
+@pytest.mark.parametrize("name", TEXTS)
 def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
-    worker = body(structural(source(name))[0], "run" if name == "odd" else "main_worker")
-    assert in_order(
-        worker, "= process_device_map[", "torch.npu.set_device(loc)", "init_process_group(", ".to(loc)", "optim.SGD(",
-        "amp.initialize(", ", device_ids=[", "torch.load(", "drop_last=True",
-    )  # fmt: skip
-    assert "DataParallel(" not in worker.replace("DistributedDataParallel(", "").replace("parallel.Dist", "")
-    assert worker.count(".set_device(") == 1
-    if "StepLR" in worker:
-        assert in_order(worker, "amp.initialize(", "StepLR(")
+    text = worker(name)
+    assert in_order(text, "= process_device_map[", "torch.npu.set_device(loc)", "init_process_group(", ".to(loc)",
+                    "optim.SGD(", "amp.initialize(", ", device_ids=[", "drop_last=True")  # fmt: skip
+    assert "DataParallel(" not in text.replace("DistributedDataParallel(", "").replace("parallel.Dist", "")
+    assert text.count("npu.set_device(") == 1
+    if "StepLR" in text:
+        assert in_order(text, "amp.initialize(", "StepLR(")
 
 
 def test_comments_and_lines_of_other_parts_stay():
-    kept = set(whole("2020", "article").result.splitlines())
-    for function in ("save_checkpoint", "adjust_learning_rate", "accuracy"):
-        assert set(body(source("2020"), function).splitlines()) <= kept
+    kept = set(migrated(TEXTS["2020"]).result.splitlines())
+    for name in ("save_checkpoint", "adjust_learning_rate", "accuracy"):
+        assert set(function(TEXTS["2020"], name).splitlines()) <= kept
     assert "        # From here on the world is counted in processes, one for every GPU of every host." in kept
 
 
 def test_every_change_has_its_step():
-    migration = whole("2020", "article")
-    steps = {change.text.strip(): change.step for change in migration.changes if not change.removed}
+    steps = {it.text.strip(): it.step for it in migrated(TEXTS["2020"]).changes if not it.removed}
     for start, step in {
         "from apex import amp": 1, 'parser.add_argument("--amp"': 2, "def device_id_to": 3, "os.environ.setdefault": 4,
         "ngpus_per_node = len": 5, "args.gpu = process_device_map[gpu]": 6, "dist.init_process_group": 7, "loc =": 8,
         "torch.npu.set_device": 8, "args.batch_size = ": 8, "model = model.to": 9, "criterion =": 10,
-        "if args.amp:": 16, "model, optimizer = amp": 11, "checkpoint = torch.load": 12, "dist.barrier": 12,
+        "if args.amp:": 16, "model, optimizer = amp": 11, "checkpoint = torch.load": 12,
         "num_workers=args.workers, pin_memory=False, sampler": 13, 'print(f"Epoch {epoch}: learning rate': 14,
         "target = target.to": 15, "with amp.scale_loss": 16,
     }.items():  # fmt: skip
@@ -253,39 +230,27 @@ def test_every_change_has_its_step():
 
 
 def test_arguments_are_added_once_and_the_backend_stays_one():
-    result, _ = structural(source("2020"))
+    result = migrated(TEXTS["2020"]).result
     for option in ("--device-list", "--device_list", "--addr", "--port", "--amp", "--opt-level", "--loss-scale",
                    "--loss_scale", "--dist-backend", "--dist_backend"):  # fmt: skip
         assert result.count(f'"{option}"') == 1, option
     assert re.search(r'add_argument\("--dist-backend", "--dist_backend", default="hccl"', result)
-
-
-def test_of_two_backend_arguments_the_second_goes():
-    twice = source("2020").replace(
-        'parser.add_argument("--seed"',
-        'parser.add_argument("--dist_backend", default="hccl", type=str)\nparser.add_argument("--seed"',
-    )
-    result, _ = structural(twice)
-    assert result.count("dist_backend") == source("2020").count("dist_backend")
-    assert 'parser.add_argument("--dist-backend", default="hccl"' in result
-
-
-def test_arguments_that_the_script_has_are_not_added():
-    seed = 'parser.add_argument("--seed"'
-    own = source("2020").replace(seed, f'parser.add_argument("--port")\n{seed}')
-    assert structural(own)[0].count('"--port"') == 1
+    seed, again = 'parser.add_argument("--seed"', 'parser.add_argument("--dist_backend", default="hccl", type=str)'
+    twice = migrated(TEXTS["2020"].replace(seed, f"{again}\n{seed}")).result
+    assert twice.count('"--dist_backend"') == 1
+    own = migrated(TEXTS["2020"].replace(seed, f'parser.add_argument("--port")\n{seed}')).result
+    assert own.count('"--port"') == 1
 
 
 def test_a_script_that_sets_the_address_itself_gets_no_arguments_for_it():
-    result, notes = structural(PLAIN)
+    result = migrated(PLAIN).result
     assert "'--device-list'" in result and "--addr" not in result and "--port" not in result
     assert result.count("MASTER_ADDR") == 1
-    assert "MASTER_PORT" in next(note.advice for note in notes if note.text == "address and port")
 
 
 def process_map(devices, count=4):
     scope = {"torch": SimpleNamespace(npu=SimpleNamespace(device_count=lambda: count))}
-    exec(body(structural(source("2020"))[0], "device_id_to_process_device_map"), scope)
+    exec(function(migrated(TEXTS["2020"]).result, "device_id_to_process_device_map"), scope)
     return scope["device_id_to_process_device_map"](devices)
 
 
@@ -304,87 +269,39 @@ def test_the_process_map_sorts_cards_and_refuses_what_cannot_be():
 
 @pytest.mark.parametrize("style", STYLES)
 def test_the_rendezvous_does_not_override_a_launcher(style):
-    main = body(structural(source("2020"), style)[0], "main")
+    main = function(migrated(TEXTS["2020"], style).result, "main")
     assert in_order(main, "parse_args()", '.setdefault("MASTER_ADDR"', '.setdefault("MASTER_PORT"', "mp.spawn(")
-
-
-def test_without_an_import_of_os_there_is_one():
-    result, _ = structural(ODD)
-    assert in_order(result, "import os\n", "import torch\n", "os.environ")
+    assert in_order(migrated(ODD, style).result, "import os\n", "import torch\n", "os.environ")
 
 
 @pytest.mark.parametrize(
     "call, expected",
     [
-        ("backend=b, init_method=u, world_size=w, rank=r", "backend=b, world_size=w, rank=r"),
         ("b, u, world_size=w, rank=r", None),
         ("init_method=u, backend=b, world_size=w, rank=r", "backend=b, world_size=w, rank=r"),
         ("backend=b, world_size=w, rank=r, init_method=u", "backend=b, world_size=w, rank=r"),
-        ("backend=b, init_method=u,\n        world_size=w, rank=r", "backend=b,\n        world_size=w, rank=r"),
+        ("backend=b, init_method=u,\n        world_size=w, rank=r", "backend=b, world_size=w, rank=r"),
         ("backend=b, world_size=w, rank=r, init_method=u,", "backend=b, world_size=w, rank=r,"),
     ],
 )
 def test_init_method_goes_wherever_it_stands(call, expected):
     text = PLAIN.replace("backend='nccl', init_method='env://', world_size=args.world_size, rank=rank", call)
-    assert f"init_process_group({expected or call})" in structural(text)[0]
-
-
-def test_a_number_that_counted_processes_does_not_become_a_card():
-    worker = body(structural(ODD)[0], "run")
-    assert "o.host = o.host * cards + proc" in worker
-    assert "if proc == 0:" in worker
+    assert f"init_process_group({expected or call})" in migrated(text).result
+    assert ("u no longer says where the processes meet" in notes(text)) == bool(expected)
 
 
 def test_a_card_that_is_compared_elsewhere_is_told():
     asked = "    model.train()\n    if args.gpu == 0:\n        print('first')\n"
-    text = source("2020").replace("    model.train()\n", asked)
-    assert "args.gpu == 0 compares a card, not a process" in left(structural(text)[1])
+    text = TEXTS["2020"].replace("    model.train()\n", asked)
+    assert "args.gpu == 0 compares a card, not a process" in notes(text)
 
 
 @pytest.mark.parametrize("name", ["2020", "2022", "accelerator", "odd"])
 def test_batch_and_workers_are_shared_once_and_only_between_processes(name):
-    worker = body(structural(source(name))[0], "run" if name == "odd" else "main_worker")
     odd, usual = ("if o.parallel:", "o.bs //= cards"), ("if args.distributed:", "args.batch_size = ")
     condition, batch = odd if name == "odd" else usual
-    assert worker.count(batch) == 1
-    shares = worker[worker.rindex(condition, 0, worker.index(batch)) : worker.index(batch)]
-    assert "raise ValueError(" in shares and "is too small for" in shares
-    assert in_order(worker, batch, ".to(loc)")
-
-
-def test_what_stood_in_the_branch_stays_on_its_side_of_ddp():
-    worker = body(structural(ODD)[0], "run")
-    assert in_order(worker, "net = net.to(loc)", "convert_sync_batchnorm", "optim.SGD", "= DDP(", 'print("wrapped")')
-    assert "DDP(net, device_ids=[o.device], find_unused_parameters=True)" in worker
-    modern = body(structural(ODD, "modern")[0], "run")
-    assert "net = DDP(net, device_ids=[o.device], find_unused_parameters=True)" in modern
-
-
-def test_the_model_moves_before_an_optimizer_that_was_made_early():
-    early = PLAIN.replace("    torch.cuda.set_device(gpu)\n    model.cuda(gpu)\n", "").replace(
-        "    model = nn.parallel", "    model.cuda(gpu)\n    model = nn.parallel"
-    )
-    worker = body(structural(early)[0], "train")
-    assert in_order(worker, "model = model.to(loc)", "optim.SGD(", "amp.initialize(")
-    assert worker.count("model.to(") == 1 and "model.cuda" not in worker
-
-
-def test_a_model_that_was_made_on_the_device_stays_one_statement():
-    made = PLAIN.replace("nn.Linear(3, 2)", "nn.Linear(3, 2).cuda(gpu)").replace("    model.cuda(gpu)\n", "")
-    assert "model = nn.Linear(3, 2).to(loc)" in structural(made)[0]
-
-
-def test_a_loss_moves_to_the_card_unless_it_is_on_its_device_already():
-    assert "criterion = nn.CrossEntropyLoss().to(loc)" in structural(source("2020"))[0]
-    assert "loss_fn = nn.CrossEntropyLoss().to(device)" in structural(ODD, "modern")[0]
-    assert "nn.CrossEntropyLoss().to(device)" in structural(source("2022"))[0]
-
-
-def test_loss_scale_minus_one_is_dynamic():
-    call = next(it for it in ast.walk(ast.parse(structural(source("2020"))[0])) if is_call(it, "initialize"))
-    scale = compile(ast.Expression(next(it.value for it in call.keywords if it.arg == "loss_scale")), "scale", "eval")
-    assert eval(scale, {"args": SimpleNamespace(loss_scale=-1.0)}) == "dynamic"
-    assert eval(scale, {"args": SimpleNamespace(loss_scale=1024.0)}) == 1024.0
+    assert worker(name).count(batch) == 1
+    assert re.search(rf"{re.escape(condition)}\n\s+{re.escape(batch)}(.|\n)*\.to\(loc\)", worker(name))
 
 
 def is_call(node, name):
@@ -394,97 +311,165 @@ def is_call(node, name):
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("style", STYLES)
 def test_a_checkpoint_is_read_onto_the_card_and_carries_everything(name, style):
-    worker = body(structural(source(name), style)[0], "main_worker")
-    place, key = ("loc", "amp") if style == "article" else ("device", "scaler")
-    assert worker.count("torch.load(") == 1 and f"map_location={place})" in worker
-    assert "best_acc1.to(" not in worker
-    assert worker.count(f'"{key}"') == 3  # asked for, loaded, saved
-    assert ('"scheduler"' in worker) == (name != "2020")
-    assert "if not args.distributed or args.rank % ngpus_per_node == 0:" in worker
-    assert in_order(worker, "args.rank % ngpus_per_node == 0", "dist.barrier()")
+    text = worker(name, style)
+    place = "device" if style == "modern" and name == "2020" else "loc"
+    assert text.count("torch.load(") == 1 and f"map_location={place})" in text
+    assert "best_acc1.to(" not in text
+    assert text.count('"amp"' if style == "article" else '"scaler"') == 3  # asked for, loaded, saved
+    assert ('"scheduler"' in text) == (name != "2020")
+    several = "multiprocessing_distributed" if style == "article" else "distributed"  # torchrun spawns nobody
+    assert re.search(rf"if not args\.{several} or .*(\n.*)?args\.rank % ngpus_per_node == 0", text)
 
 
-def test_the_state_of_a_schedule_that_was_forgotten_is_saved_and_loaded():
-    worker = body(structural(ODD)[0], "run")
-    assert 'if "scheduler" in state:' in worker and '"scheduler": plan.state_dict()' in worker
-
-
-def test_weights_for_the_cpu_are_still_read_onto_the_cpu():
-    text = ODD.replace("torch.load(o.folder)", 'torch.load(o.folder, map_location="cpu", weights_only=False)')
-    assert 'torch.load(o.folder, map_location="cpu", weights_only=False)' in structural(text)[0]
-
-
-def test_everyone_writing_becomes_one_writer():
-    text = ODD.replace("    if o.device == 0:\n      torch.save", "    torch.save")
-    worker = body(structural(text)[0], "run")
-    assert "    if not o.parallel or o.host % cards == 0:\n      torch.save(" in worker
-
-
-@pytest.mark.parametrize("name", ["2020", "2022", "accelerator"])
-def test_only_the_training_loader_drops_its_last_batch(name):
-    result = whole(name, "article").result
-    loaders = {it.targets[0].id: it.value for it in ast.walk(ast.parse(result)) if is_loader(it)}
-    words = {key: {it.arg: it.value for it in call.keywords} for key, call in loaders.items()}
-    assert [key for key in words if "drop_last" in words[key]] == ["train_loader"]
-    assert all(words[key]["pin_memory"].value is False for key in words)
-    assert in_order(result, "train_loader = ", "if args.evaluate:", "if len(train_loader) == 0:", "for epoch in range(")
-
-
-def is_loader(node):
-    return isinstance(node, ast.Assign) and is_call(node.value, "DataLoader")
-
-
-def test_a_training_loader_that_is_not_found_is_told():
-    text = ODD.replace("learn = DataLoader(", "learn = make(")
-    result, notes = structural(text)
-    assert "drop_last" not in result and "which loader is trained on is not clear" in left(notes)
-
-
-@pytest.mark.parametrize("name", ["2020", "2022", "odd"])
-def test_the_schedule_stays_and_shows_itself(name):
-    result, _ = structural(source(name))
-    train = "one_epoch(" if name == "odd" else "train(train_"
-    assert in_order(result, "for epoch in range(", ": learning rate {", train)
-    shown = "if not o.parallel or o.host == 0:" if name == "odd" else "if not args.distributed or args.rank == 0:"
-    assert re.search(re.escape(shown) + r"\n\s+print\(", result)
-    assert ("adjust_learning_rate(optimizer, epoch, args)" if name == "2020" else ".step()") in result
-
-
-@pytest.mark.parametrize("function", ["train", "validate"])
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_images_and_int32_labels_go_to_the_card_whatever_happens(name, function):
-    text = body(structural(source(name))[0], function)
+def test_only_the_training_loader_drops_its_last_batch(name):
+    calls = [it for it in ast.walk(ast.parse(migrated(TEXTS[name]).result)) if is_call(it, "DataLoader")]
+    words = {ast.unparse(call.args[0]): {it.arg: ast.unparse(it.value) for it in call.keywords} for call in calls}
+    assert {key for key in words if words[key].get("drop_last") == "True"} == {"train_dataset"}
+    assert {words[key]["pin_memory"] for key in words} == {"False"}
+
+
+@pytest.mark.parametrize("part", ["train", "validate"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_images_and_int32_labels_go_to_the_card_whatever_happens(name, part):
+    text = function(migrated(TEXTS[name]).result, part)
     place = r'(f"npu:\{args.gpu\}"|device)'
     assert re.search(rf"images = images\.to\({place}", text)
     assert re.search(rf"target = target\.to\(torch\.int32\)\.to\({place}", text)
     assert "is_available" not in text.split("for ")[-1] and "if args.gpu" not in text
 
 
-def test_a_label_that_has_to_be_int64_stays_so():
-    text = ODD.replace("    guess = f(x)\n", "    guess = f(x)\n    marks = nn.functional.one_hot(y, 10)\n")
-    result, notes = structural(text)
-    assert "torch.int32" not in result
-    assert any(note.startswith("y stays int64") for note in left(notes))
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_modern_style_knows_torchrun_and_its_own_spawn(name):
+    result = migrated(TEXTS[name], "modern").result
+    started = 'if "LOCAL_RANK" in os.environ:', "args.multiprocessing_distributed = False"
+    assert in_order(function(result, "main"), *started, "args.distributed =", "mp.spawn(")
+    assert 'int(os.environ.get("LOCAL_WORLD_SIZE", torch.npu.device_count()))' in result
+    placed = "args.gpu = gpu or 0", 'torch.device(f"npu:{args.gpu}")', "torch.npu.set_device(device)"
+    assert in_order(worker(name, "modern"), *placed)
+    assert "apex" not in result and "device_list" not in result and "process_device_map" not in result
 
 
-def test_images_that_data_parallel_would_have_scattered_are_moved():
-    text = PLAIN.replace("            images = images.cuda(non_blocking=True)\n", "")
-    moved = "images = images.to(loc)", "labels = labels.to(torch.int32).to(loc)"
-    assert in_order(structural(text)[0], *moved, "model(images)")
+# Variants: (style, script, what is replaced in it, what the result has in this order, what it must not have)
+
+CUDA_MODEL, MOVED = "    torch.cuda.set_device(gpu)\n    model.cuda(gpu)\n", "images = images.cuda(non_blocking=True)"
+VARIANTS = {
+    "a number that counts processes does not become a card": (
+        "article", ODD, {}, ["o.host = o.host * cards + proc", "if proc == 0:"], []
+    ),
+    "what stood in the branch stays on its side of DDP": (
+        "article", ODD, {},
+        ["net = net.to(loc)", "convert_sync_batchnorm", "optim.SGD",
+         "= DDP(net, device_ids=[o.device], find_unused_parameters=True)", 'print("wrapped")'], []
+    ),
+    "the rate of each epoch": (
+        "article", ODD, {}, ["for epoch in range(", "if not o.parallel or o.host == 0:", ": learning rate {",
+                             "one_epoch(", "plan.step()"], []
+    ),
+    "the same, modern": (
+        "modern", ODD, {}, ["net = DDP(net, device_ids=[o.device], find_unused_parameters=True)",
+                            "nn.CrossEntropyLoss().to(device)"], []
+    ),
+    "an optimizer that was made early": (
+        "article", PLAIN,
+        {CUDA_MODEL: "", "    model = nn.parallel": "    model.cuda(gpu)\n    model = nn.parallel"},
+        ["model = model.to(loc)", "optim.SGD(", "amp.initialize("], ["model.npu"],
+    ),
+    "a model that was made on the device": (
+        "article", PLAIN,
+        {"    model.cuda(gpu)\n": "", "nn.Linear(3, 2)": "nn.Linear(3, 2).cuda(gpu)"},
+        ["model = nn.Linear(3, 2).to(loc)"], ["model.to("],
+    ),
+    "a loss": ("article", TEXTS["2020"], {}, ["criterion = nn.CrossEntropyLoss().to(loc)"], []),
+    "a loss on its device": ("article", TEXTS["2022"], {}, ["nn.CrossEntropyLoss().to(device)"], []),
+    "weights for the CPU": (
+        "article", ODD, {"torch.load(o.folder)": 'torch.load(o.folder, map_location="cpu", weights_only=False)'},
+        ['torch.load(o.folder, map_location="cpu", weights_only=False)'], [],
+    ),
+    "images that DataParallel would have scattered": (
+        "article", PLAIN, {f"            {MOVED}\n": ""},
+        ["images = images.to(loc)", "labels = labels.to(torch.int32).to(loc)", "model(images)"], [],
+    ),
+    "lists of images": (
+        "article", PLAIN, {MOVED: "images[0] = images[0].cuda(gpu)", "model(images)": "model(images[0])"},
+        ["images[0] = images[0].to(loc)"], ["images = images"],
+    ),
+    "a list that is made on the card": (
+        "article", PLAIN, {MOVED: "images = [it.cuda() for it in images]"},
+        ["images = [it.npu() for it in images]"], ["images.to("],
+    ),
+    "the scaled loss goes backward, and clipping sees the masters": (
+        "article", ODD, {},
+        ["if o.amp:", "with amp.scale_loss(l, opti) as scaled_loss:", "scaled_loss.backward()", "else:",
+         "l.backward()", "clip_grad_norm_(amp.master_params(opti) if o.amp else f.parameters(), 1.0)"], [],
+    ),
+    "steps are scaled, and gradients unscaled before clipping": (
+        "modern", ODD, {},
+        ["one_epoch(learn, net, loss_fn, sgd, o, scaler)", "def one_epoch(source, f, measure, opti, o, scaler):",
+         'with torch.autocast("npu", enabled=o.amp):', "guess = f(x)", "l = measure(guess, y)", "opti.zero_grad()",
+         "scaler.scale(l).backward()", "scaler.unscale_(opti)", "clip_grad_norm_(f.parameters()",
+         "scaler.step(opti)", "scaler.update()"], [],
+    ),
+    "tabs": ("article", ODD, {"  ": "\t"}, ["\n\tloc = ", "\n\t\tnet = DDP("], ["\n    "]),
+    "without spawn": (
+        "article", ODD, {"    spawn(run, nprocs=cards, args=(opt, cards))\n": "    run(0, opt, cards)\n"}, [], ["loc ="]
+    ),
+    "without a parser": ("article", ODD, {"  ap = ArgumentParser()\n": "  ap = lines()\n"}, [], ["loc ="]),
+    "without a group": ("modern", ODD, {'    init_process_group("nccl", ': "    meet("}, [], ["set_device(device)"]),
+    "spawned for another reason": ("modern", ODD, {"  if opt.one_per_card:\n": "  if cards > 1:\n"}, [], ["scaler"]),
+}  # fmt: skip
 
 
-def test_lists_of_images_are_moved_one_by_one():
-    text = PLAIN.replace("images = images.cuda(non_blocking=True)", "images[0] = images[0].cuda(gpu)").replace(
-        "model(images)", "model(images[0])"
-    )
-    assert "images[0] = images[0].to(loc)" in structural(text)[0]
-    assert "images = images" not in structural(text)[0]
+@pytest.mark.parametrize("case", VARIANTS)
+def test_what_becomes_of_a_variant(case):
+    style, text, replaced, parts, absent = VARIANTS[case]
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    result = migrated(text, style).result
+    start = result.index("def one_epoch") if parts and parts[0].startswith("if o.amp") else 0
+    assert in_order(result[start:], *parts)
+    assert [part for part in absent if part in result] == []
 
 
-def test_a_list_that_is_made_on_the_card_is_not_moved_again():
-    text = PLAIN.replace("images = images.cuda(non_blocking=True)", "images = [it.cuda() for it in images]")
-    assert "images = [it.cuda() for it in images]" in structural(text)[0]
-    assert "images.to(" not in structural(text)[0]
+# (script, what is replaced, the note about it, what the result must not have, what it has)
+UNCLEAR = {
+    "loader": (ODD, "learn = DataLoader(", "learn = make(", "which loader is trained on is not clear", "drop_last", ""),
+    "int64 labels": (
+        ODD, "    guess = f(x)\n", "    guess = f(x)\n    marks = nn.functional.one_hot(y, 10)\n", "y stays int64",
+        "torch.int32", "",
+    ),
+    "two optimizers": (
+        ODD, "  plan = ", "  adam = optim.Adam(net.parameters())\n  plan = ", "no mixed precision", "amp.",
+        "net = net.to(loc)",
+    ),
+    "two statements on a line": (
+        ODD, "  o.device = proc\n", "  o.device = proc; print(o)\n", "several statements on one line", "loc =",
+        "o.device = proc; print(o)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNCLEAR)
+def test_what_is_not_clear_is_left_and_told(case):
+    text, old, new, told, absent, kept = UNCLEAR[case]
+    assert old in text
+    text = text.replace(old, new)
+    assert any(note.startswith(told) for note in notes(text))
+    result = migrated(text).result
+    assert absent not in result and kept in result
+
+
+def test_a_script_with_autocast_of_its_own_keeps_it():
+    text = ODD.replace("    guess = f(x)\n", "    with torch.autocast('cuda'):\n      guess = f(x)\n")
+    result = migrated(text).result
+    assert "amp.initialize" not in result and "--opt-level" not in result and "with torch.autocast('npu'):" in result
+    assert not any(note.startswith("no mixed precision") for note in notes(text))
+
+
+def test_line_ends_of_dos_stay():
+    dos = migrated(PLAIN.replace("\n", "\r\n")).result
+    assert dos.count("\n") == dos.count("\r\n")
 
 
 @pytest.mark.parametrize(
@@ -500,97 +485,8 @@ def test_a_list_that_is_made_on_the_card_is_not_moved_again():
 def test_what_is_added_up_over_cards_is_on_a_card(made, expected):
     head = 'import torch\nimport torch.distributed as dist\n\nB = "nccl"\n\n'
     text = f"{head}def total():\n    t = {made}\n    dist.all_reduce(t)\n"
-    assert f"    t = {expected}\n" in structural(text)[0]
-    with_gloo = text.replace("nccl", "gloo")
-    assert structural(with_gloo)[0] == with_gloo
-
-
-def test_the_scaled_loss_is_what_goes_backward_and_clipping_sees_the_masters():
-    loop = body(structural(ODD)[0], "one_epoch")
-    scaled = "if o.amp:", "with amp.scale_loss(l, opti) as scaled_loss:", "scaled_loss.backward()"
-    assert in_order(loop, *scaled, "else:", "l.backward()")
-    assert "clip_grad_norm_(amp.master_params(opti) if o.amp else f.parameters(), 1.0)" in loop
-
-
-# The modern style
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_the_modern_style_knows_torchrun_and_its_own_spawn(name):
-    result, _ = structural(source(name), "modern")
-    main, worker = body(result, "main"), body(result, "main_worker")
-    started = 'if "LOCAL_RANK" in os.environ:', "args.multiprocessing_distributed = False"
-    assert in_order(main, *started, "args.distributed =")
-    assert 'int(os.environ.get("LOCAL_WORLD_SIZE", torch.npu.device_count()))' in main and "mp.spawn(" in main
-    assert in_order(worker, "args.gpu = gpu or 0", 'torch.device(f"npu:{args.gpu}")', "torch.npu.set_device(device)")
-    assert "apex" not in result and "device_list" not in result and "process_device_map" not in result
-
-
-def test_the_modern_style_scales_steps_and_unscales_before_clipping():
-    loop = body(structural(ODD, "modern")[0], "one_epoch")
-    assert in_order(
-        loop, 'with torch.autocast("npu", enabled=o.amp):', "guess = f(x)", "l = measure(guess, y)", "opti.zero_grad()",
-        "scaler.scale(l).backward()", "scaler.unscale_(opti)", "clip_grad_norm_(f.parameters()", "scaler.step(opti)",
-        "scaler.update()",
-    )  # fmt: skip
-    assert "one_epoch(learn, net, loss_fn, sgd, o, scaler)" in structural(ODD, "modern")[0]
-    assert loop.startswith("def one_epoch(source, f, measure, opti, o, scaler):")
-
-
-def test_the_modern_diff_is_shorter():
-    lengths = [len(whole("2020", style).changes) for style in STYLES]
-    assert lengths[1] < lengths[0]
-
-
-# Scripts with a part missing
-
-
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ("    spawn(run, nprocs=cards, args=(opt, cards))\n", "    run(0, opt, cards)\n"),  # no spawn
-        ("  ap = ArgumentParser()\n", "  ap = lines()\n"),  # another kind of command line
-        ('    init_process_group("nccl", ', "    meet("),
-        ("  if opt.one_per_card:\n", "  if cards > 1:\n"),  # the worker cannot ask this
-    ],
-)
-@pytest.mark.parametrize("style", STYLES)
-def test_without_the_whole_shape_nothing_of_it_is_done(old, new, style):
-    text = ODD.replace(old, new).replace("all_reduce(seen)", "print(seen)")
-    assert text.count(new) and structural(text, style)[0] == text
-
-
-def test_two_optimizers_get_no_mixed_precision_but_all_the_rest():
-    text = ODD.replace("  plan = ", "  adam = optim.Adam(net.parameters())\n  plan = ")
-    result, notes = structural(text)
-    assert "--amp" not in result and "amp." not in result and "net = net.to(loc)" in result
-    assert any(note.startswith("no mixed precision") for note in left(notes))
-    assert "= DDP(net, device_ids=[o.device], find" in result
-
-
-def test_a_script_with_autocast_of_its_own_keeps_it():
-    text = ODD.replace("    guess = f(x)\n", "    with torch.autocast('cuda'):\n      guess = f(x)\n")
-    result, notes = structural(text)
-    assert "amp.initialize" not in result and "--opt-level" not in result and "with torch.autocast('cuda'):" in result
-    assert not any(note.startswith("no mixed precision") for note in left(notes))
-
-
-def test_what_shares_a_line_is_left_and_told():
-    text = ODD.replace("  o.device = proc\n", "  o.device = proc; print(o)\n")
-    result, notes = structural(text)
-    assert "o.device = proc; print(o)" in result
-    assert "several statements on one line" in left(notes)
-
-
-def test_tabs_and_other_line_ends_stay():
-    tabs = ODD.replace("  ", "\t")
-    result, _ = structural(tabs)
-    assert "\n\tloc = " in result and "\n\t\tnet = DDP(" in result and "\n    " not in result
-    dos = structural(PLAIN.replace("\n", "\r\n"))[0]
-    assert dos.count("\n") == dos.count("\r\n")
-
-
-# Conditions
+    assert f"    t = {expected}\n" in migrated(text).result
+    assert f"    t = {made}\n" in migrated(text.replace("nccl", "gloo")).result
 
 
 @pytest.mark.parametrize(
@@ -604,30 +500,25 @@ def test_tabs_and_other_line_ends_stay():
         ("here.type != 'cuda'", False, None),
         ("b == 'nccl'", False, None),
         ("o.parallel", None, "o.parallel"),
-        ("o.parallel and torch.cuda.is_available()", None, "o.parallel"),
+        ("o.parallel and torch.cuda.is_available()", None, "o.parallel and torch.npu.is_available()"),
         ("o.parallel or torch.cuda.is_available()", True, None),
-        ("o.parallel or o.device is None", None, "o.parallel"),
-        ("o.device == 1", None, "o.device == 1"),
+        ("o.parallel or o.device is None", None, "o.parallel or o.device is None"),
+        ("o.device == 1", None, "proc == 1"),
     ],
 )
 def test_conditions_are_settled_where_an_npu_settles_them(test, value, rest):
-    text = ODD.replace("  net = nn.Seq", f"  if {test}:\n    a = 1\n  else:\n    a = 2\n  net = nn.Seq")
-    facts = Facts(Script(text, "main.py", "article", Notes()).shape)
-    node = next(it for it in facts.shape.worker.body if isinstance(it, ast.If) and ast.unparse(it.body[0]) == "a = 1")
-    assert facts.known(node.test) is value
-    folded = render(facts.script, facts.fold([node]), "")
-    assert folded == {True: "a = 1\n", False: "a = 2\n", None: f"if {rest}:\n  a = 1\nelse:\n  a = 2\n"}[value]
-
-
-# What only the user can choose
+    branches = f"  if {test}:\n    a = torch.load('1')\n  else:\n    a = torch.load('2')\n  net = nn.Seq"
+    result = migrated(ODD.replace("  net = nn.Seq", branches)).result
+    found = {True: "torch.load('1'" in result, False: "torch.load('2'" in result}
+    assert found == ({True: True, False: True} if value is None else {value: True, not value: False})
+    assert value is not None or f"  if {rest}:\n    a = torch.load('1', map_location=loc)\n  else:\n" in result
 
 
 def test_the_command_to_start_it_is_told():
-    notes = {note.text: note.advice for note in structural(source("2020"))[1] if note.kind == "choose"}
+    told = notes(TEXTS["2020"], "choose")
     spawned = "python train.py --multiprocessing-distributed --world-size 1 --rank 0 --device-list 0,1"
-    assert f"{spawned} --amp --opt-level O2 DATA." in notes["launch"] and "--port" in notes["address and port"]
-    assert set(notes) == {"launch", "which cards", "address and port", "batch and learning rate"}
-    modern = {note.text: note.advice for note in structural(source("2020"), "modern")[1] if note.kind == "choose"}
-    assert "torchrun --nproc_per_node=2 train.py --amp DATA" in modern["launch"]
-    odd = next(note.advice for note in structural(ODD)[1] if note.text == "launch")
-    assert "python train.py --one-per-card --hosts 1 --host 0 --device-list 0,1" in odd
+    assert f"{spawned} --amp --opt-level O2" in told["launch"] and "--port" in told["address and port"]
+    assert set(told) == {"launch", "which cards", "address and port", "batch and learning rate"}
+    assert "torchrun --nproc_per_node=2 train.py --amp" in notes(TEXTS["2020"], "choose", "modern")["launch"]
+    own = "python train.py --one-per-card --hosts 1 --host 0 --device-list 0,1"
+    assert own in notes(ODD, "choose")["launch"]

@@ -4,7 +4,6 @@ The originals are helpers/migrate/examples/imagenet.py and those in tests/script
 do the same on the CPU, the migrated one has to print the same losses to the last digit.
 """
 
-import ast
 import contextlib
 import functools
 import io
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from mutants import of_cuda
 from npu_lab import free_port, images
 from npu_ranks import needs_npu
 
@@ -30,11 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests" / "scripts").glob("*.py"))
 SCRIPTS = {path.stem: path for path in FILES if not path.stem.startswith("hvd_")}
 SCRIPTS["imagenet"] = ROOT / "helpers" / "migrate" / "examples" / "imagenet.py"
-FOREIGN = re.compile(r"cuda|cudnn|nccl|nvidia", re.IGNORECASE)
 
 # Options that several scripts share.
 SMALL = "--image-size 32 -b 8 -j 0 --lr 0.01 -p 1 --seed 1"
-DUMMY = f"--dummy {SMALL}"
 SPAWN = "--multiprocessing-distributed --world-size 1 --rank 0"
 ONE, TWO = "--epochs 1", "--epochs 2"
 ON = f"{TWO} --resume checkpoint.pth.tar"
@@ -80,8 +76,8 @@ CASES = {
     ),
     "mingpt": Case(ONE, f"{TWO} --resume", "^epoch .*", whole=TWO),
     # Resumed, these two shuffle as in their first epoch, so the original has to be resumed as well.
-    "imagenet_2022": Case(f"{DUMMY} {ONE}", f"{DUMMY} {ON}", cpu=(f"{DUMMY} {ONE}", f"{DUMMY} {ON}")),
-    "imagenet_accelerator": Case(f"{DUMMY} {ONE}", f"{DUMMY} {ON}", cpu=(f"{DUMMY} {ONE}", f"{DUMMY} {ON}")),
+    "imagenet_2022": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
+    "imagenet_accelerator": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
     "detection": Case(ONE, f"{TWO} --resume checkpoint.pth", r"loss \d\S*|^Test.*", cpu=(f"{TWO} --device cpu",)),
     "horovod_like": Case(TWO, TWO, "^T.*", torchrun=True, again=True, gone="checkpoint-2.pth.tar"),
     "imagenet, 2 cards": Case(
@@ -92,8 +88,8 @@ CASES = {
     "imagenet, 2 cards, modern": Case(
         f"DATA {SMALL} --amp {ONE}", f"DATA {SMALL} --amp {ON}", cards=2, torchrun=True, style="modern"
     ),
-    "imagenet_2022, 2 cards": Case(f"{DUMMY} {SPAWN} {ONE}", f"{DUMMY} {SPAWN} {ON}", cards=2),
-    "imagenet_accelerator, 2 cards": Case(f"{DUMMY} {SPAWN} {ONE}", f"{DUMMY} {SPAWN} {ON}", cards=2),
+    "imagenet_2022, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
+    "imagenet_accelerator, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
     "detection, 2 cards": Case(
         f"--amp {ONE}",
         f"--amp {TWO} --resume checkpoint.pth",
@@ -224,17 +220,6 @@ def test_it_trains_saves_and_goes_on(name, data, tmp_path, monkeypatch):
         assert epochs == [{"0"}, {"1"}]
     if "imagenet" in name:
         assert torch.load(folder / "checkpoint.pth.tar", map_location="cpu")["epoch"] == 2
-
-
-@pytest.mark.parametrize("style", ["article", "modern"])
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_nothing_of_cuda_is_left_untold(script, style):
-    made = migrated(SCRIPTS[script], style)
-    told = {line for note in made.notes if note.kind == "left" for line in note.lines}
-    lines = enumerate(made.result.splitlines(), 1)
-    assert [(number, text) for number, text in lines if FOREIGN.search(text) and number not in told] == []
-    assert list(of_cuda(ast.parse(made.result))) == []
-    assert list(of_cuda(ast.parse(made.source))), "what finds nothing there would find nothing here"
 
 
 def test_every_script_is_run():

@@ -284,20 +284,6 @@ def test_a_script_without_a_step_is_found_out(bench, name):
     assert any(re.search(mutant.told, problem) for problem in found), f"{found}\n{run.output}"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", [step.number for step in STEPS])
-def test_a_script_with_a_step_taken_back_is_found_out(bench, step):
-    """As the mutants, but what the tool itself tags with this step is put back as it was."""
-    source = bench.migration.without(step)
-    assert source != bench.script
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return  # found out
-    runs = ((name, bench.run(source, name)) for name in ("train", "resume", "schedule"))
-    assert any(list(bench.problems(run, name)) for name, run in runs)
-
-
 def test_every_step_has_its_mutants():
     assert {mutant.step for mutant in MUTANTS} == {step.number for step in STEPS}
     assert len(MUTANTS) >= 20 and len(NAMED) == len(MUTANTS)

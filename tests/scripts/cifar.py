@@ -22,28 +22,17 @@ start_epoch = 0
 torch.manual_seed(7)
 
 
-class Block(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-
-    def forward(self, x):
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + x)
-
-
 class SmallResNet(nn.Module):
     def __init__(self, classes=4, channels=8):
         super().__init__()
-        self.stem = nn.Conv2d(3, channels, 3, padding=1, bias=False)
-        self.blocks = nn.Sequential(Block(channels), nn.MaxPool2d(2), Block(channels))
+        self.conv1 = nn.Conv2d(3, channels, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(channels)
         self.linear = nn.Linear(channels, classes)
 
     def forward(self, x):
-        out = self.blocks(F.relu(self.stem(x)))
+        out = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        out = F.relu(self.bn(self.conv2(out)) + out)
         return self.linear(F.adaptive_avg_pool2d(out, 1).flatten(1))
 
 
@@ -58,11 +47,9 @@ def images(count, seed):
     return torch.utils.data.TensorDataset(pictures, labels)
 
 
-print("data ...")
 trainloader = torch.utils.data.DataLoader(images(40, 1), batch_size=16, shuffle=False, num_workers=0)
 testloader = torch.utils.data.DataLoader(images(20, 2), batch_size=10, shuffle=False, num_workers=0)
 
-print("model ...")
 net = SmallResNet()
 net = net.to(device)
 if device == "cuda":
@@ -74,8 +61,6 @@ optimizer = optim.SGD(net.parameters(), lr=args.lr, momentum=0.9, weight_decay=5
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
 
 if args.resume:
-    print("checkpoint ...")
-    assert os.path.isdir("checkpoint"), "nothing to resume: there is no folder checkpoint"
     checkpoint = torch.load("./checkpoint/ckpt.pth")
     net.load_state_dict(checkpoint["net"])
     optimizer.load_state_dict(checkpoint["optimizer"])

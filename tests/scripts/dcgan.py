@@ -1,8 +1,6 @@
 """A small DCGAN in the style of PyTorch's example: two models, two optimizers, BCELoss, a --cuda flag."""
 
 import argparse
-import os
-import random
 
 import torch
 import torch.backends.cudnn as cudnn
@@ -12,23 +10,18 @@ import torch.optim as optim
 import torch.utils.data
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--workers", type=int, default=0, help="loading processes")
 parser.add_argument("--batchSize", type=int, default=8)
 parser.add_argument("--nz", type=int, default=8, help="size of the latent vector")
 parser.add_argument("--niter", type=int, default=2, help="epochs")
 parser.add_argument("--lr", type=float, default=0.0002)
-parser.add_argument("--beta1", type=float, default=0.5)
 parser.add_argument("--cuda", action="store_true", default=False, help="use the GPU")
 parser.add_argument("--ngpu", type=int, default=1, help="GPUs to use")
 parser.add_argument("--netG", default="", help="generator to go on with")
 parser.add_argument("--netD", default="", help="discriminator to go on with")
 parser.add_argument("--resume", default="", help="optimizers and epoch to go on with")
-parser.add_argument("--outf", default=".", help="folder for checkpoints")
 parser.add_argument("--manualSeed", type=int, default=5)
 opt = parser.parse_args()
 
-os.makedirs(opt.outf, exist_ok=True)
-random.seed(opt.manualSeed)
 torch.manual_seed(opt.manualSeed)
 cudnn.benchmark = True
 if torch.cuda.is_available() and not opt.cuda:
@@ -41,17 +34,13 @@ rings = torch.linspace(-1, 1, 16).square()
 rings = (rings[:, None] + rings[None, :]).sqrt()
 shifts = torch.rand(28, 1, 1, 1, generator=torch.Generator().manual_seed(0))
 dataset = torch.utils.data.TensorDataset(torch.cos(6 * rings[None, None] + 6 * shifts))
-dataloader = torch.utils.data.DataLoader(dataset, batch_size=opt.batchSize, shuffle=False, num_workers=opt.workers)
+dataloader = torch.utils.data.DataLoader(dataset, batch_size=opt.batchSize, shuffle=False)
 
 
 def weights_init(m):
     """Small normal weights, as the DCGAN paper has them."""
-    classname = m.__class__.__name__
-    if "Conv" in classname:
+    if "Conv" in m.__class__.__name__:
         nn.init.normal_(m.weight, 0.0, 0.02)
-    elif "BatchNorm" in classname:
-        nn.init.normal_(m.weight, 1.0, 0.02)
-        nn.init.zeros_(m.bias)
 
 
 class Parallel(nn.Module):
@@ -89,8 +78,8 @@ if opt.netD != "":
 
 criterion = nn.BCELoss()
 real_label, fake_label = 1.0, 0.0
-optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
-optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(opt.beta1, 0.999))
+optimizerD = optim.Adam(netD.parameters(), lr=opt.lr, betas=(0.5, 0.999))
+optimizerG = optim.Adam(netG.parameters(), lr=opt.lr, betas=(0.5, 0.999))
 first = 0
 if opt.resume:
     saved = torch.load(opt.resume, map_location=device)
@@ -124,9 +113,7 @@ for epoch in range(first, opt.niter):
         optimizerG.step()
     print(f"epoch {epoch} of {opt.niter}, {len(dataloader)} batches: loss_D {errD.item():.6f} loss_G {errG.item():.6f}")
 
-    torch.save(netG.state_dict(), f"{opt.outf}/netG_epoch_{epoch}.pth")
-    torch.save(netD.state_dict(), f"{opt.outf}/netD_epoch_{epoch}.pth")
-    torch.save(
-        {"optimizerD": optimizerD.state_dict(), "optimizerG": optimizerG.state_dict(), "epoch": epoch},
-        f"{opt.outf}/optimizers_epoch_{epoch}.pth",
-    )
+    torch.save(netG.state_dict(), f"netG_epoch_{epoch}.pth")
+    torch.save(netD.state_dict(), f"netD_epoch_{epoch}.pth")
+    state = {"optimizerD": optimizerD.state_dict(), "optimizerG": optimizerG.state_dict(), "epoch": epoch}
+    torch.save(state, f"optimizers_epoch_{epoch}.pth")

@@ -5,7 +5,6 @@ torch.cuda.amp. The pictures hold one bright box each and come from a seed."""
 import argparse
 import builtins as __builtin__
 import os
-import time
 
 import torch
 import torch.distributed as dist
@@ -18,13 +17,9 @@ def get_args_parser():
     parser.add_argument("--device", default="cuda", type=str, help="cuda or cpu")
     parser.add_argument("-b", "--batch-size", default=4, type=int, help="images of one GPU")
     parser.add_argument("--epochs", default=2, type=int)
-    parser.add_argument("-j", "--workers", default=0, type=int)
     parser.add_argument("--lr", default=0.02, type=float)
-    parser.add_argument("--output-dir", default=".", type=str)
     parser.add_argument("--resume", default="", type=str, help="checkpoint to go on from")
     parser.add_argument("--start_epoch", default=0, type=int)
-    parser.add_argument("--test-only", action="store_true")
-    parser.add_argument("--sync-bn", action="store_true", help="batch statistics over all GPUs")
     parser.add_argument("--dist-url", default="env://", type=str)
     parser.add_argument("--amp", action="store_true", help="torch.cuda.amp for mixed precision")
     return parser
@@ -46,9 +41,6 @@ def init_distributed_mode(args):
         args.rank = int(os.environ["RANK"])
         args.world_size = int(os.environ["WORLD_SIZE"])
         args.gpu = int(os.environ["LOCAL_RANK"])
-    elif "SLURM_PROCID" in os.environ:
-        args.rank = int(os.environ["SLURM_PROCID"])
-        args.gpu = args.rank % torch.cuda.device_count()
     else:
         print("one process")
         args.distributed = False
@@ -66,7 +58,7 @@ def init_distributed_mode(args):
 
 def reduce_dict(input_dict):
     """The mean of every value over the ranks."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
+    if not dist.is_initialized():
         return input_dict
     with torch.inference_mode():
         names = sorted(input_dict)
@@ -148,15 +140,10 @@ def evaluate(model, data_loader, device):
     cpu_device = torch.device("cpu")
     model.eval()
     right = torch.zeros(2, device=device)
-    model_time = 0.0
     for images, targets in data_loader:
         images = list(img.to(device) for img in images)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        start = time.time()
         outputs = model(images)
         outputs = [{k: v.to(cpu_device) for k, v in t.items()} for t in outputs]
-        model_time += time.time() - start
         hits = [o["labels"].item() == t["labels"].item() for o, t in zip(outputs, targets, strict=True)]
         right += torch.tensor([float(sum(hits)), float(len(hits))], device=device)
     if dist.is_initialized():
@@ -166,7 +153,6 @@ def evaluate(model, data_loader, device):
 
 
 def main(args):
-    os.makedirs(args.output_dir, exist_ok=True)
     init_distributed_mode(args)
     device = torch.device(args.device)
     torch.manual_seed(11)
@@ -178,16 +164,10 @@ def main(args):
         train_sampler = torch.utils.data.SequentialSampler(dataset)
         test_sampler = torch.utils.data.SequentialSampler(dataset_test)
     batches = torch.utils.data.BatchSampler(train_sampler, args.batch_size, drop_last=True)
-    data_loader = torch.utils.data.DataLoader(
-        dataset, batch_sampler=batches, num_workers=args.workers, collate_fn=collate_fn
-    )
-    data_loader_test = torch.utils.data.DataLoader(
-        dataset_test, batch_size=1, sampler=test_sampler, num_workers=args.workers, collate_fn=collate_fn
-    )
+    data_loader = torch.utils.data.DataLoader(dataset, batch_sampler=batches, collate_fn=collate_fn)
+    data_loader_test = torch.utils.data.DataLoader(dataset_test, 1, sampler=test_sampler, collate_fn=collate_fn)
 
     model = Detector().to(device)
-    if args.distributed and args.sync_bn:
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     model_without_ddp = model
     if args.distributed:
         model = nn.parallel.DistributedDataParallel(model, device_ids=[args.gpu])
@@ -203,9 +183,6 @@ def main(args):
         args.start_epoch = checkpoint["epoch"] + 1
         if args.amp:
             scaler.load_state_dict(checkpoint["scaler"])
-    if args.test_only:
-        evaluate(model, data_loader_test, device)
-        return
 
     for epoch in range(args.start_epoch, args.epochs):
         if args.distributed:
@@ -217,7 +194,7 @@ def main(args):
         if args.amp:
             checkpoint["scaler"] = scaler.state_dict()
         if not args.distributed or args.rank == 0:
-            torch.save(checkpoint, os.path.join(args.output_dir, "checkpoint.pth"))
+            torch.save(checkpoint, "checkpoint.pth")
         evaluate(model, data_loader_test, device)
 
 

@@ -3,8 +3,6 @@ DDP is for `device.type == "cuda"` only."""
 
 import argparse
 import os
-import random
-import shutil
 import warnings
 
 import torch
@@ -19,18 +17,14 @@ import torchvision.transforms as transforms
 from torch.optim.lr_scheduler import StepLR
 
 parser = argparse.ArgumentParser(description="ImageNet training, today")
-parser.add_argument("data", metavar="DIR", nargs="?", default="imagenet")
 parser.add_argument("-a", "--arch", default="resnet18", choices=models.list_models(module=models))
 parser.add_argument("-j", "--workers", default=4, type=int)
 parser.add_argument("--epochs", default=90, type=int)
 parser.add_argument("--start-epoch", default=0, type=int)
 parser.add_argument("-b", "--batch-size", default=256, type=int)
 parser.add_argument("--lr", default=0.1, type=float)
-parser.add_argument("--momentum", default=0.9, type=float)
-parser.add_argument("--weight-decay", default=1e-4, type=float)
 parser.add_argument("-p", "--print-freq", default=10, type=int)
 parser.add_argument("--resume", default="", type=str)
-parser.add_argument("-e", "--evaluate", action="store_true")
 parser.add_argument("--world-size", default=-1, type=int)
 parser.add_argument("--rank", default=-1, type=int)
 parser.add_argument("--dist-url", default="tcp://127.0.0.1:23456", type=str)
@@ -39,7 +33,6 @@ parser.add_argument("--seed", default=None, type=int)
 parser.add_argument("--gpu", default=None, type=int)
 parser.add_argument("--no-accel", action="store_true", help="stay on the CPU")
 parser.add_argument("--multiprocessing-distributed", action="store_true")
-parser.add_argument("--dummy", action="store_true")
 parser.add_argument("--image-size", default=224, type=int)
 best_acc1 = 0
 
@@ -47,7 +40,6 @@ best_acc1 = 0
 def main():
     args = parser.parse_args()
     if args.seed is not None:
-        random.seed(args.seed)
         torch.manual_seed(args.seed)
         cudnn.deterministic = True
         cudnn.benchmark = False
@@ -119,34 +111,25 @@ def main_worker(gpu, ngpus_per_node, args):
         model.to(device)
 
     criterion = nn.CrossEntropyLoss().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=args.momentum, weight_decay=args.weight_decay)
+    optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9)
     scheduler = StepLR(optimizer, step_size=30, gamma=0.1)
     if args.resume:
-        if os.path.isfile(args.resume):
-            if args.gpu is None:
-                checkpoint = torch.load(args.resume)
-            else:
-                loc = f"{device.type}:{args.gpu}"
-                checkpoint = torch.load(args.resume, map_location=loc)
-            args.start_epoch = checkpoint["epoch"]
-            best_acc1 = checkpoint["best_acc1"]
-            if args.gpu is not None:
-                best_acc1 = best_acc1.to(device)
-            model.load_state_dict(checkpoint["state_dict"])
-            optimizer.load_state_dict(checkpoint["optimizer"])
-            scheduler.load_state_dict(checkpoint["scheduler"])
-            print(f"resumed at epoch {args.start_epoch}")
+        if args.gpu is None:
+            checkpoint = torch.load(args.resume)
         else:
-            print(f"no checkpoint at {args.resume}")
+            loc = f"{device.type}:{args.gpu}"
+            checkpoint = torch.load(args.resume, map_location=loc)
+        args.start_epoch = checkpoint["epoch"]
+        best_acc1 = checkpoint["best_acc1"]
+        if args.gpu is not None:
+            best_acc1 = best_acc1.to(device)
+        model.load_state_dict(checkpoint["state_dict"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        scheduler.load_state_dict(checkpoint["scheduler"])
 
-    if args.dummy:
-        shape = (3, args.image_size, args.image_size)
-        train_dataset = datasets.FakeData(24, shape, 10, transforms.ToTensor())
-        val_dataset = datasets.FakeData(12, shape, 10, transforms.ToTensor())
-    else:
-        crop = transforms.Compose([transforms.RandomResizedCrop(args.image_size), transforms.ToTensor()])
-        train_dataset = datasets.ImageFolder(os.path.join(args.data, "train"), crop)
-        val_dataset = datasets.ImageFolder(os.path.join(args.data, "val"), crop)
+    shape = (3, args.image_size, args.image_size)
+    train_dataset = datasets.FakeData(24, shape, 10, transforms.ToTensor())
+    val_dataset = datasets.FakeData(12, shape, 10, transforms.ToTensor())
     train_sampler = val_sampler = None
     if args.distributed:
         train_sampler = torch.utils.data.distributed.DistributedSampler(train_dataset)
@@ -157,9 +140,6 @@ def main_worker(gpu, ngpus_per_node, args):
     val_loader = torch.utils.data.DataLoader(
         val_dataset, batch_size=args.batch_size, shuffle=False,
         num_workers=args.workers, pin_memory=True, sampler=val_sampler)
-    if args.evaluate:
-        validate(val_loader, model, criterion, device, args)
-        return
 
     for epoch in range(args.start_epoch, args.epochs):
         if args.distributed:
@@ -167,14 +147,11 @@ def main_worker(gpu, ngpus_per_node, args):
         train(train_loader, model, criterion, optimizer, epoch, device, args)
         acc1 = validate(val_loader, model, criterion, device, args)
         scheduler.step()
-        is_best = acc1 > best_acc1
         best_acc1 = max(acc1, best_acc1)
         if not args.multiprocessing_distributed or args.rank % ngpus_per_node == 0:
             state = {"epoch": epoch + 1, "arch": args.arch, "state_dict": model.state_dict(), "best_acc1": best_acc1,
                      "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}
             torch.save(state, "checkpoint.pth.tar")
-            if is_best:
-                shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
 
 
 def train(train_loader, model, criterion, optimizer, epoch, device, args):

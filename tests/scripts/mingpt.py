@@ -30,42 +30,28 @@ class CharDataset(Dataset):
         return chunk[:-1], chunk[1:]
 
 
-class CausalSelfAttention(nn.Module):
-    def __init__(self, n_embd, n_head, block_size):
-        super().__init__()
-        self.n_head = n_head
-        self.c_attn = nn.Linear(n_embd, 3 * n_embd)
-        self.c_proj = nn.Linear(n_embd, n_embd)
-        self.register_buffer("mask", torch.tril(torch.ones(block_size, block_size)).bool())
-
-    def forward(self, x):
-        B, T, C = x.size()
-        q, k, v = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in self.c_attn(x).split(C, dim=2))
-        att = (q @ k.transpose(-2, -1)) * (C // self.n_head) ** -0.5
-        att = F.softmax(att.masked_fill(~self.mask[:T, :T], float("-inf")), dim=-1)
-        return self.c_proj((att @ v).transpose(1, 2).reshape(B, T, C))
-
-
 class GPT(nn.Module):
-    def __init__(self, vocab_size, block_size, n_embd=16, n_head=2):
+    """One block, with one head."""
+
+    def __init__(self, vocab_size, block_size, n_embd=16):
         super().__init__()
         self.wte = nn.Embedding(vocab_size, n_embd)
         self.wpe = nn.Embedding(block_size, n_embd)
         self.ln_1, self.ln_2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-        self.attn = CausalSelfAttention(n_embd, n_head, block_size)
+        self.attn = nn.Linear(n_embd, 3 * n_embd)
+        self.register_buffer("mask", torch.tril(torch.ones(block_size, block_size)).bool())
         self.mlp = nn.Sequential(nn.Linear(n_embd, 4 * n_embd), nn.GELU(), nn.Linear(4 * n_embd, n_embd))
         self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
 
-    def forward(self, idx, targets=None):
+    def forward(self, idx, targets):
         pos = torch.arange(idx.size(1), dtype=torch.long, device=idx.device).unsqueeze(0)
         x = self.wte(idx) + self.wpe(pos)
-        x = x + self.attn(self.ln_1(x))
+        q, k, v = self.attn(self.ln_1(x)).split(x.size(2), dim=2)
+        att = (q @ k.transpose(-2, -1)) * x.size(2) ** -0.5
+        x = x + F.softmax(att.masked_fill(~self.mask, float("-inf")), dim=-1) @ v
         x = x + self.mlp(self.ln_2(x))
         logits = self.lm_head(x)
-        loss = None
-        if targets is not None:
-            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
-        return logits, loss
+        return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
 
 
 @dataclass
@@ -73,11 +59,8 @@ class TrainerConfig:
     max_epochs: int = 2
     batch_size: int = 4
     learning_rate: float = 1e-2
-    betas: tuple = (0.9, 0.95)
-    weight_decay: float = 0.1
     grad_norm_clip: float = 1.0
     ckpt_path: str = "gpt.pt"
-    num_workers: int = 0
     device: str = "auto"
     use_amp: bool = True
 
@@ -92,9 +75,7 @@ class Trainer:
             self.device = config.device
         self.model = self.model.to(self.device)
         self.use_amp = config.use_amp and self.device == "cuda"
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
-        )
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
         self.scaler = GradScaler(enabled=self.use_amp)
         print("device:", self.device)
 
@@ -113,10 +94,7 @@ class Trainer:
 
     def run(self):
         model, config = self.model, self.config
-        train_loader = DataLoader(
-            self.train_dataset, shuffle=False, pin_memory=True, batch_size=config.batch_size,
-            num_workers=config.num_workers,
-        )  # fmt: skip
+        train_loader = DataLoader(self.train_dataset, shuffle=False, pin_memory=True, batch_size=config.batch_size)
         for epoch in range(self.epochs_run, config.max_epochs):
             model.train()
             losses = []

@@ -12,17 +12,12 @@ from torch.optim.lr_scheduler import StepLR
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 8, 3, 1)
-        self.conv2 = nn.Conv2d(8, 8, 3, 1)
-        self.dropout = nn.Dropout(0.0)
-        self.fc1 = nn.Linear(8 * 4 * 4, 16)
-        self.fc2 = nn.Linear(16, 10)
+        self.conv = nn.Conv2d(1, 8, 3, 1)
+        self.fc = nn.Linear(8 * 5 * 5, 10)
 
     def forward(self, x):
-        x = F.relu(self.conv1(x))
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = self.dropout(torch.flatten(x, 1))
-        return F.log_softmax(self.fc2(F.relu(self.fc1(x))), dim=1)
+        x = F.max_pool2d(F.relu(self.conv(x)), 2)
+        return F.log_softmax(self.fc(torch.flatten(x, 1)), dim=1)
 
 
 def digits(count, seed):
@@ -45,11 +40,8 @@ def train(args, model, device, train_loader, optimizer, epoch):
         loss = F.nll_loss(output, target)
         loss.backward()
         optimizer.step()
-        if batch_idx % args.log_interval == 0:
-            seen = batch_idx * args.batch_size
-            print(f"Train epoch {epoch} [{seen}/{len(train_loader.dataset)}] loss {loss.item():.6f}")
-            if args.dry_run:
-                break
+        seen = batch_idx * args.batch_size
+        print(f"Train epoch {epoch} [{seen}/{len(train_loader.dataset)}] loss {loss.item():.6f}")
 
 
 def test(model, device, test_loader):
@@ -76,9 +68,7 @@ def main():
     parser.add_argument("--gamma", type=float, default=0.7)
     parser.add_argument("--no-cuda", action="store_true", help="do not train on CUDA")
     parser.add_argument("--no-mps", action="store_true", help="do not train on macOS's GPU")
-    parser.add_argument("--dry-run", action="store_true", help="one batch only")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--log-interval", type=int, default=1)
     parser.add_argument("--resume", default="", help="checkpoint to go on from")
     args = parser.parse_args()
     use_cuda = not args.no_cuda and torch.cuda.is_available()

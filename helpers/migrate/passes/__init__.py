@@ -4,10 +4,11 @@ from .arguments import add_arguments
 from .batches import move_batches
 from .branches import fold_branches
 from .checkpoint import place_checkpoints
+from .choices import leave_choices
 from .cudnn import switch_off
 from .device import place_process
-from .launch import add_process_map, advise_on_launch, count_processes, look_up_card, meet_at_address, set_address
-from .leftovers import leave_choices, report_leftovers
+from .launch import add_process_map, count_processes, look_up_card, meet_at_address, set_address
+from .leftovers import report_leftovers
 from .loaders import drop_last, unpin
 from .methods import rename_methods
 from .model import move_model, unwrap_data_parallel
@@ -34,7 +35,6 @@ PASSES = (
     (show_learning_rate,),
     (move_batches,),
     (scale_loss,),
-    (advise_on_launch,),
     # The general passes read one text, and edit it together.
     (switch_off, rename, import_from_npu, rename_methods, translate, unpin, unwrap_data_parallel, import_torch_npu),
     # Notes only; they read the result.

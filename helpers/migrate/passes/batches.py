@@ -3,16 +3,13 @@
 import ast
 import re
 
-from ..tree import Unclear
 from .kinds import anywhere
-from .model import SETTERS
 
 CLASSES = ("CrossEntropyLoss", "NLLLoss")
 FUNCTIONS = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
 NEED_INT64 = {"one_hot", "scatter", "scatter_", "scatter_add_", "gather", "index_select", "index_add_", "long"}
 COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather": 1, "all_gather_into_tensor": 1}
 TYPED = {"torch.FloatTensor", "torch.DoubleTensor", "torch.cuda.FloatTensor", "torch.cuda.DoubleTensor"}
-DOUBLE = ("torch.float64", "torch.double")
 
 
 @anywhere(15)
@@ -23,7 +20,7 @@ def move_batches(script):
         for loop in _loops(shape):
             _loop(shape, loop)
     if shape.full or re.search("nccl|hccl", script.source):
-        _reductions(shape)
+        _reductions(script)
 
 
 # Batches
@@ -65,16 +62,11 @@ def _loop(shape, loop):
     place, label = shape.place_in(function), _label(shape, loop)
     moved = set()
     for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and script.name(node.func) in SETTERS:
-            if len(script.block(script.statement(node))) > 1:
-                script.replace(script.statement(node), "")
-        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") not in ("cuda", "npu", "to"):
-            continue
-        name = _root(node.func.value)
-        if name not in data:
-            continue
-        moved.add(name)
-        _move(script, node, place, name == label)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("cuda", "npu", "to"):
+            name = _root(node.func.value)
+            if name in data:
+                moved.add(name)
+                _move(script, node, place, name == label)
     inputs = _inputs(shape, loop) - moved
     lines = [f"{it} = {it}{_int32(script) if it == label else ''}.to({place})" for it in data if it in inputs]
     if lines:
@@ -91,16 +83,12 @@ def _root(node):
 def _inputs(shape, loop):
     """Names that a loop gives to the model or the loss just as they came from the loader."""
     training = shape.training
-    models = {training.model, training.in_trainer(training.model) if training.model else None, "model"} - {None}
+    models = {training.model, training.in_trainer(training.model), "model"} - {None}
     given = [it.args for it in ast.walk(loop) if isinstance(it, ast.Call) and shape.script.name(it.func) in models]
     given += [call.args[1:2] for call in _losses(shape, loop)]
     names = {it.id for args in given for it in args if isinstance(it, ast.Name)}
-    changed = {it.id for part in loop.body for it in ast.walk(part) if isinstance(it, ast.Name) and _is_stored(it)}
-    return names - changed
-
-
-def _is_stored(name):
-    return isinstance(name.ctx, ast.Store)
+    inside = (it for part in loop.body for it in ast.walk(part) if isinstance(it, ast.Name))
+    return names - {it.id for it in inside if isinstance(it.ctx, ast.Store)}
 
 
 def _int32(script):
@@ -112,14 +100,13 @@ def _move(script, call, place, is_label):
     first = script.code(call.args[0]) if call.args else ""
     if call.func.attr == "to" and (first.endswith(("int32", "float32", "half", "float16")) or "dtype" in first):
         return
-    stays = call.func.attr == "to" and first == place
     source = script.code(call.func.value)
     if is_label and "int32" not in script.code(call):
         source += _int32(script)
-    elif stays:
-        return
-    rest = [script.code(it) for it in call.args[1:]] + [f"{it.arg}={script.code(it.value)}" for it in call.keywords]
-    script.edit(call, f"{source}.to({', '.join([place, *rest]) if stays else place})")
+    if call.func.attr == "to" and first == place:
+        script.edit(call.func.value, source)
+    else:
+        script.edit(call, f"{source}.to({place})")
 
 
 def _label(shape, loop):
@@ -134,31 +121,29 @@ def _label(shape, loop):
     name = found.pop()
     why = _needs_int64(script, loop, name)
     if why is not None:
-        script.left(why.lineno, f"{name} stays int64: {script.code(why)[:40]} needs it",
-                         "Make int32 of what goes into the loss, if speed matters.")  # fmt: skip
+        advice = "Make int32 of what goes into the loss, if speed matters."
+        script.left(why, f"{name} stays int64: {script.code(why)[:40]} needs it", advice)
         return None
     return name
 
 
 def _needs_int64(script, scope, name, deep=True):
-    """An expression in `scope` that does not take int32 for `name`, or None."""
+    """An expression in `scope`, or in a function that it calls, that does not take int32 for `name`, or None."""
+    functions = {it.name: it for it in script.module.body if isinstance(it, ast.FunctionDef)} if deep else {}
     for node in ast.walk(scope):
         if isinstance(node, ast.Subscript) and _mentions(node.slice, name):
             return node
         if not isinstance(node, ast.Call):
             continue
-        word = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        given = [*node.args, *(it.value for it in node.keywords)]
-        own = getattr(node.func, "value", None)
-        if word in NEED_INT64 and any(_mentions(it, name) for it in [*given, own] if it is not None):
+        word = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if word in NEED_INT64 and _mentions(node, name):
             return node
-        for function in script.module.body if deep else ():
-            if isinstance(function, ast.FunctionDef) and function.name == word:
-                for parameter, value in zip(function.args.args, node.args, strict=False):
-                    if getattr(value, "id", None) == name:
-                        found = _needs_int64(script, function, parameter.arg, deep=False)
-                        if found is not None:
-                            return found
+        if word in functions:
+            for parameter, value in zip(functions[word].args.args, node.args, strict=False):
+                found = getattr(value, "id", None) == name
+                found = _needs_int64(script, functions[word], parameter.arg, deep=False) if found else None
+                if found is not None:
+                    return found
     return None
 
 
@@ -169,36 +154,28 @@ def _mentions(node, name):
 # What is added up over cards
 
 
-def _reductions(shape):
-    script = shape.script
-    for word, place in COLLECTIVES.items():
-        for call in script.calls(script.module, f"torch.distributed.{word}"):
-            function = script.function(call)
-            value = call.args[place] if len(call.args) > place else None
-            if function is None or not isinstance(value, ast.Name):
-                continue
-            for node in ast.walk(function):
-                if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == value.id:
-                    _on_card(script, node.value)
+def _reductions(script):
+    for call in script.calls(script.module, *(f"torch.distributed.{word}" for word in COLLECTIVES)):
+        function, place = script.function(call), COLLECTIVES[script.called(call).rpartition(".")[2]]
+        name = getattr(call.args[place], "id", None) if len(call.args) > place else None
+        for node in ast.walk(function) if function and name else ():
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+                _on_card(script, node.value)
 
 
 def _on_card(script, made):
     """HCCL takes neither tensors of the CPU nor float64."""
-    name, torch, quote = script.called(made), script.alias("torch"), script.quote
+    name, torch, npu = script.called(made), script.alias("torch"), f"{script.quote}npu{script.quote}"
     if name in TYPED:
         given = ", ".join(map(script.code, made.args))
-        script.edit(made, f"{torch}.tensor({given}, dtype={torch}.float32, device={quote}npu{quote})")
+        script.edit(made, f"{torch}.tensor({given}, dtype={torch}.float32, device={npu})")
         return
     if name not in {f"torch.{it}" for it in ("tensor", "as_tensor", "zeros", "ones", "full", "empty")}:
         return
     words = {it.arg: it.value for it in made.keywords}
-    if script.name(words.get("dtype")) in DOUBLE:
+    if script.name(words.get("dtype")) in ("torch.float64", "torch.double"):
         script.edit(words["dtype"], f"{torch}.float32")
-    if "device" in words:
-        if script.code(words["device"]).strip("'\"") == "cpu":
-            script.edit(words["device"], f"{quote}npu{quote}")
-    elif made.args:
-        last = script.span((made.keywords or made.args)[-1])[1]
-        script.insert(last, f", device={quote}npu{quote}")
-    else:
-        raise Unclear(made, "what is reduced over cards may be on the CPU", "Make it on the card, as float32.")
+    if "device" not in words:
+        script.insert(script.span(script.arguments(made)[-1])[1], f", device={npu}")
+    elif script.code(words["device"]).strip("'\"") == "cpu":
+        script.edit(words["device"], npu)

@@ -19,10 +19,9 @@ MOVES = {"cuda", "npu", "to", "device", "load", "set_device", "set_device_index"
 
 @dataclass
 class Branch:
-    """An `if` that stays: its condition (text), and what is left of its two sides."""
+    """An `if` that stays, and what is left of its two sides."""
 
     node: ast.If
-    test: str
     body: list
     orelse: list
 
@@ -75,8 +74,8 @@ class Facts:
         found = {}
         for node in self.script.walk(self.script.module):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                values = node.value.values if isinstance(node.value, ast.BoolOp) else [node.value]
-                if any(self.script.called(it) in PRESENT for it in values) and not _is_or(node.value):
+                values = node.value.values if isinstance(getattr(node.value, "op", None), ast.And) else [node.value]
+                if any(self.script.called(it) in PRESENT for it in values):
                     found.setdefault(node.targets[0].id, node)
         return found
 
@@ -90,19 +89,10 @@ class Facts:
             value = self.known(node.test, in_main)
             if value is None:
                 body, orelse = self.fold(node.body, in_main), self.fold(node.orelse, in_main)
-                left.append(Branch(node, self.rest(node.test, in_main), body, orelse))
+                left.append(Branch(node, body, orelse))
             else:
                 left += self.fold(node.body if value else node.orelse, in_main)
         return left
-
-    def rest(self, node, in_main=False):
-        """The text of a condition without the parts of it that are settled."""
-        if isinstance(node, ast.BoolOp):
-            open_parts = [it for it in node.values if self.known(it, in_main) is None]
-            if 0 < len(open_parts) < len(node.values):
-                word = " or " if _is_or(node) else " and "
-                return word.join(self.script.code(it) for it in open_parts)
-        return self.script.code(node)
 
 
 def render(script, pieces, indent):
@@ -113,7 +103,7 @@ def render(script, pieces, indent):
             parts.append(script.shown(piece, indent))
             continue
         body, orelse, unit = piece.body, piece.orelse, indent + script.unit
-        test, newline = piece.test, script.newline
+        test, newline = script.code(piece.node.test), script.newline
         if not body and not orelse:
             continue
         if not body:
@@ -124,10 +114,6 @@ def render(script, pieces, indent):
         if orelse:
             parts += [f"{indent}else:{newline}", render(script, orelse, unit)]
     return "".join(parts)
-
-
-def _is_or(node):
-    return isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
 
 
 @shaped(8)
@@ -166,8 +152,7 @@ def _concerned(facts, function, node):
     chain = [node]
     while len(chain[-1].orelse) == 1 and facts.script.is_elif(chain[-1].orelse[0]):
         chain += chain[-1].orelse
-    tests = [it.test for it in chain]
-    return any(facts.known(it, in_main) is not None or facts.rest(it, in_main) != facts.script.code(it) for it in tests)
+    return any(facts.known(it.test, in_main) is not None for it in chain)
 
 
 def _replace(facts, function, node):

@@ -4,27 +4,19 @@ import ast
 
 from .kinds import anywhere, shaped
 
-LOADERS = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
-GUARD = """
-if len($loader) == 0:
-    raise ValueError('fewer training samples than one batch: choose a smaller batch')
-"""
-
 
 @shaped(13)
 def drop_last(script, shape):
     """drop_last=True for the loader that is trained on, and for no other."""
-    loader = shape.training.loader
     made = [
-        it for it in ast.walk(shape.worker)
-        if isinstance(it, ast.Assign) and script.code(it.targets[0]) == loader and script.called(it.value) in LOADERS
+        it.value for it in script.walk(shape.worker)
+        if isinstance(it, ast.Assign) and script.code(it.targets[0]) == shape.training.loader
+        and script.called(it.value).endswith(".DataLoader")
     ]  # fmt: skip
     if not made:
         advice = "Give it drop_last=True, and only it."
         script.left(shape.worker, "which loader is trained on is not clear", advice)
-        return
-    for statement in made:
-        call = statement.value
+    for call in made:
         words = {it.arg: it.value for it in call.keywords}
         last = words.get("drop_last")
         if "batch_sampler" in words:
@@ -33,11 +25,8 @@ def drop_last(script, shape):
             given = script.arguments(call)[-1]
             given = given.value if isinstance(given, ast.keyword) else given
             script.insert(script.argument_span(call, given)[1], ", drop_last=True")
-        elif isinstance(last, ast.Constant) and last.value is False:
+        elif isinstance(last, ast.Constant):
             script.edit(last, "True")
-    epochs = shape.training.epochs
-    if epochs is not None and f"len({loader}) == 0" not in script.source:
-        script.before(epochs, GUARD, loader=loader)
 
 
 @anywhere(13)

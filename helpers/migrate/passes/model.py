@@ -3,10 +3,11 @@
 import ast
 
 from ..tree import Unclear
-from .branches import PRESENT, Branch, Facts, render
+from .branches import Branch, Facts, render
 from .kinds import anywhere, shaped
 
 SETTERS = ("torch.cuda.set_device", "torch.npu.set_device", "torch.accelerator.set_device_index")
+MOVES = ("cuda", "npu", "to")
 PARALLEL = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
 
 
@@ -36,7 +37,7 @@ class Placement:
         if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
             return False
         words = {it.arg for it in value.keywords}
-        is_device = value.func.attr in ("cuda", "npu") or (value.func.attr == "to" and len(value.args) == 1)
+        is_device = value.func.attr in MOVES and (value.func.attr != "to" or len(value.args) == 1)
         return is_device and "memory_format" not in words and self._root(value.func.value) == self.training.model
 
     def _root(self, node):
@@ -60,7 +61,7 @@ class Placement:
             if isinstance(piece, Branch):
                 body, orelse = self._strip(piece.body, drop), self._strip(piece.orelse, drop)
                 if body or orelse:
-                    kept.append(Branch(piece.node, piece.test, body, orelse))
+                    kept.append(Branch(piece.node, body, orelse))
             elif self.kind(piece) not in drop:
                 kept.append(piece)
             elif self.kind(piece) == "ddp":
@@ -71,27 +72,18 @@ class Placement:
         """The text that wraps the model in DDP where there are several processes, at `indent`."""
         script, call, model = self.script, self.training.ddp, self.training.model
         statement = script.statement(call)
-        tests = []
-        inside = statement
-        for node in script.parents(statement):
-            if node is self.worker:
-                break
-            if not isinstance(node, ast.If):
-                raise Unclear(node, "DDP wraps the model in an unusual place", "Wrap it right after the optimizer.")
-            code = script.code(node.test)
-            tests.insert(0, code if inside in node.body else f"not ({code})")
-            inside = node
+        branch, newline = script.parent(statement), script.newline
         words = [it for it in call.keywords if it.arg not in ("device_ids", "output_device")]
         given = [model, f"device_ids=[{self.shape.card}]"]
         given += [f"{it.arg}={script.code(it.value)}" if it.arg else f"**{script.code(it.value)}" for it in words]
-        inner = indent + script.unit if tests else indent
-        newline = self.script.newline
-        text = f"{indent}if {' and '.join(tests)}:{newline}" if tests else ""
-        text += f"{inner}{model} = {script.code(call.func)}({', '.join(given)}){newline}"
-        block = script.block(statement)
-        if tests:  # what follows in the branch may need the wrapped model
-            text += "".join(script.shown(it, inner) for it in block[block.index(statement) + 1 :])
-        return text
+        text = f"{model} = {script.code(call.func)}({', '.join(given)}){newline}"
+        if branch is self.worker:
+            return indent + text
+        if branch not in self.worker.body or statement not in getattr(branch, "body", ()):
+            raise Unclear(statement, "DDP wraps the model in an unusual place", "Wrap it right after the optimizer.")
+        inner, rest = indent + script.unit, branch.body[branch.body.index(statement) + 1 :]
+        after = "".join(script.shown(it, inner) for it in rest)  # it may need the wrapped model
+        return f"{indent}if {script.code(branch.test)}:{newline}{inner}{text}{after}"
 
 
 @shaped(9)
@@ -118,15 +110,13 @@ def move_model(script, shape):
         script.insert(script.lines(place)[0], line)
     for node in statements:
         rest = render(script, placement.rest(node, drop), script.indent(node))
-        if shape.process != shape.card:
-            rest = rest.replace(f"device_ids=[{shape.process}]", f"device_ids=[{shape.card}]")
+        rest = rest.replace(f"device_ids=[{shape.process}]", f"device_ids=[{shape.card}]")
         script.edit_span(*script.lines(node, comments=node is not place), (line if node is place else "") + rest)
     if any("parallel" in placement.kinds(it) for it in statements):
         script.left(
             place, "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
             "Take 'module.' off the keys of an old checkpoint before a single card resumes from it.",
         )  # fmt: skip
-    _forget_switches(shape, statements)
 
 
 def _place(shape, statements):
@@ -141,25 +131,9 @@ def _place(shape, statements):
 
 def _made_on_device(script, worker, model):
     """The call `Net().cuda(gpu)` in `model = Net().cuda(gpu)`, or None."""
-    for node in ast.walk(worker):
-        if isinstance(node, ast.Assign) and script.code(node.targets[0]) == model:
-            value = node.value
-            moved = isinstance(value, ast.Call) and getattr(value.func, "attr", "") in ("cuda", "npu", "to")
-            if moved and isinstance(value.func.value, ast.Call):
-                return value
-    return None
-
-
-def _forget_switches(shape, statements):
-    """Take out `use_accel = …is_available()` of the worker where only the old branches read it."""
-    script, worker = shape.script, shape.worker
-    gone = {id(it) for statement in statements for it in ast.walk(statement)}
-    for node in worker.body:
-        if isinstance(node, ast.Assign) and any(script.called(it) in PRESENT for it in ast.walk(node.value)):
-            name = getattr(node.targets[0], "id", None)
-            uses = [it for it in ast.walk(worker) if isinstance(it, ast.Name) and it.id == name]
-            if name and all(id(it) in gone or it in node.targets for it in uses):
-                script.replace(node, "", comments=False)
+    made = (it.value for it in script.assigned(worker, "*") if it.targets[0].id == model)
+    made = (it for it in made if isinstance(getattr(it, "func", None), ast.Attribute))
+    return next((it for it in made if it.func.attr in MOVES and isinstance(it.func.value, ast.Call)), None)
 
 
 @anywhere(9)

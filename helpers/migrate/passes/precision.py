@@ -23,7 +23,7 @@ CLIPPERS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_",
 @shaped(11)
 def initialize(script, shape):
     """amp.initialize, then DDP, right after the optimizer; a GradScaler in the modern style."""
-    if shape.initialized:
+    if shape.scale:
         return
     if not shape.scalable:
         if not shape.scaled:
@@ -47,38 +47,31 @@ def initialize(script, shape):
 @shaped(16)
 def scale_loss(script, shape):
     """amp.scale_loss, or autocast and the scaler's own steps in the modern style."""
-    if not shape.initialized or shape.training.backward is None:
+    training = shape.training
+    if not shape.scale or training.backward is None:
         return
-    if shape.initialized == "apex":
-        _apex(shape)
-    elif shape.training.forward:
-        _scaler(shape)
-
-
-def _words(shape):
-    training, call = shape.training, shape.training.backward.value
-    return {
+    call = training.backward.value
+    words = {
         "args": training.args_in(training.trainer),
         "loss": call.func.value.id,
         "optimizer": training.optimizer_in_trainer,
-        "given": ", ".join(f"{it.arg}={shape.script.code(it.value)}" for it in call.keywords),
+        "given": ", ".join(f"{it.arg}={script.code(it.value)}" for it in call.keywords),
     }
+    clippings = script.calls(training.trainer, *CLIPPERS)
+    if shape.scale == "amp":
+        _apex(script, training, words, clippings)
+    elif training.forward:
+        _scaler(script, training, words, clippings)
 
 
-def _clippings(shape):
-    return shape.script.calls(shape.training.trainer, *CLIPPERS)
-
-
-def _apex(shape):
-    script, words = shape.script, _words(shape)
-    script.replace(shape.training.backward, APEX, comments=False, **words)
-    for call in _clippings(shape):  # apex updates its own fp32 copies of the parameters
+def _apex(script, training, words, clippings):
+    script.replace(training.backward, APEX, comments=False, **words)
+    for call in clippings:  # apex updates its own fp32 copies of the parameters
         old = script.code(call.args[0])
         script.edit(call.args[0], f"amp.master_params({words['optimizer']}) if {words['args']}.amp else {old}")
 
 
-def _scaler(shape):
-    script, training, words = shape.script, shape.training, _words(shape)
+def _scaler(script, training, words, clippings):
     torch, quote = script.alias("torch"), script.quote
     first, last = training.forward[0], training.forward[-1]
     indent = script.indent(first)
@@ -86,12 +79,10 @@ def _scaler(shape):
     text += "".join(script.shown(it, indent + script.unit, comments=it is not first) for it in training.forward)
     script.edit_span(script.lines(first, comments=False)[0], script.lines(last)[1], text)
     script.edit(training.backward.value.func.value, f"scaler.scale({words['loss']})")
-    for call in _clippings(shape):
+    for call in clippings:
         script.before(script.statement(call), f"scaler.unscale_({words['optimizer']})", comments=False)
     script.replace(training.step, "scaler.step($optimizer)\nscaler.update()", comments=False, **words)
-    if training.trainer is not shape.worker:
-        parameters = training.trainer.args.args
-        script.insert(script.span(parameters[-1])[1], ", scaler")
-        given = [*training.call.args, *(it.value for it in training.call.keywords)]
-        named = ", scaler=scaler" if training.call.keywords else ", scaler"
-        script.insert(max(script.span(it)[1] for it in given), named)
+    if training.trainer is not training.worker:
+        script.insert(script.span(training.trainer.args.args[-1])[1], ", scaler")
+        given = script.arguments(training.call)[-1]
+        script.insert(script.span(given)[1], ", scaler=scaler" if training.call.keywords else ", scaler")
