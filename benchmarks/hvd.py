@@ -10,7 +10,7 @@ import statistics
 
 from helpers import launch, measure
 from helpers.hosts import twohosts
-from helpers.hvd.lessons import slow_link
+from helpers.hvd import slow_link
 from helpers.training import models
 
 UNIT = "s a step"

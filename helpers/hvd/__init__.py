@@ -8,7 +8,7 @@
     arrays, compression                      what the frameworks other than torch share
     ddp          a drop-in for torch.distributed and DistributedDataParallel
     imports, start, shims   `python -m helpers.hvd script.py` runs a script that imports horovod as it is
-    figures, lessons        what notebook 08 draws and runs
+    figures, slow_link      what notebook 08 draws and measures
 
 API: https://horovod.readthedocs.io
 """

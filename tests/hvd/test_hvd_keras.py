@@ -1,7 +1,6 @@
 """helpers.hvd.keras and helpers.hvd.tensorflow: two ranks equal one process on the global batch."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -214,31 +213,3 @@ def test_the_pins_are_of_what_pyproject_asks_for(group):
     lines = (ROOT / f"requirements-{group}.txt").read_text().splitlines()
     pinned = {one.name: str(one.specifier).replace("==", "") for one in here(lines)}
     assert wanted and all(one.specifier.contains(pinned[one.name]) for one in wanted)
-
-
-# The recorded lesson
-
-
-def facts_of(output):
-    """The JSON that the lesson prints on rank 0."""
-    (line,) = [line for line in output.splitlines() if '"losses"' in line]
-    return json.loads(line[line.index("{") :])
-
-
-def is_right(facts):
-    close = all(abs(a - b) < 1e-6 for a, b in zip(facts["losses"], facts["losses_of_one_process"], strict=True))
-    falls = facts["losses"] == sorted(facts["losses"], reverse=True)
-    return close and falls and facts["equal_weights_on_all_ranks"] and facts["largest_difference_to_one_process"] <= EPS
-
-
-@extra
-def test_the_lesson_gives_what_is_recorded():
-    run = subprocess.run(
-        [PYTHON, "-m", "helpers.hvd", "-np", "2", "helpers/hvd/lessons/keras_fit.py"], cwd=ROOT, capture_output=True,
-        text=True, timeout=200,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
-    record = json.loads((ROOT / "recorded" / "hvd" / "keras.json").read_text())["found"]
-    facts = facts_of(run.stdout)
-    assert is_right(facts) and facts.keys() == record.keys()
-    assert facts["losses"] == pytest.approx(record["losses"], rel=1e-4)

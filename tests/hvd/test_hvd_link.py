@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from helpers.hosts import twohosts
-from helpers.hvd.lessons import slow_link
+from helpers.hvd import slow_link
 from helpers.training import models
 
 needs_link = pytest.mark.skipif(twohosts.why_not() is not None, reason=f"no slow link here: {twohosts.why_not()}")

@@ -1,4 +1,4 @@
-"""What compressed gradients bring where the network is slow: two ranks at the ends of a throttled cable.
+"""What compressed gradients gain where the network is slow: two ranks at the ends of a throttled cable.
 
     rows = slow_link.run()
 
@@ -13,11 +13,11 @@ from datetime import date
 import torch
 import torch.nn.functional as F
 
-from ... import device, paths
-from ...hosts import twohosts
-from ...training import models
-from .. import ddp
-from .. import torch as hvd
+from .. import device, paths
+from ..hosts import twohosts
+from ..training import models
+from . import ddp
+from . import torch as hvd
 
 RECORD = "recorded/hvd/slow_link.json"
 METHODS = {  # name -> (through hvd?, compression)
