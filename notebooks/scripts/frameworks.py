@@ -35,7 +35,7 @@ def run_or_show(name):
     command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", script]
     environment = dict(os.environ, PYTHONPATH=str(root), OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
     with progress.waiting(f"the {name} script on two ranks, in its own environment"):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not answers:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")

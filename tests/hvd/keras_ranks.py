@@ -351,11 +351,8 @@ def _dtypes(hvd, tf):
     wrong = []
     for made in (meet(), tf.function(meet)()):
         for x, results in zip(tensors, made, strict=True):
-            expected = (
-                np.full(x.shape, 5.0),
-                np.full(x.shape, 2.0),
-                np.repeat([2.0, 3.0], x.shape[0] if x.shape.rank else 1),
-            )
+            rows = x.shape[0] if x.shape.rank else 1
+            expected = np.full(x.shape, 5.0), np.full(x.shape, 2.0), np.repeat([2.0, 3.0], rows)
             for y, values in zip(results, expected, strict=True):
                 y64 = tf.cast(y, tf.float64).numpy()
                 if y.dtype != x.dtype or not np.array_equal(y64.ravel(), values.ravel()[: y64.size]):
