@@ -8,7 +8,7 @@
     arrays, compression, gradients           what the frameworks other than torch share
     ddp          a drop-in for torch.distributed and DistributedDataParallel
     imports, start, shims   `python -m helpers.hvd script.py` runs a script that imports horovod as it is
-    figures, slow_link      what notebook 08 draws and measures
+    figures      what notebook 08 draws
 
 API: https://horovod.readthedocs.io
 """

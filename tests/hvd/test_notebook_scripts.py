@@ -3,11 +3,10 @@
 import json
 import os
 
-import frameworks
 import pytest
-import ten_steps
 
 from helpers.paths import project_root
+from notebooks.scripts import frameworks, ten_steps
 
 
 def test_a_script_is_edited_where_the_text_is_there_just_once():
