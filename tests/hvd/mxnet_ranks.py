@@ -200,10 +200,14 @@ def weights(net):
     return [value.data().asnumpy() for _, value in sorted(net.collect_params().items())]
 
 
-OPTIMIZERS = {
-    "sgd": {"learning_rate": 0.2, "momentum": 0.9, "wd": 1e-3},
-    "adam": {"learning_rate": 0.01},
-}
+def started(known_shapes=False):
+    """A network, and its parameters with rank 0's values, whatever this rank's were."""
+    net = network(hvd.rank(), known_shapes)
+    hvd.broadcast_parameters(net.collect_params(), root_rank=0)
+    return net, net.collect_params()
+
+
+OPTIMIZERS = {"sgd": {"learning_rate": 0.2, "momentum": 0.9, "wd": 1e-3}, "adam": {"learning_rate": 0.01}}
 
 
 def single(kind, steps=STEPS, start=0, rows=None, seed=0):
@@ -235,10 +239,8 @@ def case_distributed_trainer():
     for kind, settings in OPTIMIZERS.items():
         for known_shapes in (False, True):
             for options in ({}, {"num_groups": 2}, {"gradient_predivide_factor": 2.0, "prefix": "second"}):
-                net = network(hvd.rank(), known_shapes)
-                hvd.broadcast_parameters(net.collect_params(), root_rank=0)
-                optimizer = mx.optimizer.create(kind, **settings)
-                trainer = hvd.DistributedTrainer(net.collect_params(), optimizer, **options)
+                net, params = started(known_shapes)
+                trainer = hvd.DistributedTrainer(params, mx.optimizer.create(kind, **settings), **options)
                 first = train_my_part(net, trainer, BATCH)
                 assert_as_one_process(weights(net), kind, first)
 
@@ -270,22 +272,20 @@ def case_ranks_outside_the_process_set_train_alone():
 
 
 def case_an_optimizer_wrapped_twice_divides_once():
-    net = network(hvd.rank())
-    hvd.broadcast_parameters(net.collect_params())
+    net, params = started()
     wrapped = hvd.DistributedOptimizer(mx.optimizer.create("sgd", **OPTIMIZERS["sgd"]))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        trainer = hvd.DistributedTrainer(net.collect_params(), wrapped)
+        trainer = hvd.DistributedTrainer(params, wrapped)
     assert "DistributedOptimizer" in str(said[0].message)
     train_my_part(net, trainer, BATCH)
     assert_as_one_process(weights(net), "sgd")
 
 
 def case_gluon_s_own_trainer_with_a_distributed_optimizer():
-    net = network(hvd.rank())
-    hvd.broadcast_parameters(net.collect_params())
+    net, params = started()
     optimizer = hvd.DistributedOptimizer(mx.optimizer.create("adam", **OPTIMIZERS["adam"]), num_groups=3)
-    train_my_part(net, gluon.Trainer(net.collect_params(), optimizer, kvstore=None), BATCH)
+    train_my_part(net, gluon.Trainer(params, optimizer, kvstore=None), BATCH)
     assert_as_one_process(weights(net), "adam")
 
 
