@@ -58,9 +58,7 @@ def contenders(where, rounds, warm, folder):
     }
     places = {SCRIPT: folder / "script.json", KIT: folder / "kit.json"}
     cpu = {"CUDA_VISIBLE_DEVICES": "", "HELPERS_DEVICE": "cpu"} if where == "cpu" else {}
-    parties = {
-        name: (command, 1, {**cpu, case.OUT: str(places[name])}) for name, command in commands.items()
-    }  # fmt: skip
+    parties = {name: (command, 1, {**cpu, case.OUT: str(places[name])}) for name, command in commands.items()}
     return parties, places, batches, block
 
 
@@ -102,11 +100,10 @@ def run():
         parties, places, batches, block = contenders(where, ROUNDS, warm, Path(folder))
         say = lambda text: print(f"  … {text}", flush=True)  # noqa: E731
         found = turns.measured(parties, ROUNDS, block, warm, say)
-        skipped = warm * block
-        steps = {name: json.loads(path.read_text())[skipped : skipped + ROUNDS * block]
-                 for name, path in places.items()}  # fmt: skip
+        kept = slice(warm * block, (warm + ROUNDS) * block)
+        steps = {name: json.loads(path.read_text())[kept] for name, path in places.items()}
     limits = {name: max(before[name], now) for name, now in _limits(kinds, where).items()}
-    return table(where, {name: one["seconds"] for name, one in found.items()}, steps, batches, limits)  # fmt: skip
+    return table(where, {name: one["seconds"] for name, one in found.items()}, steps, batches, limits)
 
 
 def _limits(kinds, where):
@@ -155,7 +152,7 @@ def notes(rows, ratios):
         f"{ratios[f'{name}, of the peak']['median']:.0%} of the measured {rows[name]['peak'] / 1e9:.0f} GFLOP/s; "
         f"{_where(name, ratios)}."
         for name in (SCRIPT, KIT)
-    ]  # fmt: skip
+    ]
     said.append("One device needs no communication, so that has no row; benchmark scaling has its cost.")
     if EPOCHS not in ratios:
         default = best_settings("cpu")

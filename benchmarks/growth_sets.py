@@ -32,10 +32,7 @@ def run(sizes=SIZES):
             print(f"  … {size:,} images", flush=True)
             make(Path(folder, str(size)), size)
         command = [sys.executable, "-m", "benchmarks.growth_sets", folder, *map(str, sizes)]
-        environment = {
-            **os.environ, "PYTHONPATH": str(project_root()),
-            "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": str(project_root()), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=TIMEOUT)
     found = json.loads(done.stdout.splitlines()[-1])
     rows, ratios = {}, {}

@@ -10,8 +10,8 @@ import statistics
 
 from helpers import launch, measure
 from helpers.hosts import twohosts
-from helpers.hvd.lessons import slow_link
 from helpers.training import models
+from notebooks.scripts import slow_link
 
 UNIT = "s a step"
 PAIRS, FP16 = "no limit: hvd / DDP, medians of pairs", "200 Mbit/s: DDP / hvd, fp16"

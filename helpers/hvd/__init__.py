@@ -5,10 +5,10 @@
     core         matches tensors by name, decides their order, watches the ranks; knows no framework
     plane        moves the data with torch.distributed; collectives are its operations
     torch, tensorflow, keras, mxnet, caffe   Horovod's API for each framework
-    arrays, compression                      what the frameworks other than torch share
+    arrays, compression, gradients           what the frameworks other than torch share
     ddp          a drop-in for torch.distributed and DistributedDataParallel
     imports, start, shims   `python -m helpers.hvd script.py` runs a script that imports horovod as it is
-    figures, lessons        what notebook 08 draws and runs
+    figures      what notebook 08 draws
 
 API: https://horovod.readthedocs.io
 """

@@ -1,7 +1,5 @@
 """The checks of notebook 08: right answers pass, and each kind of mistake has a hint of its own."""
 
-import json
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -11,7 +9,6 @@ import helpers
 import helpers.hvd.torch as hvd
 from helpers import check
 from helpers.hvd.core import timeline
-from helpers.hvd.lessons import elsewhere, ten_steps
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,18 +87,6 @@ def dropped(model, optimizer, batches):
     trained(model, optimizer, batches[:fewest])
 
 
-def test_a_script_is_edited_where_the_text_is_there_just_once():
-    assert ten_steps.edited("a b c", ("a", "x"), ("c", "a")) == "x b a"
-    for script in ("b", "a a"):
-        with pytest.raises(ValueError, match="not once"):
-            ten_steps.edited(script, ("a", "x"))
-
-
-def test_a_diff_is_markdown():
-    told = ten_steps.diff("one\ntwo\nthree\n", "one\n2\nthree\n")
-    assert told.splitlines() == ["```diff", "…", " one", "-two", "+2", " three", "```"]
-
-
 def test_a_timeline_is_read_as_it_is_written(tmp_path):
     def traced(path):
         hvd.start_timeline(path)
@@ -119,29 +104,6 @@ def test_a_timeline_is_read_as_it_is_written(tmp_path):
     found = timeline.phases(path)
     assert set(found) == {"fc.weight", "rows"} and found["fc.weight"][2] <= found["rows"][0]
     assert all(ready <= began <= ended for ready, began, ended in found.values())
-
-
-@pytest.mark.parametrize("name", elsewhere.LESSONS)
-def test_a_lesson_is_shown_as_recorded_where_its_environment_is_not(name, monkeypatch, tmp_path):
-    monkeypatch.setenv(f"HELPERS_{name.upper()}_PYTHON", str(tmp_path / "none"))
-    found, said = elsewhere.run_or_show(name)
-    assert said.startswith("recorded 20") and said.endswith(f"make {name}") and f"{name} " in said
-    for of in (found["horovod"], found["kvstore"]) if name == "mxnet" else (found,):
-        difference, equal, (first, last) = elsewhere.outcome(of)
-        assert equal and difference <= 1.2e-7 and last < first
-
-
-@pytest.mark.parametrize("words, status", [('echo {\\"losses\\": [2, 1]}', 0), ("echo no news", 0), ("exit 3", 3)])
-def test_a_lesson_is_run_where_its_environment_is(words, status, monkeypatch, tmp_path):
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{words}\n")
-    python.chmod(0o755)
-    monkeypatch.setenv("HELPERS_KERAS_PYTHON", str(python))
-    if "losses" in words:
-        assert elsewhere.run_or_show("keras") == (json.loads('{"losses": [2, 1]}'), "run here, just now")
-        return
-    with pytest.raises(RuntimeError, match=f"keras_fit.py ended with {status}"):
-        elsewhere.run_or_show("keras")
 
 
 class TestHvd(Checks):

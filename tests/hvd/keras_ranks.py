@@ -80,9 +80,8 @@ def difference(model, other):
     return max(float(np.abs(a - b).max()) for a, b in pairs)
 
 
-def fitted(optimizer, embedding=False, passes=1, floatx="float64", batch_norm=(None, None), epochs=2, **options):
+def fitted(optimizer, embedding=False, passes=1, floatx="float64", batch_norm=(None, None), **options):
     """(difference of weights, of losses) of a DistributedOptimizer and of plain Keras on the global batch."""
-
     import helpers.hvd.keras as hvd
 
     compute_in(floatx)
@@ -91,8 +90,8 @@ def fitted(optimizer, embedding=False, passes=1, floatx="float64", batch_norm=(N
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     wrapped = hvd.DistributedOptimizer(optimizer(), backward_passes_per_step=passes, **options)
     batch = GLOBAL_BATCH // hvd.size() // passes
-    losses = fit(shared, wrapped, part(inputs), part(targets), batch, epochs, callbacks)
-    expected = fit(alone, optimizer(), inputs, targets, GLOBAL_BATCH, epochs)
+    losses = fit(shared, wrapped, part(inputs), part(targets), batch, callbacks=callbacks)
+    expected = fit(alone, optimizer(), inputs, targets, GLOBAL_BATCH)
     return difference(shared, alone), float(np.abs(np.subtract(losses, expected)).max())
 
 
@@ -106,14 +105,6 @@ def adam():
     import keras
 
     return keras.optimizers.Adam(0.01)
-
-
-def fit_sgd_float32():
-    return fitted(momentum, floatx="float32", epochs=1)
-
-
-def fit_adam_float32():
-    return fitted(adam, floatx="float32", epochs=1)
 
 
 def fit_float64():
@@ -351,11 +342,8 @@ def _dtypes(hvd, tf):
     wrong = []
     for made in (meet(), tf.function(meet)()):
         for x, results in zip(tensors, made, strict=True):
-            expected = (
-                np.full(x.shape, 5.0),
-                np.full(x.shape, 2.0),
-                np.repeat([2.0, 3.0], x.shape[0] if x.shape.rank else 1),
-            )
+            rows = x.shape[0] if x.shape.rank else 1
+            expected = np.full(x.shape, 5.0), np.full(x.shape, 2.0), np.repeat([2.0, 3.0], rows)
             for y, values in zip(results, expected, strict=True):
                 y64 = tf.cast(y, tf.float64).numpy()
                 if y.dtype != x.dtype or not np.array_equal(y64.ravel(), values.ravel()[: y64.size]):

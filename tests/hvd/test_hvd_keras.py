@@ -1,13 +1,13 @@
 """helpers.hvd.keras and helpers.hvd.tensorflow: two ranks equal one process on the global batch."""
 
 import importlib.util
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import keras_ranks
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
@@ -22,10 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "HELPERS_DEVICE": "cpu"}
 PYTHON = Path(os.environ.get("HELPERS_KERAS_PYTHON") or ROOT / ".venv-keras" / "bin" / "python").expanduser()
 CASES = [
-    "fit_sgd_float32", "fit_adam_float32", "fit_float64", "fit_compressed", "without_reduction", "tape_loops",
-    "callbacks", "momentum_correction", "saved_and_loaded", "collectives", "process_sets", "overflow", "errors",
+    "fit_float64", "fit_compressed", "without_reduction", "tape_loops", "callbacks", "momentum_correction",
+    "saved_and_loaded", "collectives", "process_sets", "overflow", "errors",
 ]  # fmt: skip
-EPS = 1.2e-7  # of float32
 
 
 def extra(test):
@@ -39,7 +38,7 @@ def given(tmp_path_factory):
     """What each case gave on rank 0 and on rank 1; importing TensorFlow takes longer than all of them."""
     folder = tmp_path_factory.mktemp("keras")
     ranks = launch(
-        keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=300
+        keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=900
     )
 
     def of(case):
@@ -53,14 +52,7 @@ def given(tmp_path_factory):
 
 
 @extra
-@pytest.mark.parametrize("case", ["fit_sgd_float32", "fit_adam_float32"])
-def test_fit_equals_one_process(given, case):
-    for weights, losses in given(case):
-        assert weights <= EPS and losses <= 2 * EPS  # losses are larger than 1
-
-
-@extra
-def test_fit_equals_one_process_in_double_precision_with_every_option(given):
+def test_fit_equals_one_process_with_every_option(given):
     for rank in given("fit_float64"):
         assert {case: worst for case, worst in rank.items() if max(worst) > 1e-12} == {}
 
@@ -119,38 +111,30 @@ def test_a_model_is_saved_and_goes_on_with_and_without_us(given):
 
 @extra
 def test_collectives_and_their_gradients(given):
-    first, second = given("collectives")
-    mean, total = [[5, 6], [7, 8], [9, 10]], [[10, 12], [14, 16], [18, 20]]
-    ones = [[1] * 2] * 3
-
-    def times(matrix, factor):
-        return [[factor * x for x in row] for row in matrix]
-
-    for rank, seen in enumerate((first, second)):
-        own = [[0 + 10 * rank, 1 + 10 * rank], [2 + 10 * rank, 3 + 10 * rank], [4 + 10 * rank, 5 + 10 * rank]]
-        largest = [[10, 11], [12, 13], [14, 15]]
-        assert seen["average"] == [mean, times(ones, 1.5)]
-        assert seen["sum"] == [times(total, 6), times(ones, 18)]
-        assert seen["max"][0] == [
-            [a + b for a, b in zip(*rows, strict=True)] for rows in zip(largest, own, strict=True)
-        ]
-        assert seen["grouped"] == [times(total, 3), times(ones, 9)]
-        assert seen["fp16"] == [mean, times(ones, 1.5)]
-        assert seen["broadcast"] == [largest, times(ones, 1.5 * rank)]
+    same = [np.arange(6.0).reshape(3, 2) + 10 * rank for rank in range(2)]
+    rows = [np.arange(4.0 * (rank + 1)).reshape(-1, 2) for rank in range(2)]
+    total, ones, weights = sum(same), np.ones((3, 2)), np.array([[1, 1], [1, 1], [2, 2]])
+    for rank, seen in enumerate(given("collectives")):
+        mine = [slice(0, 2), slice(2, 3)][rank]
+        expected = {
+            "average": (total / 2, 1.5 * ones), "fp16": (total / 2, 1.5 * ones), "sum": (6 * total, 18 * ones),
+            "max": (same[1] + same[rank], (rank + 1) * ones), "grouped": (3 * total, 9 * ones),
+            "broadcast": (same[1], 1.5 * rank * ones),
+            "gather": (np.concatenate(rows), np.full_like(rows[rank], 1.5)),
+            # Rank 0 keeps a row and sends one; rank 1 sends three and keeps one.
+            "alltoall": [
+                (np.concatenate([rows[0][:1], rows[1][:3]]), [[1, 1], [2, 2]]),
+                (np.concatenate([rows[0][1:], rows[1][3:]]), [[1, 1]] * 3 + [[2, 2]]),
+            ][rank],
+            "scatter": (total[mine], 2 * weights), "scatter, average": (total[mine] / 2, weights),
+        }  # fmt: skip
+        for name, pair in expected.items():
+            for found, wanted in zip(seen[name], pair, strict=True):
+                np.testing.assert_array_equal(found, wanted, f"{name}, rank {rank}")
+        assert seen["received"] == [[1, 3], [1, 1]][rank]
         assert seen["join"] == [(4.0, 1), (2.0, 1)][rank]
         assert seen["dtypes"] == []
         assert seen["objects"] == ([{"rank": 0}, {"rank": 1}], {"rank": 1})
-    zero, one = [[0, 1], [2, 3]], [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert first["gather"] == [zero + one, times([[1] * 2] * 2, 1.5)]
-    assert second["gather"] == [zero + one, times([[1] * 2] * 4, 1.5)]
-    # Rank 0 keeps a row and sends one; rank 1 sends three and keeps one.
-    assert first["alltoall"] == [zero[:1] + one[:3], [[1, 1], [2, 2]]] and first["received"] == [1, 3]
-    assert second["alltoall"] == [zero[1:] + one[3:], [[1, 1]] * 3 + [[2, 2]]] and second["received"] == [1, 1]
-    upstream = [[1, 1], [1, 1], [2, 2]]
-    assert [first["scatter"][0], second["scatter"][0]] == [total[:2], total[2:]]
-    assert first["scatter"][1] == second["scatter"][1] == times(upstream, 2)
-    assert [first["scatter, average"][0], second["scatter, average"][0]] == [mean[:2], mean[2:]]
-    assert first["scatter, average"][1] == second["scatter, average"][1] == upstream
 
 
 @extra
@@ -214,31 +198,3 @@ def test_the_pins_are_of_what_pyproject_asks_for(group):
     lines = (ROOT / f"requirements-{group}.txt").read_text().splitlines()
     pinned = {one.name: str(one.specifier).replace("==", "") for one in here(lines)}
     assert wanted and all(one.specifier.contains(pinned[one.name]) for one in wanted)
-
-
-# The recorded lesson
-
-
-def facts_of(output):
-    """The JSON that the lesson prints on rank 0."""
-    (line,) = [line for line in output.splitlines() if '"losses"' in line]
-    return json.loads(line[line.index("{") :])
-
-
-def is_right(facts):
-    close = all(abs(a - b) < 1e-6 for a, b in zip(facts["losses"], facts["losses_of_one_process"], strict=True))
-    falls = facts["losses"] == sorted(facts["losses"], reverse=True)
-    return close and falls and facts["equal_weights_on_all_ranks"] and facts["largest_difference_to_one_process"] <= EPS
-
-
-@extra
-def test_the_lesson_gives_what_is_recorded():
-    run = subprocess.run(
-        [PYTHON, "-m", "helpers.hvd", "-np", "2", "helpers/hvd/lessons/keras_fit.py"], cwd=ROOT, capture_output=True,
-        text=True, timeout=200,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
-    record = json.loads((ROOT / "recorded" / "hvd" / "keras.json").read_text())["found"]
-    facts = facts_of(run.stdout)
-    assert is_right(facts) and facts.keys() == record.keys()
-    assert facts["losses"] == pytest.approx(record["losses"], rel=1e-4)

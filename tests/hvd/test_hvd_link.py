@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from helpers.hosts import twohosts
-from helpers.hvd.lessons import slow_link
 from helpers.training import models
+from notebooks.scripts import slow_link
 
 needs_link = pytest.mark.skipif(twohosts.why_not() is not None, reason=f"no slow link here: {twohosts.why_not()}")
 

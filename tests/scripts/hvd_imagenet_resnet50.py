@@ -42,10 +42,6 @@ class Metric:
         return (self.sum / self.n).item()
 
 
-def accuracy(output, target):
-    return (output.argmax(1) == target).float().mean()
-
-
 def adjust_learning_rate(epoch, batch):
     """From base_lr to base_lr * size() in the first epochs; see https://arxiv.org/abs/1706.02677."""
     if epoch < args.warmup_epochs:
@@ -61,23 +57,20 @@ def adjust_learning_rate(epoch, batch):
 def train(epoch):
     model.train()
     train_sampler.set_epoch(epoch)
-    loss_metric, accuracy_metric = Metric("train_loss"), Metric("train_accuracy")
+    loss_metric = Metric("train_loss")
     for batch, (data, target) in enumerate(train_loader):
         lr = adjust_learning_rate(epoch, batch)
-        if args.cuda:
-            data, target = data.cuda(), target.cuda()
+        data, target = data.to(device), target.to(device)
         optimizer.zero_grad()
         for start in range(0, len(data), args.batch_size):
             part = slice(start, start + args.batch_size)
-            output = model(data[part])
-            accuracy_metric.update(accuracy(output, target[part]))
-            loss = F.cross_entropy(output, target[part])
+            loss = F.cross_entropy(model(data[part]), target[part])
             loss_metric.update(loss)
             loss.div_(math.ceil(len(data) / args.batch_size))
             loss.backward()
         optimizer.step()
     if hvd.rank() == 0:
-        print(f"epoch {epoch + 1} lr {lr:.5f} loss {loss_metric.average:.4f} accuracy {accuracy_metric.average:.2f}")
+        print(f"epoch {epoch + 1} lr {lr:.5f} loss {loss_metric.average:.4f}")
 
 
 def validate(epoch):
@@ -85,9 +78,7 @@ def validate(epoch):
     loss_metric = Metric("val_loss")
     with torch.no_grad():
         for data, target in val_loader:
-            if args.cuda:
-                data, target = data.cuda(), target.cuda()
-            loss_metric.update(F.cross_entropy(model(data), target))
+            loss_metric.update(F.cross_entropy(model(data.to(device)), target.to(device)))
     if hvd.rank() == 0:
         print(f"epoch {epoch + 1} validation loss {loss_metric.average:.4f}")
 
@@ -108,11 +99,10 @@ def make_loader(count, batch_size, seed):
 
 if __name__ == "__main__":
     args = parser.parse_args()
-    args.cuda = not args.no_cuda and torch.cuda.is_available()
     hvd.init()
+    cuda = not args.no_cuda and torch.cuda.is_available()
+    device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
     torch.manual_seed(42)
-    if args.cuda:
-        torch.cuda.set_device(hvd.local_rank())
     resume_from_epoch = 0
     for epoch in range(args.epochs, 0, -1):
         if hvd.rank() == 0 and os.path.exists(args.checkpoint_format.format(epoch=epoch)):
@@ -121,9 +111,7 @@ if __name__ == "__main__":
     resume_from_epoch = hvd.broadcast(torch.tensor(resume_from_epoch), 0, name="resume_from_epoch").item()
     train_sampler, train_loader = make_loader(args.images, args.batch_size * args.batches_per_allreduce, 1)
     val_sampler, val_loader = make_loader(8, args.batch_size, 2)
-    model = getattr(models, args.model)()
-    if args.cuda:
-        model.cuda()
+    model = getattr(models, args.model)().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.base_lr, momentum=0.9, weight_decay=args.wd)
     optimizer = hvd.DistributedOptimizer(
         optimizer,
@@ -134,7 +122,7 @@ if __name__ == "__main__":
         gradient_predivide_factor=args.gradient_predivide_factor,
     )
     if resume_from_epoch > 0 and hvd.rank() == 0:
-        checkpoint = torch.load(args.checkpoint_format.format(epoch=resume_from_epoch))
+        checkpoint = torch.load(args.checkpoint_format.format(epoch=resume_from_epoch), map_location=device)
         model.load_state_dict(checkpoint["model"])
         optimizer.load_state_dict(checkpoint["optimizer"])
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)

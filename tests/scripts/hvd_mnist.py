@@ -45,10 +45,8 @@ def train(epoch):
     model.train()
     train_sampler.set_epoch(epoch)
     for batch, (data, target) in enumerate(train_loader):
-        if args.cuda:
-            data, target = data.cuda(), target.cuda()
         optimizer.zero_grad()
-        loss = F.nll_loss(model(data), target)
+        loss = F.nll_loss(model(data.to(device)), target.to(device))
         loss.backward()
         optimizer.step()
         if batch % 4 == 0 and hvd.rank() == 0:
@@ -60,9 +58,7 @@ def test():
     loss, right = 0.0, 0.0
     with torch.no_grad():
         for data, target in test_loader:
-            if args.cuda:
-                data, target = data.cuda(), target.cuda()
-            output = model(data)
+            output, target = model(data.to(device)), target.to(device)
             loss += F.nll_loss(output, target, reduction="sum").item()
             right += (output.argmax(1) == target).float().sum().item()
     loss = metric_average(loss / len(test_sampler), "avg_loss")
@@ -74,20 +70,17 @@ def test():
 
 if __name__ == "__main__":
     args = parser.parse_args()
-    args.cuda = not args.no_cuda and torch.cuda.is_available()
     hvd.init()
     torch.manual_seed(42 + hvd.rank())  # different weights, until rank 0's are broadcast
-    if args.cuda:
-        torch.cuda.set_device(hvd.local_rank())
+    cuda = not args.no_cuda and torch.cuda.is_available()
+    device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
     torch.set_num_threads(1)
     train_set, test_set = make_set(512, 1), make_set(128, 2)
     train_sampler = DistributedSampler(train_set, num_replicas=hvd.size(), rank=hvd.rank())
     train_loader = DataLoader(train_set, batch_size=args.batch_size, sampler=train_sampler)
     test_sampler = DistributedSampler(test_set, num_replicas=hvd.size(), rank=hvd.rank())
     test_loader = DataLoader(test_set, batch_size=64, sampler=test_sampler)
-    model = Net()
-    if args.cuda:
-        model.cuda()
+    model = Net().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.5)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)

@@ -19,16 +19,13 @@ parser.add_argument("--num-iters", type=int, default=10)
 parser.add_argument("--fp16-allreduce", action="store_true")
 parser.add_argument("--no-cuda", action="store_true")
 args = parser.parse_args()
-args.cuda = not args.no_cuda and torch.cuda.is_available()
 
 hvd.init()
-if args.cuda:
-    torch.cuda.set_device(hvd.local_rank())
+cuda = not args.no_cuda and torch.cuda.is_available()
+device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
 torch.manual_seed(hvd.rank())
 
-model = getattr(models, args.model)(norm_layer=hvd.SyncBatchNorm)
-if args.cuda:
-    model.cuda()
+model = getattr(models, args.model)(norm_layer=hvd.SyncBatchNorm).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())
 optimizer = hvd.DistributedOptimizer(
     optimizer,
@@ -38,10 +35,8 @@ optimizer = hvd.DistributedOptimizer(
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-data = torch.randn(args.batch_size, 3, args.image_size, args.image_size)
-target = torch.randint(0, 1000, (args.batch_size,))
-if args.cuda:
-    data, target = data.cuda(), target.cuda()
+data = torch.randn(args.batch_size, 3, args.image_size, args.image_size, device=device)
+target = torch.randint(0, 1000, (args.batch_size,), device=device)
 
 
 def benchmark_step():
@@ -55,12 +50,12 @@ def log(text):
         print(text)
 
 
-device = "GPU" if args.cuda else "CPU"
-log(f"{args.model}, batches of {args.batch_size}, {hvd.size()} {device}s")
+kind = "GPU" if cuda else "CPU"
+log(f"{args.model}, batches of {args.batch_size}, {hvd.size()} {kind}s")
 timeit.timeit(benchmark_step, number=args.num_warmup_batches)
 speeds = []
 for turn in range(args.num_iters):
     seconds = timeit.timeit(benchmark_step, number=args.num_batches_per_iter)
     speeds.append(args.batch_size * args.num_batches_per_iter / seconds)
-    log(f"turn {turn}: {speeds[-1]:.1f} images/s a {device}")
+    log(f"turn {turn}: {speeds[-1]:.1f} images/s a {kind}")
 log(f"all {hvd.size()}: {hvd.size() * np.mean(speeds):.1f} +- {hvd.size() * 1.96 * np.std(speeds):.1f} images/s")

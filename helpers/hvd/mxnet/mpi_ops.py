@@ -26,10 +26,10 @@ def like(tensor, values):
     return module.array(values, dtype=values.dtype, ctx=tensor.context)
 
 
-def put(tensor, values):
-    """Write the NumPy array `values` into `tensor`; returns `tensor`."""
+def put(tensor, result):
+    """Copy the array `result` into `tensor`; returns `tensor`."""
     with mx.autograd.pause():  # a rank's own copy is overwritten: nothing to differentiate
-        return like(tensor, values).copyto(tensor)
+        return result.copyto(tensor)
 
 
 def _op(average):
@@ -41,24 +41,12 @@ def allreduce(
     process_set=global_process_set,
 ):  # fmt: skip
     """The average (or sum) of `tensor` over the ranks, in a new array of the same shape."""
-    values = to_numpy(tensor)
-    return like(tensor, arrays.allreduce(values, name, _op(average), prescale_factor, postscale_factor, process_set))
+    return grouped_allreduce([tensor], average, name, priority, prescale_factor, postscale_factor, process_set)[0]
 
 
-def allreduce_(
-    tensor, average=True, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
-    process_set=global_process_set,
-):  # fmt: skip
-    """`allreduce` in place; returns `tensor`."""
-    values = to_numpy(tensor)
-    return put(tensor, arrays.allreduce(values, name, _op(average), prescale_factor, postscale_factor, process_set))
-
-
-def _grouped(tensors, average, name, prescale_factor, postscale_factor, process_set):
-    values = [to_numpy(tensor) for tensor in tensors]
-    if not values:
-        return []
-    return arrays.grouped_allreduce(values, name, _op(average), prescale_factor, postscale_factor, process_set)
+def allreduce_(tensor, *args, **options):
+    """`allreduce` in place, with the same arguments; returns `tensor`."""
+    return put(tensor, allreduce(tensor, *args, **options))
 
 
 def grouped_allreduce(
@@ -66,17 +54,17 @@ def grouped_allreduce(
     process_set=global_process_set,
 ):  # fmt: skip
     """The averages (or sums) of a list of tensors, which are reduced as one; new arrays."""
-    results = _grouped(tensors, average, name, prescale_factor, postscale_factor, process_set)
+    values = [to_numpy(tensor) for tensor in tensors]
+    if not values:
+        return []
+    scales = prescale_factor, postscale_factor
+    results = arrays.grouped_allreduce(values, name, _op(average), *scales, process_set)
     return [like(tensor, result) for tensor, result in zip(tensors, results)]
 
 
-def grouped_allreduce_(
-    tensors, average=True, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
-    process_set=global_process_set,
-):  # fmt: skip
-    """`grouped_allreduce` in place; returns `tensors`."""
-    results = _grouped(tensors, average, name, prescale_factor, postscale_factor, process_set)
-    for tensor, result in zip(tensors, results):
+def grouped_allreduce_(tensors, *args, **options):
+    """`grouped_allreduce` in place, with the same arguments; returns `tensors`."""
+    for tensor, result in zip(tensors, grouped_allreduce(tensors, *args, **options)):
         put(tensor, result)
     return tensors
 
@@ -91,9 +79,9 @@ def broadcast(tensor, root_rank, name=None, priority=0, process_set=global_proce
     return like(tensor, arrays.broadcast(to_numpy(tensor), root_rank, name, process_set))
 
 
-def broadcast_(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
-    """`broadcast` in place; returns `tensor`."""
-    return put(tensor, arrays.broadcast(to_numpy(tensor), root_rank, name, process_set))
+def broadcast_(tensor, *args, **options):
+    """`broadcast` in place, with the same arguments; returns `tensor`."""
+    return put(tensor, broadcast(tensor, *args, **options))
 
 
 def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_process_set):

@@ -4,9 +4,9 @@ import warnings
 
 import mxnet as mx
 
-from .. import arrays
 from ..compression import CastCompressor, NoneCompressor
 from ..core import Sum, global_process_set
+from ..gradients import allreduce_groups, even_groups
 from .mpi_ops import like, to_numpy
 
 
@@ -39,9 +39,8 @@ class Reducer:
     """
 
     def __init__(self, predivide, num_groups, process_set, compression=Compression.none):
-        self.predivide, self.num_groups, self.process_set, self.compression = (
-            predivide, num_groups, process_set, compression,
-        )  # fmt: skip
+        self.num_groups, self.process_set, self.compression = num_groups, process_set, compression
+        self.options = dict(op=Sum, prescale_factor=1.0 / predivide, process_set=process_set)
         self.scale = predivide / process_set.size() if process_set.included() else 1.0
 
     def sum_(self, names, gradients):
@@ -51,38 +50,13 @@ class Reducer:
                 total.copyto(gradient)
 
     def sums(self, names, gradients):
-        """The sums over the ranks, in new arrays. All are submitted before one is waited for, so they are fused."""
-        compressed = [self.compression.compress(gradient) for gradient in gradients]
-        sent = [tensor for tensor, _ in compressed]
-        values = (self._grouped if self.num_groups else self._single)(names, sent)
-        received = [like(tensor, value) for tensor, value in zip(sent, values)]
-        return [self.compression.decompress(tensor, ctx) for tensor, (_, ctx) in zip(received, compressed)]
-
-    def _factors(self):
-        return Sum, 1.0 / self.predivide, 1.0, self.process_set
-
-    def _single(self, names, tensors):
-        # Backward runs on while this waits for a tensor's values; the last parameters' gradients come first.
-        handles = [
-            arrays.allreduce_async(to_numpy(tensor), name, *self._factors())
-            for name, tensor in reversed(list(zip(names, tensors)))
-        ]
-        return [arrays.synchronize(handle) for handle in reversed(handles)]
-
-    def _grouped(self, names, tensors):
-        groups = {}
-        for i, tensor in enumerate(tensors):
-            groups.setdefault((i * self.num_groups // len(tensors), str(tensor.dtype)), []).append(i)
-        handles = [
-            arrays.grouped_allreduce_async(
-                [to_numpy(tensors[i]) for i in group], f"{names[group[0]]}:{names[group[-1]]}", *self._factors()
-            )
-            for group in groups.values()
-        ]
-        found = {}
-        for group, handle in zip(groups.values(), handles):
-            found.update(zip(group, arrays.synchronize(handle)))
-        return [found[i] for i in range(len(tensors))]
+        """The sums over the ranks, in new arrays."""
+        packed = [self.compression.compress(gradient) for gradient in gradients]
+        sent = [tensor for tensor, _ in packed]
+        groups = even_groups(len(sent), self.num_groups, [tensor.dtype for tensor in sent]) if self.num_groups else None
+        # Backward runs on while a tensor's values are waited for.
+        totals = allreduce_groups(sent, names, groups, read=to_numpy, **self.options)
+        return [self.compression.decompress(like(own, total), ctx) for total, (own, ctx) in zip(totals, packed)]
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):

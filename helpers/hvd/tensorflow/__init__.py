@@ -61,33 +61,25 @@ def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
-def size_op(process_set_id=0, name=None):
-    """The number of ranks, as a tensor."""
-    return tf.constant(size(), tf.int32)
+def _as_tensor(number):
+    def operation(process_set_id=0, name=None):
+        return tf.constant(number(), tf.int32)
+
+    operation.__doc__ = f"`{number.__name__}()`, as a tensor."
+    return operation
 
 
-def local_size_op(name=None):
-    """The number of ranks on this host, as a tensor."""
-    return tf.constant(local_size(), tf.int32)
-
-
-def rank_op(name=None):
-    """This rank, as a tensor."""
-    return tf.constant(rank(), tf.int32)
-
-
-def local_rank_op(name=None):
-    """This rank among those of its host, as a tensor."""
-    return tf.constant(local_rank(), tf.int32)
+size_op, local_size_op, rank_op, local_rank_op = map(_as_tensor, (size, local_size, rank, local_rank))
 
 
 def DistributedOptimizer(
     optimizer, name=None, use_locking=False, device_dense="", device_sparse="", compression=Compression.none,
-    sparse_as_dense=False, backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False, num_groups=0, groups=None, process_set=global_process_set,
-    scale_local_gradients=True,
+    sparse_as_dense=False, backward_passes_per_step=1, op=Average, **options,
 ):  # fmt: skip
     """A Keras optimizer that reduces gradients over the ranks: `helpers.hvd.keras.DistributedOptimizer`.
+
+    Args:
+        options: the other arguments of that one.
 
     Raises:
         ValueError: a TensorFlow 1 optimizer, or none at all.
@@ -97,9 +89,7 @@ def DistributedOptimizer(
 
     return DistributedOptimizer(
         optimizer, name, compression=compression, sparse_as_dense=sparse_as_dense, op=op,
-        gradient_predivide_factor=gradient_predivide_factor, backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients, num_groups=num_groups, groups=groups,
-        process_set=process_set, scale_local_gradients=scale_local_gradients,
+        backward_passes_per_step=backward_passes_per_step, **options,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from tensorflow.python.ops import control_flow_util
 
 from .. import arrays
 from ..core import Adasum, Average, Sum, global_process_set, rank
+from ..gradients import allreduce_groups
 from .compression import Compression
 
 NO_XLA = (
@@ -24,6 +25,7 @@ NO_XLA = (
 
 # TensorFlow would rewrite our functions wherever a tf.function calls them, and run them more slowly.
 as_is = tf.autograph.experimental.do_not_convert
+dense = tf.convert_to_tensor  # of a tensor, a variable (also Keras's), IndexedSlices, or what can be made one
 
 
 @as_is
@@ -41,21 +43,42 @@ def call(function, inputs, dtypes):
     Raises:
         NotImplementedError: the code is being compiled by XLA.
     """
+
+    def on_arrays(*inputs):
+        results = function(*map(np.asarray, inputs))
+        return [np.asarray(result, dtype.as_numpy_dtype) for result, dtype in zip(results, dtypes)]
+
     if tf.executing_eagerly():
-        results = function(*[np.asarray(tensor.numpy()) for tensor in inputs])
-        return [tf.convert_to_tensor(result, dtype) for result, dtype in zip(results, dtypes)]
+        return [tf.convert_to_tensor(result) for result in on_arrays(*[tensor.numpy() for tensor in inputs])]
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise NotImplementedError(NO_XLA)
-
-    def in_graph(*arrays):
-        return [np.asarray(result, dtype.as_numpy_dtype) for result, dtype in zip(function(*arrays), dtypes)]
-
-    return list(tf.numpy_function(in_graph, inputs, dtypes))
+    return list(tf.numpy_function(on_arrays, inputs, dtypes))
 
 
-def dense(tensor):
-    """A tensor of a tensor, a variable (also Keras's), IndexedSlices, or what can be made one."""
-    return tf.convert_to_tensor(tensor)
+@as_is
+def operation(function, backward, tensors, shapes, dtypes=None, options=()):
+    """`call(function, [*tensors, *options], dtypes)` with gradients for `tensors`.
+
+    Args:
+        backward: takes the results and the tuple of their gradients; returns the list of the tensors' gradients.
+        shapes: the static shape of each result.
+        dtypes: of the results, when they differ from those of `tensors`.
+        options: further tensors, which have no gradient.
+    """
+
+    @tf.custom_gradient
+    def forward(*tensors):
+        results = call(function, [*tensors, *options], dtypes or [tensor.dtype for tensor in tensors])
+        for result, shape in zip(results, shapes):
+            result.set_shape(shape)
+        return results, lambda *gradients: backward(results, gradients)
+
+    return forward(*tensors)
+
+
+def any_rows(tensor):
+    """The static shape of a tensor with another number of rows."""
+    return [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
 
 
 def reduction(average, op):
@@ -81,70 +104,53 @@ def allreduce(
         NotImplementedError: `op` or factors that IndexedSlices cannot have.
         HorovodInternalError: the ranks disagree (inside a tf.function TensorFlow wraps it in an UnknownError).
     """
-    (result,) = grouped_allreduce(
-        [tensor], average, compression=compression, op=op, prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor, process_set=process_set, name=name, _grouped=False,
-    )  # fmt: skip
-    return result
+    scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+    options = dict(compression=compression, op=op, process_set=process_set, name=name)
+    return grouped_allreduce([tensor], average, **scales, **options)[0]
 
 
 @as_is
 def grouped_allreduce(
     tensors, average=None, device_dense="", device_sparse="", compression=Compression.none, op=None,
     prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set, ignore_name_scope=False, name=None,
-    _grouped=True,
 ):  # fmt: skip
     """Reduce several tensors as one operation; a list in the order of `tensors`. Otherwise as `allreduce`."""
-    op = reduction(average, op)
-    tensors = [tensor if isinstance(tensor, tf.IndexedSlices) else dense(tensor) for tensor in tensors]
-    results = list(tensors)
-    plain = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
+    op, scales, results = reduction(average, op), (prescale_factor, postscale_factor), {}
     for i, tensor in enumerate(tensors):
-        if i not in plain:
-            own = name and (f"{name}.{i}" if _grouped else name)
-            results[i] = gather_slices(tensor, op, prescale_factor, postscale_factor, own, process_set)
-    if plain:
-        packed, contexts = zip(*[compression.compress(tensors[i]) for i in plain])
-        names = None if name is None else ([name] if not _grouped else name)
-        reduced = reduce_dense(list(packed), names, op, prescale_factor, postscale_factor, process_set, _grouped)
-        for i, tensor, context in zip(plain, reduced, contexts):
-            results[i] = compression.decompress(tensor, context)
-    return results
+        if isinstance(tensor, tf.IndexedSlices):
+            results[i] = gather_slices(tensor, op, scales, name and f"{name}.{i}", process_set)
+    plain = [i for i in range(len(tensors)) if i not in results]
+    inputs = [dense(tensors[i]) for i in plain]
+    reduced = reduce_dense(inputs, name and [name], [range(len(plain))], op, scales, process_set, compression)
+    results.update(zip(plain, reduced))
+    return [results[i] for i in range(len(tensors))]
 
 
 @as_is
-def reduce_dense(tensors, names, op, prescale_factor, postscale_factor, process_set, grouped):
-    """Reduce dense tensors in one call from TensorFlow: as a group called `names`, or each under its own name."""
-    options = dict(op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor, process_set=process_set)
+def reduce_dense(tensors, names, groups, op, scales, process_set, compression=Compression.none):
+    """Reduce dense tensors in one call from TensorFlow.
 
-    def meet(*inputs):
-        if grouped:
-            return arrays.grouped_allreduce([np.asarray(array) for array in inputs], name=names, **options)
-        own = names or [None] * len(inputs)
-        handles = [arrays.allreduce_async(np.asarray(a), name=own[i], **options) for i, a in enumerate(inputs)]
-        return [arrays.synchronize(handle) for handle in handles]
+    Args:
+        names, groups: see `allreduce_groups`.
+        scales: what to multiply by before and after the reduction.
+    """
+    if not tensors:
+        return []
+    options = dict(op=op, prescale_factor=scales[0], postscale_factor=scales[1], process_set=process_set)
 
-    @tf.custom_gradient
-    def forward(*inputs):
-        def backward(*upstream):
-            # No names: the forward pass may use them again before this one is over.
-            back = [dense(gradient) for gradient in upstream]
-            back = reduce_dense(back, None, op, prescale_factor, postscale_factor, process_set, grouped)
-            return back if len(back) > 1 else back[0]
+    def backward(results, gradients):
+        # No names: the forward pass may use them again before this one is over.
+        return reduce_dense([dense(gradient) for gradient in gradients], None, groups, op, scales, process_set)
 
-        outputs = call(meet, list(inputs), [tensor.dtype for tensor in inputs])
-        for output, tensor in zip(outputs, inputs):
-            output.set_shape(tensor.shape)
-        return (outputs if len(outputs) > 1 else outputs[0]), backward
-
-    outputs = forward(*tensors)
-    return list(outputs) if len(tensors) > 1 else [outputs]
+    packed, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
+    shapes = [tensor.shape for tensor in packed]
+    reduced = operation(lambda *inputs: allreduce_groups(inputs, names, groups, **options), backward, packed, shapes)
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
 
 @as_is
-def gather_slices(slices, op=Average, prescale_factor=1.0, postscale_factor=1.0, name=None, process_set=None):
+def gather_slices(slices, op, scales, name, process_set):
     """All ranks' slices one after another; for Average divided by the number of ranks."""
-    process_set = process_set or global_process_set
     if op == Adasum:
         raise NotImplementedError(
             "The Adasum reduction does not currently support sparse tensors. As a workaround please pass "
@@ -152,61 +158,57 @@ def gather_slices(slices, op=Average, prescale_factor=1.0, postscale_factor=1.0,
         )
     if op not in (Sum, Average):
         raise NotImplementedError("Only Sum and Average ops are supported with tf.IndexedSlices")
-    if prescale_factor != 1.0 or postscale_factor != 1.0:
+    if scales != (1.0, 1.0):
         raise NotImplementedError("Pre/postscale_factor are not supported with tf.IndexedSlices")
     values = allgather(slices.values, name=name and f"{name}.values", process_set=process_set)
     indices = allgather(slices.indices, name=name and f"{name}.indices", process_set=process_set)
-    if op == Average:
-        values = values / tf.cast(process_set.size(), values.dtype)
-    return tf.IndexedSlices(values, indices, slices.dense_shape)
+    gathered = tf.IndexedSlices(values, indices, slices.dense_shape)
+    return divided(gathered, process_set.size()) if op == Average else gathered
+
+
+def divided(tensor, count):
+    """A tensor or IndexedSlices divided by a number; None stays None."""
+    if isinstance(tensor, tf.IndexedSlices):
+        return tf.IndexedSlices(divided(tensor.values, count), tensor.indices, tensor.dense_shape)
+    return None if tensor is None else tensor / tf.cast(count, tensor.dtype)
 
 
 @as_is
 def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
     """All ranks' tensors, concatenated along the first dimension, which alone may differ between ranks."""
+    tensor = dense(tensor)
 
-    @tf.custom_gradient
-    def forward(tensor):
-        def backward(upstream):
-            total = allreduce(upstream, op=Average, process_set=process_set)
-            rows = allgather(tf.shape(tensor, tf.int64)[:1], process_set=process_set)
-            before = tf.reduce_sum(rows[: process_set.rank()])
-            return total[before : before + rows[process_set.rank()]]
+    def backward(results, gradients):
+        total = allreduce(gradients[0], op=Average, process_set=process_set)
+        rows = allgather(tf.shape(tensor, tf.int64)[:1], process_set=process_set)
+        before = tf.reduce_sum(rows[: process_set.rank()])
+        return [total[before : before + rows[process_set.rank()]]]
 
-        def meet(array):
-            return [arrays.allgather(np.asarray(array), name=name, process_set=process_set)]
+    def gather(array):
+        return [arrays.allgather(array, name, process_set)]
 
-        (output,) = call(meet, [tensor], [tensor.dtype])
-        return _shaped_but_for_rows(output, tensor), backward
-
-    return forward(dense(tensor))
+    return operation(gather, backward, [tensor], [any_rows(tensor)])[0]
 
 
 @as_is
 def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
     """`allgather` of each of `tensors`; a list."""
-    names = [name and f"{name}.{i}" for i in range(len(tensors))]
-    return [allgather(tensor, own, process_set=process_set) for tensor, own in zip(tensors, names)]
+    return _each(allgather, tensors, name, process_set=process_set)
 
 
 @as_is
 def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set):
     """The tensor of rank `root_rank` (a rank of the whole job) on every rank."""
+    tensor = dense(tensor)
 
-    @tf.custom_gradient
-    def forward(tensor):
-        def backward(upstream):
-            total = allreduce(upstream, op=Average, process_set=process_set)
-            return total if rank() == root_rank else tf.zeros_like(total)
+    def backward(results, gradients):
+        total = allreduce(gradients[0], op=Average, process_set=process_set)
+        return [total if rank() == root_rank else tf.zeros_like(total)]
 
-        def meet(array):
-            return [arrays.broadcast(np.asarray(array), root_rank, name=name, process_set=process_set)]
+    def send(array):
+        return [arrays.broadcast(array, root_rank, name, process_set)]
 
-        (output,) = call(meet, [tensor], [tensor.dtype])
-        output.set_shape(tensor.shape)
-        return output, backward
-
-    return forward(dense(tensor))
+    return operation(send, backward, [tensor], [tensor.shape])[0]
 
 
 @as_is
@@ -216,27 +218,21 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_se
     Returns:
         The rows received, in the order of ranks; with `splits` also how many came from each rank (int32).
     """
+    tensor = dense(tensor)
     given = [] if splits is None else [tf.cast(dense(splits), tf.int32)]
 
-    def meet(array, *rest):
-        array = np.asarray(array)
+    def exchange(array, *splits):
         size = process_set.size()
-        if not rest and array.ndim and array.shape[0] % size == 0:
-            rest = [np.full(size, array.shape[0] // size, np.int32)]
+        if not splits and array.ndim and array.shape[0] % size == 0:
+            splits = [np.full(size, array.shape[0] // size, np.int32)]
         # What does not divide goes on without splits, to be refused where all else is.
-        return list(arrays.alltoall(array, *rest, name=name, process_set=process_set))
+        return list(arrays.alltoall(array, *splits, name=name, process_set=process_set))
 
-    @tf.custom_gradient
-    def forward(tensor):
-        output, received = call(meet, [tensor, *given], [tensor.dtype, tf.int32])
+    def backward(results, gradients):
+        return [alltoall(gradients[0], results[1], process_set=process_set)[0]]
 
-        def backward(upstream, _=None):
-            return alltoall(upstream, received, process_set=process_set)[0]
-
-        received.set_shape([None])
-        return (_shaped_but_for_rows(output, tensor), tf.stop_gradient(received)), backward
-
-    output, received = forward(dense(tensor))
+    dtypes = [tensor.dtype, tf.int32]
+    output, received = operation(exchange, backward, [tensor], [any_rows(tensor), [None]], dtypes, given)
     return output if splits is None else (output, received)
 
 
@@ -246,22 +242,16 @@ def reducescatter(
     ignore_name_scope=False, prescale_factor=1.0, postscale_factor=1.0,
 ):  # fmt: skip
     """Reduce a tensor and keep this rank's rows; the first ranks get one more where they do not divide."""
-    factors = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
 
-    @tf.custom_gradient
-    def forward(tensor):
-        def backward(upstream):
-            scale = prescale_factor * postscale_factor * (process_set.size() if op == Sum else 1)
-            return allgather(upstream * tf.cast(scale, upstream.dtype), process_set=process_set)
+    def backward(results, gradients):
+        scale = prescale_factor * postscale_factor * (process_set.size() if op == Sum else 1)
+        return [allgather(gradients[0] * tf.cast(scale, gradients[0].dtype), process_set=process_set)]
 
-        def meet(array):
-            return [arrays.reducescatter(np.asarray(array), name=name, op=op, process_set=process_set, **factors)]
-
-        (output,) = call(meet, [tensor], [tensor.dtype])
-        return _shaped_but_for_rows(output, tensor), backward
+    def scatter(array):
+        return [arrays.reducescatter(array, name, op, prescale_factor, postscale_factor, process_set)]
 
     packed, context = compression.compress(dense(tensor))
-    return compression.decompress(forward(packed), context)
+    return compression.decompress(operation(scatter, backward, [packed], [any_rows(packed)])[0], context)
 
 
 @as_is
@@ -270,14 +260,12 @@ def grouped_reducescatter(
     prescale_factor=1.0, postscale_factor=1.0, name=None,
 ):  # fmt: skip
     """`reducescatter` of each of `tensors`; a list."""
-    names = [name and f"{name}.{i}" for i in range(len(tensors))]
-    return [
-        reducescatter(
-            tensor, compression=compression, op=op, name=own, process_set=process_set,
-            prescale_factor=prescale_factor, postscale_factor=postscale_factor,
-        )
-        for tensor, own in zip(tensors, names)
-    ]  # fmt: skip
+    scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+    return _each(reducescatter, tensors, name, compression=compression, op=op, process_set=process_set, **scales)
+
+
+def _each(collective, tensors, name, **options):
+    return [collective(tensor, name=name and f"{name}.{i}", **options) for i, tensor in enumerate(tensors)]
 
 
 @as_is
@@ -290,10 +278,3 @@ def join():
 def barrier(process_set=global_process_set):
     """Wait until all ranks are here."""
     call(lambda: [arrays.barrier(process_set=process_set) or np.int32(0)], [], [tf.int32])
-
-
-def _shaped_but_for_rows(output, tensor):
-    """`output` with the static shape of `tensor`, except for the first dimension."""
-    if tensor.shape.rank:
-        output.set_shape([None, *tensor.shape[1:]])
-    return output

@@ -5,7 +5,8 @@ import warnings
 import tensorflow as tf
 
 from ..core import Average, global_process_set
-from .collectives import as_is, dense, gather_slices, reduce_dense
+from ..gradients import even_groups
+from .collectives import as_is, dense, divided, gather_slices, reduce_dense
 from .compression import Compression
 from .functions import name_of
 
@@ -35,7 +36,7 @@ class GradientReducer:
         if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups > 0)):
             raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
         self.name, self.compression, self.sparse_as_dense, self.op = name, compression, sparse_as_dense, op
-        self.prescale, self.postscale = 1.0 / gradient_predivide_factor, gradient_predivide_factor
+        self.scales = 1.0 / gradient_predivide_factor, gradient_predivide_factor
         self.groups, self.process_set, self.scale_local = groups, process_set, scale_local_gradients
         self.local = set()  # of variables whose gradients stay on their rank
 
@@ -52,24 +53,24 @@ class GradientReducer:
             variables: what they are gradients of; their paths name the tensors in error texts.
         """
         gradients = [self.densified(gradient) for gradient in gradients]
-        if not self.process_set.included() or self.process_set.size() == 1:
+        size = self.process_set.size() if self.process_set.included() else 1
+        if size == 1:
             return gradients
         names = [f"{self.name}.{name_of(variable, i)}" for i, variable in enumerate(variables)]
-        present = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        shared = [i for i in present if not self._is_local(variables[i])]
-        for i in present:
-            if i not in shared and self.scale_local:
-                gradients[i] = _divided(gradients[i], self.process_set.size())
-            elif i in shared and isinstance(gradients[i], tf.IndexedSlices):
-                gradients[i] = gather_slices(gradients[i], self.op, name=names[i], process_set=self.process_set)
-        plain = [i for i in shared if not isinstance(gradients[i], tf.IndexedSlices)]
-        for indices, grouped in self._groups(plain, variables):
-            packed, contexts = zip(*[self.compression.compress(gradients[i]) for i in indices])
-            own = names[indices[0]] if grouped else [names[i] for i in indices]
-            scales = (self.prescale, self.postscale)
-            reduced = reduce_dense(list(packed), own, self.op, *scales, self.process_set, grouped)
-            for i, tensor, context in zip(indices, reduced, contexts):
-                gradients[i] = self.compression.decompress(tensor, context)
+        plain = []
+        for i, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None or (self.local and ref(variable) in self.local):
+                gradients[i] = divided(gradient, size) if self.scale_local else gradient
+            elif isinstance(gradient, tf.IndexedSlices):
+                gradients[i] = gather_slices(gradient, self.op, (1.0, 1.0), names[i], self.process_set)
+            else:
+                plain.append(i)
+        inputs = [gradients[i] for i in plain]
+        groups = self._groups(inputs, [variables[i] for i in plain])
+        options = self.op, self.scales, self.process_set, self.compression
+        reduced = reduce_dense(inputs, [names[i] for i in plain], groups, *options)
+        for i, gradient in zip(plain, reduced):
+            gradients[i] = gradient
         return gradients
 
     def densified(self, gradient):
@@ -78,28 +79,15 @@ class GradientReducer:
             return gradient
         return dense(gradient)
 
-    def _is_local(self, variable):
-        return bool(self.local) and ref(variable) in self.local
-
-    def _groups(self, indices, variables):
-        """[(indices that are reduced in one call, whether as one operation)]"""
-        if not indices:
-            return []
-        if self.groups is None:
-            return [(indices, False)]
+    def _groups(self, gradients, variables):
+        """Lists of indices; the gradients of a list are reduced as one operation. None: each alone."""
+        if not self.groups:
+            return None
         if isinstance(self.groups, int):
-            count = min(self.groups, len(indices))
-            bounds = [len(indices) * k // count for k in range(count + 1)]
-            return [(indices[start:end], True) for start, end in zip(bounds, bounds[1:])]
-        place = {ref(variables[i]): i for i in indices}
+            return even_groups(len(gradients), self.groups, [gradient.dtype for gradient in gradients])
+        place = {ref(variable): i for i, variable in enumerate(variables)}
         wanted = [[place.pop(ref(v)) for v in group if ref(v) in place] for group in self.groups]
-        return [(group, True) for group in wanted if group] + [([i], False) for i in place.values()]
-
-
-def _divided(gradient, count):
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values / count, gradient.indices, gradient.dense_shape)
-    return gradient / count
+        return [group for group in wanted if group] + [[i] for i in place.values()]
 
 
 class _DistributedTape(tf.GradientTape):

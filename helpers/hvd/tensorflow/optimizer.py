@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from ..core import Adasum, Average, global_process_set
-from .collectives import as_is
+from .collectives import as_is, divided
 from .compression import Compression
 from .gradients import GradientReducer, layer_weights, ref
 
@@ -51,21 +51,18 @@ class Accumulator:
                 "IndexedSlices are not supported when `backward_passes_per_step` > 1 and `sparse_as_dense` is False. "
                 "An embedding makes them: pass sparse_as_dense=True to DistributedOptimizer"
             )
-        sums = [None if g is None else self._sum_for(variable) for g, variable in zip(gradients, variables)]
-        for total, gradient in zip(sums, gradients):
-            if total is not None:
-                total.assign_add(tf.cast(gradient, total.dtype))
+        sums = {i: self._sum_for(variables[i]) for i, gradient in enumerate(gradients) if gradient is not None}
+        for i, total in sums.items():
+            total.assign_add(tf.cast(gradients[i], total.dtype))
         self.count.assign_add(1)
 
         def reduce_and_update():
-            values = [None if total is None else tf.convert_to_tensor(total) for total in sums]
+            values = [tf.convert_to_tensor(sums[i]) if i in sums else None for i in range(len(gradients))]
             if self.average:
-                values = [None if value is None else value / self.passes for value in values]
+                values = [divided(value, self.passes) for value in values]
             update(self.reducer.reduce(values, variables))
-            for total in sums:
-                if total is not None:
-                    total.assign(tf.zeros_like(total))
-            self.count.assign(0)
+            for total in [*sums.values(), self.count]:
+                total.assign(tf.zeros_like(total))
             return tf.constant(True)
 
         return tf.cond(tf.equal(self.count, self.passes), reduce_and_update, lambda: tf.constant(False))

@@ -1,6 +1,6 @@
 """Train with `model.fit` on all ranks; rank 0 prints, as one line of JSON, how that compares with one process.
 
-.venv-keras/bin/python -m helpers.hvd -np 2 helpers/hvd/lessons/keras_fit.py
+.venv-keras/bin/python -m helpers.hvd -np 2 notebooks/scripts/keras_fit.py
 """
 
 import hashlib
@@ -46,10 +46,10 @@ def main():
     digests = hvd.allgather_object(hashlib.sha256(b"".join(w.tobytes() for w in shared.get_weights())).hexdigest())
     if hvd.rank() == 0:
         expected = fit(alone, keras.optimizers.SGD(RATE, momentum=0.9), images, labels, GLOBAL_BATCH)
-        pairs = zip(shared.get_weights(), alone.get_weights())
+        pairs = zip(shared.get_weights(), alone.get_weights(), strict=True)
         facts = {"ranks": hvd.size(), "losses": losses, "losses_of_one_process": expected}
-        facts["equal_weights_on_all_ranks"] = len(set(digests)) == 1
-        facts["largest_difference_to_one_process"] = max(float(abs(a - b).max()) for a, b in pairs)
+        facts["ranks_equal"] = len(set(digests)) == 1
+        facts["difference_to_one_process"] = max(float(abs(a - b).max()) for a, b in pairs)
         print(json.dumps(facts))
     hvd.shutdown()
 

@@ -5,6 +5,10 @@ import difflib
 import io
 import os
 
+import torch
+from torch.optim import optimizer as hooks
+from torch.utils.data import TensorDataset
+
 
 def edited(script, *edits):
     """`script` with each (old, new) of `edits` replaced. Raises ValueError if an old text is not there just once."""
@@ -37,10 +41,6 @@ def observe(script, folder, watch=12, **names):
         each of `watch`), saved (whether this rank has written a checkpoint), said (the lines it has printed), and
         what the script has left behind: device, accuracy, rank, size, lr.
     """
-    import torch
-    from torch.optim import optimizer as hooks
-    from torch.utils.data import TensorDataset
-
     rank = int(os.environ["RANK"])
     torch.manual_seed(rank)
     seen, weights, saved = {}, [], []
@@ -87,4 +87,4 @@ def observe(script, folder, watch=12, **names):
 
 def weights_apart(found):
     """The largest difference between two ranks' weights, before the first update and after each."""
-    return [(a - b).abs().max().item() for a, b in zip(found[0]["weights"], found[1]["weights"])]
+    return [(a - b).abs().max().item() for a, b in zip(found[0]["weights"], found[1]["weights"], strict=True)]

@@ -1,4 +1,4 @@
-"""What compressed gradients bring where the network is slow: two ranks at the ends of a throttled cable.
+"""What compressed gradients gain where the network is slow: two ranks at the ends of a throttled cable.
 
     rows = slow_link.run()
 
@@ -13,11 +13,11 @@ from datetime import date
 import torch
 import torch.nn.functional as F
 
-from ... import device, paths
-from ...hosts import twohosts
-from ...training import models
-from .. import ddp
-from .. import torch as hvd
+import helpers.hvd.torch as hvd
+from helpers import device, paths
+from helpers.hosts import twohosts
+from helpers.hvd import ddp
+from helpers.training import models
 
 RECORD = "recorded/hvd/slow_link.json"
 METHODS = {  # name -> (through hvd?, compression)
@@ -59,7 +59,7 @@ def run(rate=RATE, steps=STEPS, record=False):
     return rows
 
 
-def compare(names, make, steps, batch=8, warm=WARM, sent_so_far=twohosts.bytes_sent):
+def compare(names, make, steps, batch=8, sent_so_far=twohosts.bytes_sent):
     """In a rank: train a copy of one network with each method, in turn.
 
     Args:
@@ -74,7 +74,7 @@ def compare(names, make, steps, batch=8, warm=WARM, sent_so_far=twohosts.bytes_s
     random = torch.Generator().manual_seed(hvd.rank())
     centres = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(7))
     seconds, losses, sent = ({name: [] for name in names} for _ in range(3))
-    for turn in range(warm + steps):
+    for turn in range(WARM + steps):
         labels = torch.randint(0, 10, (batch,), generator=random)
         images = centres[labels] + 0.5 * torch.randn(batch, 3, 32, 32, generator=random)
         for name in names[:: 1 - 2 * (turn % 2)]:  # there and back: each method goes first as often
@@ -88,11 +88,11 @@ def compare(names, make, steps, batch=8, warm=WARM, sent_so_far=twohosts.bytes_s
     ddp.destroy_process_group()
     return [
         {
-            "method": name, "ms": round(1e3 * statistics.median(seconds[name][warm:]), 1),
-            "sent": round(statistics.median(sent[name][warm:])), "loss": loss,
-            "losses": losses[name], "seconds": seconds[name][warm:],
+            "method": name, "ms": round(1e3 * statistics.median(seconds[name][WARM:]), 1),
+            "sent": round(statistics.median(sent[name][WARM:])), "loss": loss,
+            "losses": losses[name], "seconds": seconds[name][WARM:],
         }
-        for name, loss in zip(names, last)
+        for name, loss in zip(names, last, strict=True)
     ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Caffe on several ranks, and on one process with the global batch; prints one line of JSON.
 
-.venv-caffe/bin/python -m torch.distributed.run --nproc_per_node=2 helpers/hvd/lessons/caffe_solver.py
+.venv-caffe/bin/python -m torch.distributed.run --nproc_per_node=2 notebooks/scripts/caffe_solver.py
 """
 
 import json
