@@ -10,6 +10,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 from .. import device
 from ..config import RunConfig, dtype_of
@@ -88,20 +89,16 @@ def record(name, keep=False) -> Study:
     With `keep` the finished study is also written to where the kit keeps those it comes with.
     """
     _check(name)
-    configs = STUDIES[name]()
-    known = {_key(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
-    records = [known[_key(c.label, c.seed)] for c in configs if _key(c.label, c.seed) in known]
-    missing = [config for config in configs if _key(config.label, config.seed) not in known]
-    with Progress([config.label for config in missing]) as progress:
-        for config in missing:
+    configs = {(config.label, config.seed): config for config in STUDIES[name]()}
+    made = {(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
+    missing = {key: config for key, config in configs.items() if key not in made}
+    with Progress([config.label for config in missing.values()]) as progress:
+        for key, config in missing.items():
             with _empty_caches():  # what was compiled before would hide what it costs
-                made = run.run(config, group=f"study-{name}", progress=progress)
-            records.append(_slim(made))
-            _write(own_path(name), name, records, complete=len(records) == len(configs))
-    order = {_key(c.label, c.seed): place for place, c in enumerate(configs)}
-    records.sort(key=lambda r: order[_key(r["label"], r["config"]["seed"])])
+                made[key] = _slim(run.run(config, group=f"study-{name}", progress=progress))
+            _write(own_path(name), name, made.values(), complete=False)
     for path in (own_path(name), kept_path(name))[: 1 + keep]:
-        _write(path, name, records, complete=True)
+        _write(path, name, [made[key] for key in configs], complete=True)
     return load(name)
 
 
@@ -146,10 +143,6 @@ def _check(name):
         raise ValueError(f"there is no study {name!r}; there are {', '.join(STUDIES)}")
 
 
-def _key(label, seed):
-    return f"{label} / seed {seed}"
-
-
 def _usable(path):
     if not path.is_file():
         return []
@@ -162,17 +155,10 @@ def _usable(path):
 
 @contextmanager
 def _empty_caches():
-    names = ("HELPERS_CACHE", "TORCHINDUCTOR_CACHE_DIR")
-    before = {name: os.environ.get(name) for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.update({name: os.path.join(folder, name) for name in names})
-        try:
+        caches = {name: os.path.join(folder, name) for name in ("HELPERS_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
+        with patch.dict(os.environ, caches):
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name)
-                if value is not None:
-                    os.environ[name] = value
 
 
 def _slim(made):

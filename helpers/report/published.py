@@ -42,9 +42,9 @@ def ours(sites) -> list:
     return found
 
 
-def figure(sites, name=LADDER) -> tuple | None:
+def figure(sites) -> tuple | None:
     """(figure, alt): a published table and the ladder of each machine; None without the table."""
-    table = tables().get(name)
+    table = tables().get(LADDER)
     if table is None:
         return None
     drawn = [
@@ -64,9 +64,9 @@ def figure(sites, name=LADDER) -> tuple | None:
     return panels("Beside a published ladder", table["title"], drawn, columns, notes)
 
 
-def sentences(sites, name=LADDER) -> list:
+def sentences(sites) -> list:
     """What the published table says, and what the ladders of these machines say beside it."""
-    table = tables().get(name)
+    table = tables().get(LADDER)
     if table is None:
         return []
     first, *others = rows(table)

@@ -32,10 +32,6 @@ def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch)
     assert {r.precision for r in ladder.ladder(2, full=True, device="cpu")} == {"fp32"}
 
 
-def test_the_ladder_rounds_the_global_batch_to_what_can_be_split():
-    assert {r.global_batch for r in ladder.ladder(3, device="cpu", global_batch=64)} == {63}
-
-
 @pytest.mark.parametrize("devices", [0, -1, 2.5, "2", True])
 def test_the_ladder_refuses_a_bad_number_of_devices(devices):
     with pytest.raises(ValueError, match="devices is"):
@@ -49,13 +45,11 @@ def test_compare_refuses_what_does_not_go_together():
             ladder.compare(configs, **more)
 
 
-def test_a_compiled_ladder_leaves_out_what_cannot_be_compiled():
+def test_the_ladder_leaves_out_what_cannot_be_compiled_and_rounds_the_batch_to_what_can_be_split():
     assert [r.label for r in ladder.ladder(2, device="cpu", compiler="inductor")] == [
         "baseline · inductor", "DDP ×2 · inductor"
     ]  # fmt: skip
-
-
-def test_each_rung_of_the_ladder_has_as_many_micro_batches():
+    assert {r.global_batch for r in ladder.ladder(3, device="cpu", global_batch=64)} == {63}
     rungs = ladder.ladder(2, device="cpu", global_batch=63, accumulation=3)
     assert {(r.global_batch, r.accumulation) for r in rungs} == {(60, 3)}
 

@@ -67,13 +67,6 @@ def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
         read.time_to_accuracy({"label": "x", "measured": {"curve": []}}, 0.5)
 
 
-def test_unreadable_records_are_named_and_left_out(tmp_path):
-    helpers.run(RunConfig(model=float64_net, data=toy_data, steps=6))
-    (tmp_path / "results/runs/half.json").write_text('{"schema": 1, "status"')
-    with pytest.warns(UserWarning, match="half.json is not a readable record"):
-        assert len(read.read_all()) == 1
-
-
 @pytest.mark.parametrize("prediction, reason", [({"DDP ×3": 2}, "but the runs are"), ({"DDP ×2": 0}, "give a factor"),
                                                 ({"DDP ×2": "fast"}, "give a factor")])  # fmt: skip
 def test_bad_predictions_are_refused_before_anything_runs(prediction, reason):

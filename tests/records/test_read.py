@@ -2,11 +2,11 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
 
 import pytest
+from kernel import ROOT
 from records import baseline, planted
 
 from helpers.records import read
@@ -65,12 +65,6 @@ def test_a_foreign_file_is_named(content, why, tmp_path):
     assert len(found.skipped) == (2 if b"records" in content else 1)
 
 
-def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
-    write(tmp_path, baseline())
-    monkeypatch.setattr(read, "MAX_BYTES", 100)
-    assert "too many for a record" in read.read(tmp_path).skipped[0][1]
-
-
 def test_two_records_with_one_id_are_not_taken_for_one(tmp_path):
     write(tmp_path / "a", planted(speed=1.5))
     write(tmp_path / "b", planted(speed=3.0))
@@ -105,6 +99,9 @@ def test_too_many_files_are_refused_with_what_to_do(tmp_path, monkeypatch):
     write(tmp_path, planted(devices=4))
     with pytest.raises(ValueError, match="3 files with records, and at most 2 .*Move older ones"):
         read.read(tmp_path)
+    monkeypatch.setattr(read, "MOST_FILES", 3)
+    monkeypatch.setattr(read, "MAX_BYTES", 100)
+    assert "too many for a record" in read.read(tmp_path).skipped[0][1]
 
 
 def test_a_results_folder_is_read_oldest_first_and_by_group(tmp_path):
@@ -123,6 +120,6 @@ def test_reading_and_reporting_need_no_torch(tmp_path):
     code = "import sys; from helpers import report; print(report.everything(sys.argv[1]), 'torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True,
-        cwd=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+        cwd=ROOT,
     )  # fmt: skip
     assert "1.80×" in done.stdout and done.stdout.split()[-1] == "False"
