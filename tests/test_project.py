@@ -140,15 +140,13 @@ def test_modules_do_not_import_in_circles():
 
 
 def test_a_planted_circle_is_found(tmp_path):
-    for name, line in (("a", "from .. import c"), ("b", ""), ("room/d", "")):
-        path = tmp_path / "helpers" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(line)
-    assert circle(tmp_path) is None
-    (tmp_path / "helpers" / "a.py").write_text("from . import b")
-    (tmp_path / "helpers" / "b.py").write_text("from .room import d")
-    (tmp_path / "helpers" / "room" / "d.py").write_text("from .. import a")
-    assert circle(tmp_path) == {"helpers.a", "helpers.b", "helpers.room.d"}
+    lines = {"a": "from . import b", "b": "from .room import d", "c": ""}
+    for last, found in (("from .. import c", None), ("from .. import a", {"helpers.a", "helpers.b", "helpers.room.d"})):
+        for name, line in {**lines, "room/d": last}.items():
+            path = tmp_path / "helpers" / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(line)
+        assert circle(tmp_path) == found
 
 
 def test_few_files_stand_at_the_root_of_helpers():

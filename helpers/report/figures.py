@@ -1,7 +1,5 @@
 """The figures of a report, each made from ladders: (figure, alt) pairs."""
 
-from itertools import islice
-
 from .. import plots
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, times
@@ -46,12 +44,8 @@ def efficiency_and_memory(ladder) -> tuple:
 def compile_cost(ladders) -> list:
     """What compiling cost in each run that compiled, and after how many steps it is won back; [] without one."""
     records = [record for ladder in reversed(ladders) for record in ladder.records]
-    compiled = [one for one in ladders if any(run["config"]["compiler"] != "none" for run in one.runs)]
-    found = ((record, break_even(record, records)) for ladder in compiled for record in ladder.records)
-    rows = (
-        {"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost
-    )  # fmt: skip
-    rows = list(islice(rows, MOST))
+    found = ((record, break_even(record, records)) for ladder in ladders for record in ladder.records)
+    rows = [{"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost]
     if not rows:
         return []
     columns = (
@@ -59,7 +53,7 @@ def compile_cost(ladders) -> list:
         ("steps", "steps until it pays", _count, None),
     )  # fmt: skip
     notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
-    return [panels("What compiling costs", _where(ladders), rows, columns, notes)]
+    return [panels("What compiling costs", _where(ladders), rows[:MOST], columns, notes)]
 
 
 def machines(sites) -> list:

@@ -73,15 +73,14 @@ def sentences(sites) -> list:
     best = max(others, key=lambda row: row["speed_up"])
     told = f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
     told += f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
-    if first["accuracy"] is not None and best["accuracy"] is not None:
-        told += (
-            f"; accuracy {percent(first['accuracy'])} on {first['name']}, {percent(best['accuracy'])} on {best['name']}"
-        )
+    if None not in (first["accuracy"], best["accuracy"]):
+        each = [f"{percent(row['accuracy'])} on {row['name']}" for row in (first, best)]
+        told += f"; accuracy {', '.join(each)}"
     said = [Said(told + ".", ())]
-    slower = [row for row in others if row["speed_up"] < 1]
-    said += [
-        Said(f"Theirs: {row['name']} was slower than {first['name']} ({times(row['speed_up'])}).", ()) for row in slower
-    ]
+    for row in others:
+        if row["speed_up"] < 1:
+            told = f"Theirs: {row['name']} was slower than {first['name']} ({times(row['speed_up'])})."
+            said.append(Said(told, ()))
     for site, ladder, numbers in ours(sites):
         ddp = [row for row in numbers if row["strategy"] == "ddp" and row["devices"] > 1 and row["efficiency"]]
         if ddp:

@@ -152,11 +152,9 @@ def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
     assert said in alt and any(said in text for text, _ in labels(figure))
     assert "better: 8.00 s, 2.00× in images a second" in alt and "in time," not in alt
     assert len(figure.axes[1].patches) == 2
-    other, alt = plots.time_to_accuracy(groups, 0.95, baseline="better")
-    assert "0.50× in images a second" in alt and "Speed-ups are over better (1×)" in str(labels(other))
     last, alt = plots.time_to_accuracy(study(), 0.99)
     assert "No seed reached 99.0%; the highest accuracy of all evaluations is 97.0%." in alt
-    assert_readable(figure), assert_readable(other), assert_readable(last)
+    assert_readable(figure), assert_readable(last)
 
 
 def test_what_is_left_out_is_said():
@@ -184,11 +182,9 @@ def test_a_note_is_marked_over_seconds_and_not_over_epochs():
     ({"a": [failed(), baseline()]}, {"target": 0.9}, "none of the 2 record.*evaluate_every=1"),
     ({}, {"target": 0.9}, "none of the 0 record"), ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
     ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
-    ({"a": [trained(RISE)]}, {"target": 0.9, "baseline": "b"}, "the labels are a"),
 ])  # fmt: skip
 def test_errors_say_what_to_do(runs, arguments, said):
-    only_two = [plots.time_to_accuracy, plots.summary]
-    for function in only_two if "baseline" in arguments else [*only_two, plots.accuracy_curves]:
+    for function in (plots.time_to_accuracy, plots.summary, plots.accuracy_curves):
         with pytest.raises(ValueError, match=said):
             function(runs, **arguments)
 
@@ -237,7 +233,7 @@ POINTS = [
 
 
 def test_speed_over_batch_draws_what_was_measured():
-    figure, alt = plots.speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds", "images a step")
+    figure, alt = plots.speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds")
     [axes] = figure.axes
     assert axes.xaxis.get_transform().base == 2 and list(axes.get_xticks()) == [1, 8, 64]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8", "64"]
@@ -248,7 +244,7 @@ def test_speed_over_batch_draws_what_was_measured():
     one = axes.lines[0]
     assert list(one.get_ydata()) == [1, 1] and one.get_linewidth() > 2
     written = [text for text, _ in labels(figure)]
-    assert {"Some speeds", "images a step", "1.40×  bf16", "0.60×  fp16"} <= set(written)
+    assert {"Some speeds", "local batch", "1.40×  bf16", "0.60×  fp16"} <= set(written)
     assert "bf16: 0.60× at 1, 1.40× at 64; clearly faster than fp32 from 64 on." in alt
     assert "fp16: 0.60× at 1; not clearly faster than fp32 at the largest batch." in alt
 

@@ -104,14 +104,12 @@ def test_too_many_files_are_refused_with_what_to_do(tmp_path, monkeypatch):
     assert "too many for a record" in read.read(tmp_path).skipped[0][1]
 
 
-def test_a_results_folder_is_read_oldest_first_and_by_group(tmp_path):
+def test_a_results_folder_is_read_oldest_first(tmp_path):
     records = [planted(devices=n) for n in (4, 2, 8)]
     for second, record in enumerate(records):
         record["started"] = f"2026-01-02T03:04:0{second}+0000"
-    records[1]["group"] = "other"
     write(tmp_path / "runs", *records)
     assert [r["label"] for r in read.read_all(tmp_path)] == ["DDP ×4", "DDP ×2", "DDP ×8"]
-    assert [r["label"] for r in read.read_all(tmp_path, group="other")] == ["DDP ×2"]
     assert read.read_all(tmp_path / "nothing yet") == []
 
 

@@ -1,7 +1,7 @@
 """Records are sorted by machine and into ladders; what may not be compared is never mixed."""
 
 import pytest
-from records import baseline, failed, planted
+from records import baseline, failed, on, planted
 
 from helpers.records import read
 from helpers.report import ladders
@@ -9,15 +9,6 @@ from helpers.report import ladders
 
 def sites(*records):
     return ladders.sites([read.upgraded(record) for record in records])
-
-
-def on(machine, *records):
-    """The records as if made on a machine that differs in these keys; None takes a key away, as in old records."""
-    for record in records:
-        changed = {**record["environment"]["machine"], **machine}
-        record["environment"]["machine"] = {key: value for key, value in changed.items() if value is not None}
-        record["run_id"] += str(machine)
-    return list(records)
 
 
 def labels(ladder):

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from records import MACHINE, baseline, failed, ladder, planted
+from records import baseline, curve, failed, ladder, on, planted
 
 from helpers import cli, report
 from helpers import paths as places
@@ -37,13 +37,6 @@ class Page(HTMLParser):
         self.text += data
 
 
-def curve(*accuracies):
-    return [
-        {"epoch": k, "step": 10 * k, "train_s": float(k), "accuracy": a, "count": 9, "loss": 1.0, "correct": 1}
-        for k, a in enumerate(accuracies, 1)
-    ]  # fmt: skip
-
-
 def records():
     """Two machines; one run compiled, one is called what no run should be, one diverged."""
     compiled = planted("baseline", 1, 1.3, compiler="inductor")
@@ -53,10 +46,7 @@ def records():
     mine = [baseline(), planted(speed=1.8), compiled, evil]
     for record in mine[:2]:
         record["measured"]["curve"] = curve(0.4, 0.95)
-    theirs = [baseline(), planted(speed=0.6)]
-    for record in theirs:
-        record["environment"]["machine"] = {**MACHINE.as_dict(), "name": "Other CPU"}
-        record["run_id"] += " other"
+    theirs = on({"name": "Other CPU"}, baseline(), planted(speed=0.6))
     return [{**read.upgraded(record), "file": "=1+1.json"} for record in mine + theirs]
 
 

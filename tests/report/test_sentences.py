@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from records import MACHINE, baseline, failed, ladder, planted
+from records import baseline, curve, failed, ladder, on, planted
 
 from helpers import report
 from helpers.comparison.ladder import Comparison
@@ -37,13 +37,6 @@ def one(sentences, word):
     """The only sentence with `word` in it, and the records behind it."""
     (found,) = [(text, runs) for text, runs in sentences.items() if word in text]
     return found
-
-
-def curve(*points):
-    return [
-        {"epoch": k, "step": 10 * k, "train_s": s, "accuracy": a, "count": 1000, "loss": 1.0, "correct": 1}
-        for k, (s, a) in enumerate(points, 1)
-    ]  # fmt: skip
 
 
 def with_measured(record, **measured):
@@ -238,8 +231,8 @@ def test_a_difference_in_accuracy_names_what_differs_and_no_cause(settings, word
 
 
 def test_time_to_accuracy_can_reverse_the_order():
-    first = with_measured(baseline(), curve=curve((1, 0.5), (2, 0.92)))
-    fast = with_measured(planted(speed=1.8), curve=curve((1, 0.5), (2, 0.8), (3, 0.9)))
+    first = with_measured(baseline(), curve=curve(0.5, 0.92))
+    fast = with_measured(planted(speed=1.8), curve=curve(0.5, 0.8, 0.9))
     text, runs = one(said(first, fast), "so it came later")
     assert "DDP ×2 reached 90.0% test accuracy after 3.00 s of training, baseline after 2.00 s (0.67×" in text
     assert "slower to the goal" in text and runs == ("id-DDP ×2", "id-baseline")
@@ -249,25 +242,21 @@ def test_time_to_accuracy_can_reverse_the_order():
 # -- several machines ---------------------------------------------------------------------
 
 
-def elsewhere(*records, name="Other CPU"):
-    for record in records:
-        record["environment"]["machine"] = {**MACHINE.as_dict(), "name": name}
-        record["run_id"] += name
-    return records
+THERE = {"name": "Other CPU"}
 
 
 def test_machines_are_compared_each_with_its_own_baseline():
-    report = made(baseline(), planted(speed=1.8), *elsewhere(baseline(), planted(speed=0.6)))
+    report = made(baseline(), planted(speed=1.8), *on(THERE, baseline(), planted(speed=0.6)))
     text, runs = next(sentence for sentence in report.between if "DDP" in sentence.text)
     assert "faster, 1.80× baseline's speed on Some CPU, 2 cores" in text
     assert "slower, 0.60× baseline's speed on Other CPU, 2 cores" in text and "does not on another" in text
-    assert set(runs) == {"id-DDP ×2", "id-baseline", "id-DDP ×2Other CPU", "id-baselineOther CPU"}
-    noise = made(baseline(), planted(speed=1.8), *elsewhere(baseline(), planted(speed=1.04)))
+    assert set(runs) == {"id-DDP ×2", "id-baseline", f"id-DDP ×2{THERE}", f"id-baseline{THERE}"}
+    noise = made(baseline(), planted(speed=1.8), *on(THERE, baseline(), planted(speed=1.04)))
     assert not any("does not on another" in sentence.text for sentence in noise.between)
 
 
 def test_another_training_is_not_set_beside():
-    assert made(baseline(), *elsewhere(baseline(epochs=7), planted(epochs=7))).between == []
+    assert made(baseline(), *on(THERE, baseline(epochs=7), planted(epochs=7))).between == []
     assert made(baseline(), planted()).between == []
 
 
