@@ -7,6 +7,9 @@ from .causes import break_even
 from .sentences import curves, shared
 
 MOST = 24  # rows of a figure
+SPEED_UP, EFFICIENCY, ACCURACY = (  # columns of `panels`
+    ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1), ("accuracy", "accuracy", percent, None)
+)  # fmt: skip
 
 
 def of_ladder(ladder, target) -> list:
@@ -30,14 +33,12 @@ def efficiency_and_memory(ladder) -> tuple:
             "name": plots.name(row), "kind": "ours", "efficiency": row["efficiency"], "memory": memory and memory / 1e6,
             "accuracy": row["accuracy"], "start": start if row["total_s"] and row.get("steps_s") else None,
         })  # fmt: skip
-    columns = (
-        ("efficiency", "efficiency", percent, 1), ("memory", "MB a process", number, None),
-        ("start", "s besides steps", number, None), ("accuracy", "accuracy", percent, None),
-    )  # fmt: skip
+    memory, start = ("memory", "MB a process", number, None), ("start", "s besides steps", number, None)
     notes = [
         "Efficiency: speed-up divided by the devices; none where a device computes in another way than the baseline's.",
         "MB: peak of the process that needed most. Besides steps: start, data and warm-up.",
     ]
+    columns = (EFFICIENCY, memory, start, ACCURACY)
     return panels(f"Efficiency and memory: {ladder.what}", _where([ladder]), rows, columns, notes)
 
 
@@ -68,10 +69,7 @@ def machines(sites) -> list:
             })  # fmt: skip
     if not rows:
         return []
-    columns = (
-        ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1),
-        ("accuracy", "accuracy", percent, None), ("images_per_s", "images/s", number, None),
-    )  # fmt: skip
+    columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", "images/s", number, None))
     notes = ["Speed-up: over the baseline of the same machine; whisker: middle half of the timed steps."]
     how = " and ".join(site.name for site in sites)
     return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes)]

@@ -5,6 +5,7 @@ import json
 from ..paths import project_root
 from ..plots.panels import panels
 from ..plots.style import clean, percent, times
+from .figures import ACCURACY, EFFICIENCY, SPEED_UP
 from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
@@ -53,15 +54,11 @@ def figure(sites) -> tuple | None:
     for place, (site, _, numbers) in enumerate(ours(sites)):
         kind = "another machine" if place else "ours"
         drawn += [{**row, "name": f"{row['label']}, {site.name}", "kind": kind} for row in numbers]
-    columns = (
-        ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1),
-        ("accuracy", "accuracy", percent, None),
-    )  # fmt: skip
     notes = [
         f"Theirs: {table['title']}; {table['source']}. Speed-up and efficiency were worked out here. Other devices, "
         "model and data: compare the shapes, not the lengths.",
     ]
-    return panels("Beside a published ladder", table["title"], drawn, columns, notes)
+    return panels("Beside a published ladder", table["title"], drawn, (SPEED_UP, EFFICIENCY, ACCURACY), notes)
 
 
 def sentences(sites) -> list:

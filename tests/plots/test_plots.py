@@ -1,13 +1,8 @@
 """Figures and tables: right numbers, readable labels, a text for those who cannot see, equal bytes."""
 
-import json
-import subprocess
-import sys
-
 import matplotlib
 import pytest
 from figures import assert_readable, labels
-from kernel import ROOT
 from matplotlib.text import Text
 from records import baseline, failed, ladder, planted
 
@@ -123,16 +118,6 @@ def test_the_bytes_depend_on_the_records_alone():
     assert dict(matplotlib.rcParams) == before
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "text.usetex": True}):
         assert style.svg(*plots.speed_up(ladder())) == first
-
-
-def test_pyplot_stays_out_of_it(tmp_path):
-    (tmp_path / "record.json").write_text(json.dumps(baseline()))
-    code = (
-        "import json, sys; from helpers import plots; from helpers.plots import style;"
-        "figure, alt = plots.steps(json.load(open(sys.argv[1])));"
-        "assert style.png(figure); assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "record.json"], cwd=ROOT, check=True)
 
 
 def test_a_notebook_keeps_the_text(monkeypatch):

@@ -113,11 +113,13 @@ def test_a_results_folder_is_read_oldest_first(tmp_path):
     assert read.read_all(tmp_path / "nothing yet") == []
 
 
-def test_reading_and_reporting_need_no_torch(tmp_path):
+def test_reading_reporting_and_drawing_need_neither_torch_nor_pyplot(tmp_path):
     write(tmp_path, baseline(), planted(speed=1.8))
-    code = "import sys; from helpers import report; print(report.everything(sys.argv[1]), 'torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True,
-        cwd=ROOT,
-    )  # fmt: skip
-    assert "1.80×" in done.stdout and done.stdout.split()[-1] == "False"
+    code = (
+        "import sys; from helpers import plots, report; from helpers.plots import style;"
+        "found = report.everything(sys.argv[1]); assert style.png(plots.steps(found.records)[0]);"
+        "print(found, {'torch', 'matplotlib.pyplot'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=ROOT)
+    assert "1.80×" in done.stdout and done.stdout.split()[-1] == "set()"
