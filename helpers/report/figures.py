@@ -7,9 +7,9 @@ from .causes import break_even
 from .sentences import curves, shared
 
 MOST = 24  # rows of a figure
-SPEED_UP, EFFICIENCY, ACCURACY = (  # columns of `panels`
-    ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1), ("accuracy", "accuracy", percent, None)
-)  # fmt: skip
+SPEED_UP = ("speed_up", "speed-up", times, 1)  # these are columns of `panels`
+EFFICIENCY = ("efficiency", "efficiency", percent, 1)
+ACCURACY = ("accuracy", "accuracy", percent, None)
 
 
 def of_ladder(ladder, target) -> list:
