@@ -178,6 +178,7 @@ def _write(path, name, records, complete):
 
 # -- what each study runs -----------------------------------------------------------------
 
+
 def batch_and_accuracy():
     """The trap of the larger global batch on real images, and what wins the accuracy back."""
     kind = _kind(4)
@@ -225,16 +226,14 @@ def precision_by_batch():
     fast = [level for level in ("O1-bf16", "O1") if device.dtypes(kind).get(dtype_of(level), 0) > 1]
     cases = [("resnet18", "mock", batch) for batch in (2, 4, 16, 64, 256)]
     cases += [("resnet50", mock_at_64, batch) for batch in (2, 4, 16, 64)]
-    configs = []
-    for model, images, batch in cases:
-        for level in ("fp32", *fast):
-            for last in (False, True):
-                configs.append(RunConfig(
-                    model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
-                    steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
-                    label=f"{model} {level}{' · channels last' * last}, batch {batch}",
-                ))  # fmt: skip
-    return configs
+    return [
+        RunConfig(
+            model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
+            steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
+            label=f"{model} {level}{' · channels last' * last}, batch {batch}",
+        )
+        for model, images, batch in cases for level in ("fp32", *fast) for last in (False, True)
+    ]  # fmt: skip
 
 
 def mock_at_64():
@@ -274,13 +273,7 @@ def xla():
     return [plain, plain.but(compiler="xla", device=None)]
 
 
-STUDIES = {
-    "batch_and_accuracy": batch_and_accuracy,
-    "precision": precision,
-    "precision_by_batch": precision_by_batch,
-    "compiler": compiler,
-    "xla": xla,
-}
+STUDIES = {study.__name__: study for study in (batch_and_accuracy, precision, precision_by_batch, compiler, xla)}
 
 
 def labelled(rows, seeds):
