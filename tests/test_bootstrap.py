@@ -25,8 +25,6 @@ echo "uv $*" >>"$CALLS"
 case "$*" in *-r*) [ -z "${UV_WAITS:-}" ] || sleep 60 ;; esac
 exit "${UV_FAILS:-0}"
 """
-
-
 NOT_THERE = "#!/bin/sh\nexit 127\n"  # what a version manager leaves on PATH; hides the system's program
 NOTHING = (0, "", "")  # bootstrap has returned without output or calls
 RESPONDS = "*) exec"  # where PYTHON runs a real Python
@@ -98,15 +96,12 @@ def test_the_second_time_nothing_happens(made):
     assert made.bootstrap() == NOTHING
 
 
-@pytest.mark.parametrize("file", ["pyproject.toml", "requirements.txt"])
-def test_changed_pins_are_installed_into_the_same_environment(made, file):
-    made.change(file)
-    status, _, calls = made.bootstrap()
-    assert status == 0 and "-r requirements.txt" in calls and "venv\n" not in calls
-    assert made.bootstrap() == NOTHING
-
-
-def test_an_environment_that_was_moved_is_made_again(made):
+def test_changed_pins_are_installed_into_the_same_environment_and_a_moved_one_is_made_again(made):
+    for file in ("pyproject.toml", "requirements.txt"):
+        made.change(file)
+        status, _, calls = made.bootstrap()
+        assert status == 0 and "-r requirements.txt" in calls and "venv\n" not in calls
+        assert made.bootstrap() == NOTHING
     made.root = made.root.rename(made.root.with_name("another clone"))
     assert "venv\n" in made.bootstrap()[2]
 
@@ -131,17 +126,15 @@ def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
     assert status == 0 and "venv\n" in calls
 
 
-def test_without_uv_it_is_installed_and_without_that_pip_does_it(clone):
-    clone.add("uv", NOT_THERE)
-    status, _, calls = clone.bootstrap()  # the stand-in for pip installs no uv
-    assert status == 0
-    assert calls.index("uv==") < calls.index("pip -m pip install -r requirements.txt")
-
-
-def test_uv_is_left_alone_on_request(clone):
+def test_without_uv_it_is_installed_and_without_that_or_on_request_pip_does_it(clone):
     status, _, calls = clone.bootstrap(HELPERS_NO_UV="1")
     assert status == 0 and "uv" not in calls
     assert "pip -m pip install -r requirements.txt" in calls and "--no-build-isolation -e ." in calls
+    clone.add("uv", NOT_THERE)
+    clone.change("requirements.txt")
+    status, _, calls = clone.bootstrap()  # the stand-in for pip installs no uv
+    assert status == 0
+    assert calls.index("uv==") < calls.index("pip -m pip install -r requirements.txt")
 
 
 def test_an_environment_of_the_reader_is_not_touched(clone):

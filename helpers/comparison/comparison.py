@@ -27,11 +27,7 @@ class Comparison:
 
     def speed_up(self, record) -> dict | None:
         """How many times the baseline's images/s: median and middle half of the steps, or None."""
-        rate = (record.get("measured") or {}).get("images_per_s")
-        base = self.baseline["measured"]["images_per_s"]
-        if not rate or not base:
-            return None
-        return {key: rate[key] / base["median"] for key in ("median", "q1", "q3")}
+        return _speed_up(record, self.baseline)
 
     def rows(self) -> list:
         """One dict a run with its numbers, speed-up, efficiency and prediction.
@@ -42,26 +38,7 @@ class Comparison:
 
     @cached_property
     def _rows(self):
-        rows = []
-        for record in self.records:
-            speed, row, total = self.speed_up(record) or {}, read.row(record), record.get("total_s")
-            median, changed = speed.get("median"), differing(record["config"], self.baseline["config"], SETTINGS)
-            scaled = median and not any(one.changes_timing and not one.spreads for one in changed)
-            rows.append({
-                **row, "speed_up": median,
-                "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
-                "efficiency": median / row["devices"] if scaled else None,
-                "predicted": record.get("prediction"),
-                "whole_run_speed_up": total and self.baseline["total_s"] / total,
-                "note": (record.get("measured") or {}).get("note") or (record["error"] or ""),
-            })  # fmt: skip
-        return rows
-
-    def frame(self):
-        """The rows as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(self.rows())
+        return rows(self.records, self.baseline)
 
     def __repr__(self):
         return str(self)
@@ -81,3 +58,26 @@ class Comparison:
         from .. import plots
 
         plots.show(*plots.speed_up(self))
+
+
+def rows(records, baseline) -> list:
+    """What `Comparison.rows` returns; without a baseline (None) there are no speed-ups."""
+    found = []
+    for record in records:
+        row, total, speed = read.row(record), record.get("total_s"), _speed_up(record, baseline) or {}
+        changed = differing(record["config"], baseline["config"], SETTINGS) if speed else ()
+        scaled = speed and not any(one.changes_timing and not one.spreads for one in changed)
+        found.append({
+            **row, "speed_up": speed.get("median"), "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
+            "efficiency": speed["median"] / row["devices"] if scaled else None,
+            "predicted": record.get("prediction"),
+            "whole_run_speed_up": total and baseline and baseline["total_s"] / total,
+            "note": (record.get("measured") or {}).get("note") or record["error"] or "",
+        })  # fmt: skip
+    return found
+
+
+def _speed_up(record, baseline):
+    rate = (record.get("measured") or {}).get("images_per_s")
+    base = baseline and baseline["measured"]["images_per_s"]
+    return {key: rate[key] / base["median"] for key in ("median", "q1", "q3")} if rate and base else None

@@ -132,5 +132,10 @@ def _check(configs, prediction, rounds):
     for label, factor in (prediction or {}).items():
         if label not in labels:
             raise ValueError(f"there is a prediction for {label!r}, but the runs are {', '.join(labels)}")
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < math.inf:
+        if not is_factor(factor):
             raise ValueError(f"the prediction for {label} is {factor!r}; give a factor such as 1.8")
+
+
+def is_factor(value) -> bool:
+    """Whether this can be how many times as fast something is."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf

@@ -10,6 +10,7 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 from .. import device
 from ..config import RunConfig, dtype_of
@@ -88,20 +89,16 @@ def record(name, keep=False) -> Study:
     With `keep` the finished study is also written to where the kit keeps those it comes with.
     """
     _check(name)
-    configs = STUDIES[name]()
-    known = {_key(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
-    records = [known[_key(c.label, c.seed)] for c in configs if _key(c.label, c.seed) in known]
-    missing = [config for config in configs if _key(config.label, config.seed) not in known]
-    with Progress([config.label for config in missing]) as progress:
-        for config in missing:
+    configs = {(config.label, config.seed): config for config in STUDIES[name]()}
+    made = {(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
+    missing = {key: config for key, config in configs.items() if key not in made}
+    with Progress([config.label for config in missing.values()]) as progress:
+        for key, config in missing.items():
             with _empty_caches():  # what was compiled before would hide what it costs
-                made = run.run(config, group=f"study-{name}", progress=progress)
-            records.append(_slim(made))
-            _write(own_path(name), name, records, complete=len(records) == len(configs))
-    order = {_key(c.label, c.seed): place for place, c in enumerate(configs)}
-    records.sort(key=lambda r: order[_key(r["label"], r["config"]["seed"])])
+                made[key] = _slim(run.run(config, group=f"study-{name}", progress=progress))
+            _write(own_path(name), name, made.values(), complete=False)
     for path in (own_path(name), kept_path(name))[: 1 + keep]:
-        _write(path, name, records, complete=True)
+        _write(path, name, [made[key] for key in configs], complete=True)
     return load(name)
 
 
@@ -146,10 +143,6 @@ def _check(name):
         raise ValueError(f"there is no study {name!r}; there are {', '.join(STUDIES)}")
 
 
-def _key(label, seed):
-    return f"{label} / seed {seed}"
-
-
 def _usable(path):
     if not path.is_file():
         return []
@@ -162,17 +155,10 @@ def _usable(path):
 
 @contextmanager
 def _empty_caches():
-    names = ("HELPERS_CACHE", "TORCHINDUCTOR_CACHE_DIR")
-    before = {name: os.environ.get(name) for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.update({name: os.path.join(folder, name) for name in names})
-        try:
+        caches = {name: os.path.join(folder, name) for name in ("HELPERS_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
+        with patch.dict(os.environ, caches):
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name)
-                if value is not None:
-                    os.environ[name] = value
 
 
 def _slim(made):
@@ -191,6 +177,7 @@ def _write(path, name, records, complete):
 
 
 # -- what each study runs -----------------------------------------------------------------
+
 
 def batch_and_accuracy():
     """The trap of the larger global batch on real images, and what wins the accuracy back."""
@@ -239,16 +226,14 @@ def precision_by_batch():
     fast = [level for level in ("O1-bf16", "O1") if device.dtypes(kind).get(dtype_of(level), 0) > 1]
     cases = [("resnet18", "mock", batch) for batch in (2, 4, 16, 64, 256)]
     cases += [("resnet50", mock_at_64, batch) for batch in (2, 4, 16, 64)]
-    configs = []
-    for model, images, batch in cases:
-        for level in ("fp32", *fast):
-            for last in (False, True):
-                configs.append(RunConfig(
-                    model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
-                    steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
-                    label=f"{model} {level}{' · channels last' * last}, batch {batch}",
-                ))  # fmt: skip
-    return configs
+    return [
+        RunConfig(
+            model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
+            steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
+            label=f"{model} {level}{' · channels last' * last}, batch {batch}",
+        )
+        for model, images, batch in cases for level in ("fp32", *fast) for last in (False, True)
+    ]  # fmt: skip
 
 
 def mock_at_64():
@@ -288,13 +273,7 @@ def xla():
     return [plain, plain.but(compiler="xla", device=None)]
 
 
-STUDIES = {
-    "batch_and_accuracy": batch_and_accuracy,
-    "precision": precision,
-    "precision_by_batch": precision_by_batch,
-    "compiler": compiler,
-    "xla": xla,
-}
+STUDIES = {study.__name__: study for study in (batch_and_accuracy, precision, precision_by_batch, compiler, xla)}
 
 
 def labelled(rows, seeds):

@@ -125,20 +125,19 @@ def _curve_words(label, curve, over, target):
 # -- time to accuracy ---------------------------------------------------------------------
 
 
-def time_to_accuracy(groups, target, baseline=None) -> tuple:
+def time_to_accuracy(groups, target) -> tuple:
     """Seconds of training until `target`, the speed-up in that beside the speed-up in images/s, and accuracy.
 
     Every number stands in a column of its own beside the marks, so no label can cover another.
 
     Args:
-        groups: {label: [records, one a seed]}.
+        groups: {label: [records, one a seed]}; the others are compared with the first.
         target: a test accuracy, a share of one.
-        baseline: the label that the others are compared with (None: the first).
 
     Raises:
-        ValueError: no record has a curve, `baseline` is no label, or `target` is no share of one.
+        ValueError: no record has a curve, or `target` is no share of one.
     """
-    rows = seeds.rows(groups, target, baseline)
+    rows = seeds.rows(groups, target)
     marks = seeds.marks(rows)
     notes = _notes(rows, target, marks)
     few, many = (f(row["seeds"] for row in rows) for f in (min, max))
@@ -156,13 +155,12 @@ def time_to_accuracy(groups, target, baseline=None) -> tuple:
             draw(axes, rows, target)
     return figure, " ".join([
         f"Time to {percent(target)} test accuracy, speed-ups and final accuracy: {seeds.trained(rows)}, "
-        f"{seeds.machine(rows)}.", *map(_row_words, rows), *notes[1:],
+        f"{seeds.machine(rows)}.", *(_row_words(row, row is rows[0]) for row in rows), *notes[1:],
     ])  # fmt: skip
 
 
 def _notes(rows, target, marks):
-    base = next(row for row in rows if row["is_baseline"])
-    notes = ["Circle: a seed; bar: the seeds' median."]
+    base, notes = rows[0], ["Circle: a seed; bar: the seeds' median."]
     if any(0 < row["reached"] < row["seeds"] for row in rows):
         notes[0] += " A seed that never reached it counts as slower than all others."
     notes[0] += f" Final accuracy: mean, lowest to highest seed. Speed-ups are over {base['label']} (1×)."
@@ -241,12 +239,12 @@ def _accuracy(axes, rows, target):
     axes.set_xticks([low, 100], [f"{low}", "100%"])
 
 
-def _row_words(row):
+def _row_words(row, is_baseline):
     if not row["seeds"]:
         return f"{row['label']}: no run to show."
     words = [f"{number(row['seconds'])} s"] if row["seconds"] else []
     words += filter(None, [_never(row)])
-    if not row["is_baseline"]:
+    if not is_baseline:
         words += [f"{times(row['speed_up_to_target'])} in time"] if row["speed_up_to_target"] else []
         words += [f"{times(row['speed_up'])} in images a second"] if row["speed_up"] else []
     return f"{row['label']}: {', '.join([*words, 'final accuracy ' + percent(row['accuracy'])])}."

@@ -83,7 +83,7 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
         _fit(figure, axes, high, head, low)
         texts.append((figure.get_figheight() - low, foot, {"size": 9, "color": style.SOFT, "linespacing": 1.25}))
         for y, text, font in texts:
-            style.write_at(figure, 0.1, y, text, **font)
+            figure.text(0.1 / style.WIDTH, 1 - y / figure.get_figheight(), text, va="top", **font)
         if legend:
             legend.set_bbox_to_anchor((0.1 / style.WIDTH, 1 - top / figure.get_figheight()), figure.transFigure)
 

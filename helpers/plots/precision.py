@@ -1,19 +1,18 @@
 """From which batch size on does a precision pay? Its speed over fp32, measured at each batch."""
 
 from . import style
-from .layout import fitted, line_names, line_style, name_ends, sheet
+from .layout import line_names, line_style, name_ends, sheet
 from .style import clean, times
 
 NEAR = 0.09  # of the axis: closer ticks get no text
 
 
-def speed_over_batch(series, title, unit="local batch") -> tuple:
+def speed_over_batch(series, title) -> tuple:
     """Speed over fp32 at the same batch, a line a label; the whiskers are the middle half.
 
     Args:
         series: {label: [{"batch": int, "ratio": float, "q1": float, "q3": float}, …]}, ratios of speeds.
         title: what was measured.
-        unit: the name of the x axis.
 
     Raises:
         ValueError: there is no point to draw.
@@ -30,18 +29,18 @@ def speed_over_batch(series, title, unit="local batch") -> tuple:
             above = [max(0, p["q3"] - p["ratio"]) for p in points]
             look = {**line_style(place), "markevery": None, "elinewidth": 1.3, "capsize": 3.5}
             axes.errorbar([p["batch"] for p in points], [p["ratio"] for p in points], yerr=[below, above], **look)
-        _scale(axes, [point for points in series.values() for point in points], fitted(unit, 4.5, 1))
+        _scale(axes, [point for points in series.values() for point in points])
         ends = [(points[-1]["batch"], points[-1]["ratio"], times(points[-1]["ratio"])) for points in series.values()]
         name_ends(axes, ends, names, high)
-    words = f"{clean(title)}: speed over fp32 at the same {clean(unit)}."
+    words = f"{clean(title)}: speed over fp32 at the same local batch."
     return figure, " ".join([words, *(_words(label, points) for label, points in series.items())])
 
 
-def _scale(axes, points, unit):
+def _scale(axes, points):
     batches = sorted({point["batch"] for point in points})
     axes.set_xscale("log", base=2)
     axes.set(
-        xlabel=unit, ylabel="speed over fp32", xlim=(batches[0] / 1.25, batches[-1] * 1.25),
+        xlabel="local batch", ylabel="speed over fp32", xlim=(batches[0] / 1.25, batches[-1] * 1.25),
         ylim=(0, 1.1 * max(1, *(point["q3"] for point in points))),
     )  # fmt: skip
     transform, texts, last = axes.transData + axes.transAxes.inverted(), [], -1

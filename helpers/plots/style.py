@@ -64,18 +64,6 @@ def canvas(height, **options):
     return figure
 
 
-def panel(figure, left, top, width, height):
-    """Axes at a place given in inches from the figure's upper left corner."""
-    wide, high = figure.get_size_inches()
-    return figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
-
-
-def write_at(figure, x, y, text, **style):
-    """Text with its upper left corner at inches from the figure's upper left corner."""
-    wide, high = figure.get_size_inches()
-    return figure.text(x / wide, 1 - y / high, text, **{"va": "top", "ha": "left", **style})
-
-
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
     axes.annotate(
@@ -105,16 +93,15 @@ def svg(figure, alt) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
 
 
-def data_uri(picture, mime="image/png") -> str:
-    """Bytes of a picture as an address, for the `src` of an HTML image."""
-    return f"data:{mime};base64,{base64.b64encode(picture).decode()}"
+def data_uri(picture) -> str:
+    """Bytes of a PNG as an address, for the `src` of an HTML image."""
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
-def html(figure, alt, kind="png") -> str:
-    """The figure as HTML that needs no other file; as "png" it is a third of the size, as "svg" sharp at any."""
-    source = data_uri(png(figure)) if kind == "png" else data_uri(svg(figure, alt).encode(), "image/svg+xml")
+def html(figure, alt) -> str:
+    """The figure as HTML that needs no other file."""
     width, height = _pixels(figure)
-    return f'<figure><img src="{source}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
+    return f'<figure><img src="{data_uri(png(figure))}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
 
 
 def show(figure, alt):

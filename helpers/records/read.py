@@ -74,13 +74,13 @@ def read(*places) -> Found:
     return found
 
 
-def read_all(root=None, group=None) -> list:
+def read_all(root=None) -> list:
     """The records in the results folder `root`, oldest first; a warning names each file that is not a record."""
     runs = Path(root or results_root()) / "runs"
     found = read(runs) if runs.is_dir() else Found()
     for file, why in found.skipped:
         warnings.warn(f"{runs / file} is not a readable record ({why}); left out", stacklevel=2)
-    return [record for record in found.records if group is None or record["group"] == group]
+    return found.records
 
 
 # -- files --------------------------------------------------------------------------------

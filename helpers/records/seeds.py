@@ -14,15 +14,15 @@ from .words import clean
 MARKS = "*†‡§"  # of notes
 
 
-def summary(groups, target, baseline=None):
+def summary(groups, target):
     """The numbers behind the figures as a pandas DataFrame, a row a label.
 
     Accuracies are shares of one, those of the end of the training. "seconds to target" is the median
     over the seeds, where one that never reached the target counts as slower than all others, so it is
-    missing if half of them never did. Speed-ups are over `baseline`, a label (None: the first).
+    missing if half of them never did. Speed-ups are over the first label.
 
     Raises:
-        ValueError: no record has a curve, `baseline` is no label, or `target` is no share of one.
+        ValueError: no record has a curve, or `target` is no share of one.
     """
     import pandas
 
@@ -32,16 +32,14 @@ def summary(groups, target, baseline=None):
         "images_per_s": "images/s", "reached": "seeds at target", "seconds": "seconds to target",
         "speed_up": "speed-up in images/s", "speed_up_to_target": "speed-up to target",
     }  # fmt: skip
-    cells = [[row[key] for key in columns] for row in rows(groups, target, baseline)]
+    cells = [[row[key] for key in columns] for row in rows(groups, target)]
     return pandas.DataFrame(cells, columns=list(columns.values()))
 
 
-def rows(groups, target, baseline=None) -> list:
+def rows(groups, target) -> list:
     """One dict a label with its numbers; None where it has none. Errors as in `summary`."""
     if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
         raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.95")
-    if baseline is not None and baseline not in groups:
-        raise ValueError(f"baseline is {baseline!r}; the labels are {', '.join(map(str, groups))}")
     groups = {label: [of] if isinstance(of, dict) else list(of) for label, of in groups.items()}
     made = [_row(label, records, target) for label, records in groups.items()]
     if not any(row["seeds"] for row in made):
@@ -50,9 +48,8 @@ def rows(groups, target, baseline=None) -> list:
             f"none of the {count} record(s) has a curve of its accuracy: the runs failed, or were trained without "
             "evaluate_every. Look at their status and error, or run them again with evaluate_every=1"
         )
-    base = made[0] if baseline is None else made[list(groups).index(baseline)]
+    base = made[0]
     for row in made:
-        row["is_baseline"] = row is base
         row["speed_up"] = _ratio(row["images_per_s"], base["images_per_s"])
         row["speed_up_to_target"] = _ratio(base["seconds"], row["seconds"])
     return made

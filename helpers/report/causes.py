@@ -13,12 +13,15 @@ MEASURED = re.compile(r"ran at ([\d.e-]+) times the speed in (\w+)")  # in the a
 
 
 def causes(record, base, records) -> list:
-    """Said about one completed record; `base` is what it is compared with, or None, `records` those of its machine."""
+    """Said about one completed record; `base` is what it is compared with, or None, `records` those of its machine.
+
+    Each cause is a function that returns None, or a sentence and the other records that back it.
+    """
     found = (
         communication(record, base, records), waiting(record), half_precision(record, records),
         compiling(record, records), batch(record, base), memory(record, base), hosts(record),
     )  # fmt: skip
-    return [said for said in found if said]
+    return [Said(text, ids(record, *others)) for text, *others in filter(None, found)]
 
 
 # -- communication ------------------------------------------------------------------------
@@ -33,11 +36,11 @@ def communication(record, base, records):
     known = record["measured"].get("communication")
     if known:
         waited, hidden = known["exposed_s"] / rate["median"], known["hidden_s"] / rate["median"]
-        return Said(
+        return [
             f"{percent(waited)} of a step of {called(record)} was communication that nothing hid, waiting for the "
             f"slower rank included; another {percent(hidden)} ran behind the backward pass (DDP's own clocks, mean of "
-            f"{known['steps']} steps).", ids(record),
-        )  # fmt: skip
+            f"{known['steps']} steps)."
+        ]
     alone = partner(
         record, records, nproc_per_node=1, nnodes=1, strategy="baseline", global_batch=config["local_batch"]
     )
@@ -45,30 +48,29 @@ def communication(record, base, records):
         spent = alone["measured"]["step_time_s"]
         share = 1 - spent["median"] / rate["median"]
         if share <= 0 or spent["q3"] >= rate["q1"]:
-            return Said(
+            told = (
                 f"Communication cannot be told from noise: a step of {called(record)} took {_ms(rate)}, and its "
-                f"share of the batch on one device alone {_ms(spent)}.", ids(record, alone),
-            )  # fmt: skip
-        return Said(
+                f"share of the batch on one device alone {_ms(spent)}."
+            )
+            return told, alone
+        crowded = " Its ranks had to take turns on fewer cores, which counts as waiting."
+        told = (
             f"At most {percent(share)} of a step of {called(record)} was communication and waiting: it took "
             f"{_ms(rate)}, and its share of the batch, {config['local_batch']} samples, took one device alone "
-            f"{_ms(spent)}.{_crowded(record)}", ids(record, alone),
-        )  # fmt: skip
+            f"{_ms(spent)}."
+        )
+        return told + crowded * ("take turns" in str(record["measured"].get("note"))), alone
     if not base or base["config"]["nproc_per_node"] != 1 or not timed(base) or not alike(record, base):
         return None
     lost = 1 - spread(record, base)[0] / devices
     if lost <= CLOSE:
         return None
-    return Said(
+    told = (
         f"{percent(lost)} of the time of {called(record)} is what separates it from ideal scaling: communication, "
         f"waiting and smaller pieces of work together. A run of one device with a batch of {config['local_batch']} "
-        "would tell them apart.", ids(record, base),
-    )  # fmt: skip
-
-
-def _crowded(record):
-    shared = "take turns" in str(record["measured"].get("note"))
-    return " Its ranks had to take turns on fewer cores, which counts as waiting." * shared
+        "would tell them apart."
+    )
+    return told, base
 
 
 def waiting(record):
@@ -77,7 +79,7 @@ def waiting(record):
     share = wait["median"] / rate["median"] if rate and wait else 0
     if share < WAITS:
         return None
-    return Said(f"{percent(share)} of a step of {called(record)} was spent waiting for data.", ids(record))
+    return [f"{percent(share)} of a step of {called(record)} was spent waiting for data."]
 
 
 # -- precision ----------------------------------------------------------------------------
@@ -96,11 +98,11 @@ def half_precision(record, records):
     told += f" (middle half {times(low)} to {times(high)}{accuracies(record, plain)})"
     own_low, own_high = spread(plain, plain)[1:]
     if low > own_high and speed > 1 + CLOSE:
-        return Said(f"{level} paid in {called(record)}: {told}.", ids(record, plain))
+        return f"{level} paid in {called(record)}: {told}.", plain
     verdict, (why, backed) = "did not pay", _why_not(record, records)
     if speed > 1 - CLOSE or high >= own_low:
         verdict, why, backed = "made no difference beyond the noise", "", ()
-    return Said(f"{level} {verdict} in {called(record)}: {told}.{why}", ids(record, plain, *backed))
+    return f"{level} {verdict} in {called(record)}: {told}.{why}", plain, *backed
 
 
 def _why_not(record, records):
@@ -137,20 +139,20 @@ def compiling(record, records):
     found = break_even(record, records)
     if not found:
         return None
-    backed = ids(record, *found["backed"])
     told = f"{called(record)} spent {number(found['compile_s'])} s compiling (plan: {found['plan']})"
     if found["plan"] == "eager":
-        return Said(f"{told} and stayed with eager, since no plan was faster: it never pays off.", backed)
-    if found["gain"] is None:
-        return Said(f"{told}; no eager run of the same settings is there to say what that gained.", backed)
-    if found["steps"] is None:
-        return Said(f"{told} and is not faster than eager for it ({times(found['gain'])}): it never pays off.", backed)
-    steps, made = found["steps"], record["measured"]["steps"]
-    paid = f"the run made {made:,}, so it {'paid' if made >= steps else 'did not pay yet'}"
-    return Said(
-        f"{told}; a step is {times(found['gain'])} as fast as eager's, so it pays off after {steps:,} steps: {paid}.",
-        backed,
-    )
+        told += " and stayed with eager, since no plan was faster: it never pays off."
+    elif found["gain"] is None:
+        told += "; no eager run of the same settings is there to say what that gained."
+    elif found["steps"] is None:
+        told += f" and is not faster than eager for it ({times(found['gain'])}): it never pays off."
+    else:
+        steps, made = found["steps"], record["measured"]["steps"]
+        told += (
+            f"; a step is {times(found['gain'])} as fast as eager's, so it pays off after {steps:,} steps: the run "
+            f"made {made:,}, so it {'paid' if made >= steps else 'did not pay yet'}."
+        )
+    return told, *found["backed"]
 
 
 def break_even(record, records) -> dict | None:
@@ -190,24 +192,19 @@ def _beside_eager(record, records):
 def batch(record, base):
     """What a larger batch, or one in several parts, means for the updates of the weights."""
     config, parts = record["config"], record["config"]["accumulation"] or 1
-    told = []
+    told, others = [], [base] if base else []
     if base and config["global_batch"] != base["config"]["global_batch"]:
         of, updates = (one["config"]["global_batch"] for one in (record, base)), record["measured"]["steps"]
         told.append("{} uses a global batch of {} instead of {}".format(called(record), *of))
         if config["epochs"] and config["epochs"] == base["config"]["epochs"]:
-            told[0] += (
-                f": {updates:,} updates of the weights instead of {base['measured']['steps']:,} in as many epochs"
-            )
+            before = base["measured"]["steps"]
+            told[0] += f": {updates:,} updates of the weights instead of {before:,} in as many epochs"
         told[0] += accuracies(record, base) + "."
     if parts > 1:
-        exchanged = (
-            ", and exchanges them once" if config["strategy"] == "ddp" and read.row(record)["devices"] > 1 else ""
-        )
-        told.append(
-            f"An update of {called(record)} adds up the gradients of {parts} micro-batches of "
-            f"{config['local_batch']}{exchanged}."
-        )
-    return Said(" ".join(told), ids(record, base) if base else ids(record)) if told else None
+        once = ", and exchanges them once" * (config["strategy"] == "ddp" and read.row(record)["devices"] > 1)
+        text = f"An update of {called(record)} adds up the gradients of {parts} micro-batches of "
+        told.append(f"{text}{config['local_batch']}{once}.")
+    return (" ".join(told), *others) if told else None
 
 
 def memory(record, base):
@@ -220,10 +217,8 @@ def memory(record, base):
     each = f"in each of its {processes} processes at most" if processes > 1 else "at its peak"
     kind = record["environment"]["machine"]["kind"]
     what = ", the libraries included" if kind == "cpu" else ""
-    return Said(
-        f"{called(record)} needed {more} memory: {number(peaks[0] / 1e6)} MB {each}, "
-        f"{called(base)} {number(peaks[1] / 1e6)} MB{what}.", ids(record, base),
-    )  # fmt: skip
+    beside = f"{called(base)} {number(peaks[1] / 1e6)} MB{what}."
+    return f"{called(record)} needed {more} memory: {number(peaks[0] / 1e6)} MB {each}, {beside}", base
 
 
 def hosts(record):
@@ -233,7 +228,7 @@ def hosts(record):
         return None
     counts = [(clean(host["name"], 40), len(host["ranks"])) for host in found]
     told = ", ".join(f"{name} ({count} rank{'s' * (count != 1)})" for name, count in counts)
-    return Said(f"{called(record)} ran on {len(found)} hosts: {told}.", ids(record))
+    return [f"{called(record)} ran on {len(found)} hosts: {told}."]
 
 
 def _ms(summary):

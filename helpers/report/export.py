@@ -6,7 +6,7 @@ import json
 import math
 
 from ..plots.style import clean
-from ..records import read
+from ..records import read, seeds
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
 
@@ -25,7 +25,9 @@ def numbers(report) -> list:
                 "accumulation": record["config"]["accumulation"], "seed": record["config"]["seed"],
                 **read.row(record),
                 "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
-                "seconds_to_target": _to_target(record, report.target),
+                "seconds_to_target": (
+                    read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
+                ),
                 "speed_up_of_label": of_label.get("speed_up"), "efficiency_of_label": of_label.get("efficiency"),
             })  # fmt: skip
     return rows
@@ -33,13 +35,6 @@ def numbers(report) -> list:
 
 def _ladders(report):
     return [(site, ladder) for site in report.sites for ladder in site.ladders]
-
-
-def _to_target(record, target):
-    try:
-        return read.time_to_accuracy(record, target)
-    except ValueError:  # no accuracy on the way
-        return None
 
 
 def csv_of(report) -> str:

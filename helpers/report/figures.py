@@ -1,7 +1,5 @@
 """The figures of a report, each made from ladders: (figure, alt) pairs."""
 
-from itertools import islice
-
 from .. import plots
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, times
@@ -9,6 +7,9 @@ from .causes import break_even
 from .sentences import curves, shared
 
 MOST = 24  # rows of a figure
+SPEED_UP = ("speed_up", "speed-up", times, 1)  # these are columns of `panels`
+EFFICIENCY = ("efficiency", "efficiency", percent, 1)
+ACCURACY = ("accuracy", "accuracy", percent, None)
 
 
 def of_ladder(ladder, target) -> list:
@@ -32,26 +33,20 @@ def efficiency_and_memory(ladder) -> tuple:
             "name": plots.name(row), "kind": "ours", "efficiency": row["efficiency"], "memory": memory and memory / 1e6,
             "accuracy": row["accuracy"], "start": start if row["total_s"] and row.get("steps_s") else None,
         })  # fmt: skip
-    columns = (
-        ("efficiency", "efficiency", percent, 1), ("memory", "MB a process", number, None),
-        ("start", "s besides steps", number, None), ("accuracy", "accuracy", percent, None),
-    )  # fmt: skip
+    memory, start = ("memory", "MB a process", number, None), ("start", "s besides steps", number, None)
     notes = [
         "Efficiency: speed-up divided by the devices; none where a device computes in another way than the baseline's.",
         "MB: peak of the process that needed most. Besides steps: start, data and warm-up.",
     ]
+    columns = (EFFICIENCY, memory, start, ACCURACY)
     return panels(f"Efficiency and memory: {ladder.what}", _where([ladder]), rows, columns, notes)
 
 
 def compile_cost(ladders) -> list:
     """What compiling cost in each run that compiled, and after how many steps it is won back; [] without one."""
     records = [record for ladder in reversed(ladders) for record in ladder.records]
-    compiled = [one for one in ladders if any(run["config"]["compiler"] != "none" for run in one.runs)]
-    found = ((record, break_even(record, records)) for ladder in compiled for record in ladder.records)
-    rows = (
-        {"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost
-    )  # fmt: skip
-    rows = list(islice(rows, MOST))
+    found = ((record, break_even(record, records)) for ladder in ladders for record in ladder.records)
+    rows = [{"name": f"{record['label']} ({cost['plan']})", "kind": "ours", **cost} for record, cost in found if cost]
     if not rows:
         return []
     columns = (
@@ -59,7 +54,7 @@ def compile_cost(ladders) -> list:
         ("steps", "steps until it pays", _count, None),
     )  # fmt: skip
     notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
-    return [panels("What compiling costs", _where(ladders), rows, columns, notes)]
+    return [panels("What compiling costs", _where(ladders), rows[:MOST], columns, notes)]
 
 
 def machines(sites) -> list:
@@ -74,10 +69,7 @@ def machines(sites) -> list:
             })  # fmt: skip
     if not rows:
         return []
-    columns = (
-        ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1),
-        ("accuracy", "accuracy", percent, None), ("images_per_s", "images/s", number, None),
-    )  # fmt: skip
+    columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", "images/s", number, None))
     notes = ["Speed-up: over the baseline of the same machine; whisker: middle half of the timed steps."]
     how = " and ".join(site.name for site in sites)
     return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from ..comparison.comparison import Comparison
+from ..comparison.comparison import Comparison, rows
 from ..plots.style import clean
 from ..records import read
 from .pairs import differences
@@ -12,7 +12,6 @@ from .pairs import differences
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
 ALONE = "single runs"
 IDENTITY = ("kind", "name", "count", "cores", "capability", "instructions", "limits", "driver")  # of a machine
-NO_SPEED = dict.fromkeys(("speed_up", "speed_up_q1", "speed_up_q3", "efficiency", "whole_run_speed_up"))
 
 
 @dataclass
@@ -63,14 +62,12 @@ class Ladder:
 
     @cached_property
     def _rows(self):
-        if not self.comparison:
-            return [{**read.row(r), **NO_SPEED, "predicted": r["prediction"], "note": _note(r)} for r in self.records]
-        rows = self.comparison.rows()
-        base = rows[0]
-        for row in rows:  # an efficiency is that of more devices than one
+        found = self.comparison.rows() if self.comparison else rows(self.records, None)
+        base = found[0]
+        for row in found:  # an efficiency is that of more devices than one
             if base["devices"] > 1 or row is not base and row["devices"] <= 1:
                 row["efficiency"] = None
-        return rows
+        return found
 
 
 @dataclass
@@ -179,7 +176,3 @@ def _baseline(records, first):
 
 def _is_plain(config):
     return config["precision"] == "fp32" and config["compiler"] == "none" and not config["channels_last"]
-
-
-def _note(record):
-    return (record.get("measured") or {}).get("note") or record["error"] or ""

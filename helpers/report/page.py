@@ -1,7 +1,7 @@
 """The report as a page, and as a notebook shows it: what the templates page.html and parts.html are filled with."""
 
-import re
 from functools import lru_cache
+from hashlib import sha256
 
 from .. import plots
 from ..plots import style
@@ -29,11 +29,11 @@ def page_of(report) -> str:
         how=f"newest {clean(newest)} · target for the time to accuracy: {percent(report.target)}",
         sites=[_site(report, site, places) for site in report.sites],
         between={
-            "figures": _images(report, figures.machines(report.sites)) if report.between else [],
+            "figures": _images(figures.machines(report.sites)) if report.between else [],
             "said": _linked(report.between, places),
         },
         published={
-            "figures": _images(report, [theirs] if theirs else []),
+            "figures": _images([theirs] if theirs else []),
             "said": _linked(published.sentences(report.sites), places),
         },
         records=_records(report, records, places),
@@ -67,22 +67,22 @@ def _site(report, site, places):
     found = [_ladder(report, ladder, places, age < FIGURES) for age, ladder in enumerate(site.ladders)]
     several = site is report.sites[0] and len(site.ladders) > 1  # of one ladder it is among its own figures
     compiling = figures.compile_cost(site.ladders) if several else []
-    return {"name": site.name, "ladders": found, "compiling": _images(report, compiling)}
+    return {"name": site.name, "ladders": found, "compiling": _images(compiling)}
 
 
 def _ladder(report, ladder, places, drawn):
     measured = [record for record in ladder.records if record.get("measured")]
     return {
         "name": clean(ladder.name), "what": ladder.what, "said": _linked(report.sentences(ladder), places),
-        "figures": _images(report, report.figures(ladder)) if drawn else [],
+        "figures": _images(report.figures(ladder)) if drawn else [],
         "numbers": plots.cells(ladder.comparison) if ladder.comparison else None,
-        "wall_time": _wall_time(report, measured) if drawn and measured else None,
+        "wall_time": _wall_time(measured) if drawn and measured else None,
         "settings": _settings(ladder.records) if drawn else None,
     }  # fmt: skip
 
 
-def _images(report, drawn):
-    return [{"src": style.data_uri(report.png(figure)), "alt": alt} for figure, alt in drawn]
+def _images(drawn):
+    return [{"src": style.data_uri(style.png(figure)), "alt": alt} for figure, alt in drawn]
 
 
 def _linked(said, places):
@@ -96,13 +96,13 @@ def _linked(said, places):
     ]  # fmt: skip
 
 
-def _wall_time(report, records):
+def _wall_time(records):
     spent = [wall_time(record) for record in records]
     parts = list(dict.fromkeys(part for times in spent for part in times if part != "rest")) + ["rest"]
     cells = [["run (seconds)", *parts, "whole run"]]
     for record, times in zip(records, spent, strict=True):
         cells.append([style.name(row(record)), *(number(times.get(p)) for p in parts), number(record["total_s"])])
-    return {"figures": _images(report, [plots.parts(records)]), "cells": cells}
+    return {"figures": _images([plots.parts(records)]), "cells": cells}
 
 
 def _settings(records):
@@ -136,10 +136,5 @@ def _records(report, records, places):
 
 
 def _anchors(records):
-    """{run_id: a name that a link can have}."""
-    places, taken = {}, set()
-    for count, record in enumerate(records):
-        name = "record-" + re.sub(r"[^A-Za-z0-9.-]+", "-", record["run_id"])
-        places[record["run_id"]] = name if name not in taken else f"{name}-{count}"
-        taken.add(places[record["run_id"]])
-    return places
+    """{run_id: a name that a link can have, the same in every cell of a notebook}."""
+    return {run: f"record-{sha256(run.encode()).hexdigest()[:12]}" for run in (record["run_id"] for record in records)}

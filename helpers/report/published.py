@@ -5,6 +5,7 @@ import json
 from ..paths import project_root
 from ..plots.panels import panels
 from ..plots.style import clean, percent, times
+from .figures import ACCURACY, EFFICIENCY, SPEED_UP
 from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
@@ -42,9 +43,9 @@ def ours(sites) -> list:
     return found
 
 
-def figure(sites, name=LADDER) -> tuple | None:
+def figure(sites) -> tuple | None:
     """(figure, alt): a published table and the ladder of each machine; None without the table."""
-    table = tables().get(name)
+    table = tables().get(LADDER)
     if table is None:
         return None
     drawn = [
@@ -53,35 +54,30 @@ def figure(sites, name=LADDER) -> tuple | None:
     for place, (site, _, numbers) in enumerate(ours(sites)):
         kind = "another machine" if place else "ours"
         drawn += [{**row, "name": f"{row['label']}, {site.name}", "kind": kind} for row in numbers]
-    columns = (
-        ("speed_up", "speed-up", times, 1), ("efficiency", "efficiency", percent, 1),
-        ("accuracy", "accuracy", percent, None),
-    )  # fmt: skip
     notes = [
         f"Theirs: {table['title']}; {table['source']}. Speed-up and efficiency were worked out here. Other devices, "
         "model and data: compare the shapes, not the lengths.",
     ]
-    return panels("Beside a published ladder", table["title"], drawn, columns, notes)
+    return panels("Beside a published ladder", table["title"], drawn, (SPEED_UP, EFFICIENCY, ACCURACY), notes)
 
 
-def sentences(sites, name=LADDER) -> list:
+def sentences(sites) -> list:
     """What the published table says, and what the ladders of these machines say beside it."""
-    table = tables().get(name)
+    table = tables().get(LADDER)
     if table is None:
         return []
     first, *others = rows(table)
     best = max(others, key=lambda row: row["speed_up"])
     told = f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
     told += f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
-    if first["accuracy"] is not None and best["accuracy"] is not None:
-        told += (
-            f"; accuracy {percent(first['accuracy'])} on {first['name']}, {percent(best['accuracy'])} on {best['name']}"
-        )
+    if None not in (first["accuracy"], best["accuracy"]):
+        each = [f"{percent(row['accuracy'])} on {row['name']}" for row in (first, best)]
+        told += f"; accuracy {', '.join(each)}"
     said = [Said(told + ".", ())]
-    slower = [row for row in others if row["speed_up"] < 1]
-    said += [
-        Said(f"Theirs: {row['name']} was slower than {first['name']} ({times(row['speed_up'])}).", ()) for row in slower
-    ]
+    for row in others:
+        if row["speed_up"] < 1:
+            told = f"Theirs: {row['name']} was slower than {first['name']} ({times(row['speed_up'])})."
+            said.append(Said(told, ()))
     for site, ladder, numbers in ours(sites):
         ddp = [row for row in numbers if row["strategy"] == "ddp" and row["devices"] > 1 and row["efficiency"]]
         if ddp:

@@ -3,6 +3,7 @@
 from functools import cached_property
 from pathlib import Path
 
+from .. import plots
 from ..paths import replace_file
 from ..plots import style
 from ..records import read
@@ -14,7 +15,7 @@ FORMATS = ("html", "csv", "json")
 
 
 class Report:
-    """What was found in records. Sentences and figures are made when they are first asked for, and then kept.
+    """What was found in records. Sentences are made when they are first asked for, and then kept.
 
     Attributes:
         found: records and skipped files.
@@ -25,7 +26,7 @@ class Report:
     def __init__(self, found, target=TARGET):
         self.found, self.target = found, float(target)
         self.sites = ladders.sites(found.records)
-        self._said, self._figures, self._pngs = {}, {}, {}
+        self._said = {}
 
     @property
     def records(self) -> list:
@@ -47,15 +48,7 @@ class Report:
 
     def figures(self, ladder) -> list:
         """The figures of a ladder, (figure, alt) each."""
-        if id(ladder) not in self._figures:
-            self._figures[id(ladder)] = figures.of_ladder(ladder, self.target)
-        return self._figures[id(ladder)]
-
-    def png(self, figure) -> bytes:
-        """One of the report's figures as PNG."""
-        if id(figure) not in self._pngs:
-            self._pngs[id(figure)] = figure, style.png(figure)  # the figure too, since its id has to stay its own
-        return self._pngs[id(figure)][1]
+        return figures.of_ladder(ladder, self.target)
 
     def write(self, folder, formats=FORMATS) -> dict:
         """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
@@ -88,10 +81,10 @@ class Report:
         ladder = self.sites[0].ladders[0]
         if not ladder.comparison:
             raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
-        drawn, alt = self.figures(ladder)[0]
+        drawn, alt = plots.speed_up(ladder.comparison)
         return _replace(folder, {
             "report": ("report.html", page.page_of(self)), "plot": ("speedup.svg", style.svg(drawn, alt)),
-            "picture": ("speedup.png", self.png(drawn)), "table": ("table.csv", export.table(ladder.rows())),
+            "picture": ("speedup.png", style.png(drawn)), "table": ("table.csv", export.table(ladder.rows())),
         })  # fmt: skip
 
     def show(self, ladder=None) -> None:

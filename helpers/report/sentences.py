@@ -5,7 +5,8 @@ import re
 from ..config import SETTINGS
 from ..plots.runs import wall_time
 from ..plots.style import clean, name, number, percent, times
-from ..records import seeds
+from ..plots.tables import STEP
+from ..records import read, seeds
 from .causes import causes
 from .pairs import CLOSE, Said, called, differences, ids, overlap
 
@@ -47,23 +48,22 @@ def _alone(record):
     """What can be said of a run without a baseline."""
     if record["status"] != "completed":
         return f"The run of {called(record)} {record['status']}: {clean(record['error'], 160)}"
-    rate, speed = record["measured"]["step_time_s"], record["measured"]["images_per_s"]
-    if not rate:
+    row = read.row(record)
+    if not row["step_time_s"]:
         return f"{called(record)} had too few steps to time."
-    accuracy = (record["measured"]["evaluation"] or {}).get("accuracy")
-    end = f", accuracy {percent(accuracy)}" if accuracy is not None else ""
+    end = f", accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else ""
+    speed = f"{number(1000 * row['step_time_s'])} ms a step, {number(row['images_per_s'])} images/s{end}"
     return (
-        f"{called(record)} took {number(1000 * rate['median'])} ms a step, {number(speed['median'])} images/s{end}. "
-        "There is no completed run of one device with the same model and data to compare it with."
+        f"{called(record)} took {speed}. There is no completed run of one device with the same model and data to "
+        "compare it with."
     )
 
 
 def _first(row):
     told = f"{_called(row)} is what the others are compared with"
     if row["step_time_s"]:
-        low, middle, high = (number(1000 * row[f"step_time_{key}s"]) for key in ("q1_", "", "q3_"))
-        speed = f"{number(row['images_per_s'])} images/s"
-        told += f": {middle} ms a step (middle half {low} to {high} ms), {speed}"
+        low, middle, high = (number(1000 * row[key]) for key in STEP)
+        told += f": {middle} ms a step (middle half {low} to {high} ms), {number(row['images_per_s'])} images/s"
     else:
         told += "; it had too few steps to time"
     if row["accuracy"] is not None:
@@ -75,10 +75,8 @@ def _of_seeds(record):
     found = (record["measured"]["evaluation"] or {}).get("of_seeds")
     if not found:
         return None
-    return Said(
-        f"The accuracy of {called(record)} is the mean of {len(found)} seeds, {percent(found[0])} to "
-        f"{percent(found[-1])}.", ids(record),
-    )  # fmt: skip
+    spread = f"{len(found)} seeds, {percent(found[0])} to {percent(found[-1])}"
+    return Said(f"The accuracy of {called(record)} is the mean of {spread}.", ids(record))
 
 
 # -- a run beside its baseline ------------------------------------------------------------

@@ -6,6 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from itertools import cycle, islice, product
+from types import SimpleNamespace
 
 import ipywidgets
 import pytest
@@ -52,19 +53,12 @@ def a_machine_that_can_do_everything(monkeypatch):
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_code_makes_the_runs_of_the_button(choice, monkeypatch):
     calls = []
-    monkeypatch.setattr(helpers, "compare", lambda *args, **more: calls.append((args, more)) or Shown(), raising=False)
-    namespace = {}
-    exec(choice.code(), namespace)
+    shown = SimpleNamespace(show=lambda: calls.append("shown"))
+    monkeypatch.setattr(helpers, "compare", lambda *args, **more: calls.append((args, more)) or shown, raising=False)
+    exec(choice.code(), {})
     configs = choice.configs()
     expected = {} if choice.prediction is None else {"prediction": {configs[1].label: choice.prediction}}
-    assert calls == [((configs,), expected)] and namespace["comparison"].shown == 1
-
-
-class Shown:
-    shown = 0
-
-    def show(self):
-        self.shown += 1
+    assert calls == [((configs,), expected), "shown"]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -169,10 +163,16 @@ def test_the_tuner_has_chosen_before_steps_are_timed():
     assert long.refusal() is None and f"takes {least}" in replace(long, length=least - 1).refusal().reason
 
 
-def test_a_format_that_the_device_lacks(monkeypatch):
+def test_what_the_machine_lacks_is_refused(monkeypatch):
+    assert Choice(precision="O1").refusal() is None
+    assert "will be slower than fp32" in page.verdict(Choice(precision="O1"), None)
+    assert "Mind" not in page.verdict(Choice(precision="O1-bf16"), None)
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1})
     assert Choice(precision="O1").refusal().settings == ("precision",)
     assert "float16, which cpu devices here cannot" in str(Choice(precision="O1").refusal())
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    assert Choice(compiler="inductor").refusal().settings == ("compiler",) and Choice(compiler="auto").refusal() is None
+    assert "no no-such-compiler" in Choice(compiler="inductor").refusal().reason
 
 
 def test_the_environment_of_xla(monkeypatch, tmp_path):
@@ -184,18 +184,6 @@ def test_the_environment_of_xla(monkeypatch, tmp_path):
     gpus = device.Machine("cuda", 2, "planted", "nccl", 8, 4)
     monkeypatch.setattr(device, "machine", lambda kind=None: gpus)
     assert "two devices would be compared" in Choice(compiler="xla").refusal().reason
-
-
-def test_inductor_without_a_compiler_for_cpp(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler -O2")
-    assert Choice(compiler="inductor").refusal().settings == ("compiler",) and Choice(compiler="auto").refusal() is None
-    assert "no no-such-compiler" in Choice(compiler="inductor").refusal().reason
-
-
-def test_slower_is_allowed_with_a_warning():
-    assert Choice(precision="O1").refusal() is None
-    assert "will be slower than fp32" in page.verdict(Choice(precision="O1"), None)
-    assert "Mind" not in page.verdict(Choice(precision="O1-bf16"), None)
 
 
 def test_a_device_that_is_not_there(monkeypatch):
@@ -230,31 +218,25 @@ def test_the_size_of_a_set_that_is_here_counts(monkeypatch):
     assert steps_of(RunConfig(epochs=3)) == 3
 
 
-@pytest.mark.parametrize("typed, factor", [(" ", None), ("1.8", 1.8), ("1,8×", 1.8), ("2 times", 2), ("3x", 3)])
-def test_a_factor_as_people_write_it(typed, factor):
-    assert from_words(typed) == factor
+def test_a_factor_as_people_write_it():
+    assert [from_words(typed) for typed in (" ", "1.8", "1,8×", "2 times", "3x")] == [None, 1.8, 1.8, 2, 3]
     with pytest.raises(ValueError):
-        from_words(f"{typed}, or so")
+        from_words("1.8, or so")
 
 
 # -- the widgets ----------------------------------------------------------------------------
 
 
 class Handle:
-    """What compare(background=True) returns, with an end that the test chooses."""
+    """What compare(background=True) returns: a run that fails when it was looked at for the third time."""
 
-    def __init__(self, value=None, error=None):
-        self.status, self.value, self.error, self.asked = "queued", value, error, 0
+    def __init__(self, error):
+        self.status, self.error, self.asked = "queued", error, 0
 
     def result(self, timeout=None):
         self.asked += 1
-        if self.asked < 3:
-            self.status = "running"
-            raise TimeoutError
-        self.status = "failed" if self.error else "completed"
-        if self.error:
-            raise self.error
-        return self.value
+        self.status = "running" if self.asked < 3 else "failed"
+        raise TimeoutError if self.asked < 3 else self.error
 
 
 @pytest.fixture
@@ -262,7 +244,7 @@ def calls(monkeypatch):
     """Calls of compare; each starts what `calls.next` is."""
 
     class Calls(list):
-        next = Handle(error=RuntimeError("nothing was trained"))
+        next = Handle(RuntimeError("nothing was trained"))
 
     calls = Calls()
 
@@ -325,17 +307,9 @@ def test_what_is_refused_cannot_be_run(calls, monkeypatch):
     assert calls == [] and made.runs.children == () and made.button.disabled
 
 
-def settled(made):
-    """The head and the result of the newest run below the form, once it says that all is over."""
-    head, _, result = made.runs.children[0].children
-    over = lambda: "role" in head.value and "beside its baseline runs" not in head.value or result.value  # noqa: E731
-    assert wait_until(lambda: over() and "waits" not in head.value, 300) is not None, head.value
-    return head.value, result.value
-
-
 @pytest.mark.parametrize("end, words", [
-    (Handle(error=RuntimeError("rank 1: ValueError: <no>")), "rank 1: ValueError: &lt;no&gt;"),
-    (Handle(error=RunStopped("it was stopped")), "was stopped; what it recorded until then is kept"),
+    (Handle(RuntimeError("rank 1: ValueError: <no>")), "rank 1: ValueError: &lt;no&gt;"),
+    (Handle(RunStopped("it was stopped")), "was stopped; what it recorded until then is kept"),
     (ValueError("the set has gone"), "the set has gone"), (OSError(28, "No space left on device"), "No space left"),
 ])  # fmt: skip
 def test_an_end_without_a_result_is_shown(calls, end, words, monkeypatch):
@@ -343,8 +317,8 @@ def test_an_end_without_a_result_is_shown(calls, end, words, monkeypatch):
     monkeypatch.setattr(ipywidgets.Output, "__exit__", lambda *_: True)  # as in a kernel, it keeps exceptions
     made = Form()
     made.button.click()
-    head, result = settled(made)
-    assert words in head and result == ""
+    head, _, result = made.runs.children[0].children
+    assert wait_until(lambda: words in head.value, 300) is not None and result.value == "", head.value
 
 
 # -- one that is real -----------------------------------------------------------------------
@@ -359,8 +333,8 @@ def test_a_choice_becomes_a_table_a_figure_and_records(tmp_path, monkeypatch, ca
         made.controls[name].value = value
     made.prediction.value = "1.5"
     made.button.click()
-    result = made.runs.children[0].children[2]
-    assert wait_until(lambda: result.value, 300) is not None, made.runs.children[0].children[0].value
+    head, _, result = made.runs.children[0].children
+    assert wait_until(lambda: result.value, 300) is not None, head.value
     assert "Done: a step of DDP ×2 was" in result.value and "you expected 1.50×" in result.value
     assert "Accuracy" in result.value and "<table" in result.value
     assert 'src="data:image/png;base64,' in result.value and 'alt="Speed-up of a step' in result.value

@@ -136,13 +136,17 @@ class Page:
     def run_all(self):
         """Menu Run, Run All Cells."""
         first = self.tab.locator(".jp-Notebook .jp-CodeCell .jp-InputPrompt").first
+        self._order(lambda: self.menu("Run", "Run All Cells"), lambda: re.search(r"\[(\*|\d+)\]", first.text_content()))
+
+    def _order(self, give, taken):
+        """Give an order until it is taken: JupyterLab drops some."""
         for _ in range(5):
-            self.menu("Run", "Run All Cells")
+            give()
             for _ in range(50):
-                if re.search(r"\[(\*|\d+)\]", first.text_content()):
+                if taken():
                     return
                 self.pause()
-        raise AssertionError("JupyterLab did not take the order to run all cells")
+        raise AssertionError("JupyterLab did not take the order to run")
 
     def menu(self, bar, *entries):
         """Choose an entry of the menu bar, with the mouse."""
@@ -153,14 +157,13 @@ class Page:
     def run(self, cell_id):
         """Run one cell: click into it, then on the toolbar's triangle."""
         before = self.prompt(cell_id)
-        for _ in range(5):
+        triangle = self.tab.locator(".jp-NotebookPanel-toolbar [data-command='notebook:run-cell-and-select-next']")
+
+        def click():
             self.cell(cell_id).locator(".cm-content").click()
-            self.tab.locator(".jp-NotebookPanel-toolbar [data-command='notebook:run-cell-and-select-next']").click()
-            for _ in range(50):
-                if self.prompt(cell_id) != before:
-                    return
-                self.pause()
-        raise AssertionError(f"JupyterLab did not take the order to run cell {cell_id}")
+            triangle.click()
+
+        self._order(click, lambda: self.prompt(cell_id) != before)
 
     def edit(self, cell_id, source):
         """Put other code into a cell, as pasting does."""

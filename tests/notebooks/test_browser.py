@@ -61,6 +61,13 @@ def a_page_in_order(page, request):
     assert not page.errors and not page.outside
 
 
+def open_after(page, name, cell):
+    """Open a notebook and run this cell of it."""
+    page.open(name)
+    page.run(cell)
+    page.wait_done(cell)
+
+
 def bars(page, cell):
     """The values of the progress bars below a cell; None for one that knows none."""
     read = "cell => [...cell.querySelectorAll('[role=progressbar]')].map(bar => bar.getAttribute('aria-valuenow'))"
@@ -111,7 +118,6 @@ def test_notebook_03_with_the_mouse(page):
     assert not page.lab.ranks(name)
     assert page.lab.records()[-1]["status"] == "stopped" and page.lab.records()[-1]["error"]
     assert "Traceback" not in " ".join(page.failures())  # who pressed the button knows why it ended
-    page.screenshot("03-stopped")
 
     source = next(one.source for one in page.lab.read(name).cells if one.id == cell)
     page.edit(cell, source.replace("epochs=2", "epochs=1").replace("rounds=2", "rounds=1"))
@@ -125,9 +131,7 @@ def test_notebook_03_with_the_mouse(page):
 def test_without_a_mouse_and_in_the_dark(page):
     """Tab reaches Stop and Enter presses it; words tell the states, and can be read in both themes."""
     cell = "blocks"
-    page.open(RUNS)
-    page.run("imports")
-    page.wait_done("imports")
+    open_after(page, RUNS, "imports")
     page.run(cell)
     assert_moves(page, cell)
     bar = page.cell(cell).get_by_role("progressbar", name=re.compile("a long run.*running"))
@@ -145,13 +149,11 @@ def test_without_a_mouse_and_in_the_dark(page):
         if "Stop" in page.tab.evaluate(f"({focused} || {{}}).textContent || ''"):
             break
     assert page.tab.evaluate(f"getComputedStyle({focused}).outlineStyle") != "none"  # one can see where one is
-    page.screenshot("panel-focus", page.cell(cell))
     page.tab.keyboard.press("Enter")
     page.wait_done(cell)
     until(page, lambda: states(page, cell)[0] == "stopped", lambda: states(page, cell))
     assert page.lab.records()[-1]["status"] == "stopped"
     assert_readable(page, cell)
-    page.screenshot("panel-stopped", page.cell(cell))
 
 
 def assert_readable(page, cell):
@@ -163,9 +165,7 @@ def assert_readable(page, cell):
 
 def test_runs_in_the_background(page):
     """Other cells answer meanwhile, the next run waits, and a new page finds the panel and can stop the run."""
-    page.open(RUNS)
-    page.run("imports")
-    page.wait_done("imports")
+    open_after(page, RUNS, "imports")
     page.run("first")
     assert_moves(page, "first")
     page.run("other")
@@ -196,9 +196,7 @@ def test_choose_and_run(page):
     """The form above the report: what is impossible is refused with its reason, what is possible is run and shown."""
     name, cell = "10_report.ipynb", "report-form-show"
     page.lab.copy(name)
-    page.open(name)
-    page.run("report-imports")
-    page.wait_done("report-imports")
+    open_after(page, name, "report-imports")
     page.run(cell)
     form = page.cell(cell)
     run = form.get_by_role("button", name="Run the comparison")

@@ -34,9 +34,8 @@ def test_files_are_small_valid_white_and_the_same_again(name):
     assert "http" not in svg.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xlink", "")
 
 
-@pytest.mark.parametrize("kind", ["png", "svg"])
-def test_html_names_what_the_figure_shows(kind):
+def test_html_names_what_the_figure_shows():
     figure, _ = FIGURES["hvd bars"](2)
-    text = plots.html(figure, 'a "quoted" <b> & more', kind)
+    text = plots.html(figure, 'a "quoted" <b> & more')
     assert re.fullmatch(r'<figure><img src="data:image/[^"]+" alt="[^"]+" width="864" height="\d+"></figure>', text)
     assert 'alt="a &quot;quoted&quot; &lt;b&gt; &amp; more"' in text and "http" not in text

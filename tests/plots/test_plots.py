@@ -1,17 +1,9 @@
 """Figures and tables: right numbers, readable labels, a text for those who cannot see, equal bytes."""
 
-import json
-import subprocess
-import sys
-
 import matplotlib
-import nbformat
 import pytest
 from figures import assert_readable, labels
-from gallery import comparison
-from kernel import ROOT
 from matplotlib.text import Text
-from nbclient import NotebookClient
 from records import baseline, failed, ladder, planted
 
 from helpers import plots
@@ -39,9 +31,10 @@ def test_speed_up_draws_what_was_measured():
     diamond = [line for line in steps.lines if line.get_marker() == "D"]
     assert [line.get_xdata()[0] for line in diamond] == [1.9]
     written = [text for text, _ in labels(figure)]
-    for said in ("1.82×", "0.55×", "◇ predicted 1.90×", "ideal 2×", "baseline 1×", "90.0%", "accuracy"):
-        assert said in written
-    assert "DataParallel ×2 (CPU threads)" in written
+    assert set(written) >= {
+        "1.82×", "0.55×", "◇ predicted 1.90×", "ideal 2×", "baseline 1×", "90.0%", "accuracy",
+        "DataParallel ×2 (CPU threads)",
+    }  # fmt: skip
     assert any("nn.DataParallel needs CUDA" in text for text in written)
     assert any("global batch 64 · fp32" in text and "1 thread plays a device" in text for text in written)
     for said in ("1.82×", "0.55×", "predicted 1.90×", "accuracy 90.0%", "(CPU threads)", "resnet8 on digits"):
@@ -119,40 +112,20 @@ def test_nothing_to_plot_is_an_error_that_says_so(plot):
         plot([failed()])
 
 
-def draw(comparison):
-    figure, alt = plots.speed_up(comparison)
-    return style.png(figure), style.svg(figure, alt)
-
-
 def test_the_bytes_depend_on_the_records_alone():
     before = dict(matplotlib.rcParams)
-    first = draw(ladder())
+    first = style.svg(*plots.speed_up(ladder()))
     assert dict(matplotlib.rcParams) == before
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "text.usetex": True}):
-        assert draw(ladder()) == first
-    assert draw(comparison(3)) != first
+        assert style.svg(*plots.speed_up(ladder())) == first
 
 
-def test_pyplot_stays_out_of_it(tmp_path):
-    (tmp_path / "record.json").write_text(json.dumps(baseline()))
-    code = (
-        "import json, sys; from helpers import plots; from helpers.plots import style;"
-        "figure, alt = plots.steps(json.load(open(sys.argv[1])));"
-        "assert style.png(figure); assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "record.json"], cwd=ROOT, check=True)
-
-
-def test_a_notebook_keeps_the_text(tmp_path, monkeypatch):
-    """In an executed notebook the figure's text is its plain output and the picture's alt."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / "record.json").write_text(json.dumps(baseline()))
-    code = "import json; from helpers import plots\nplots.show(*plots.steps(json.load(open('record.json'))))"
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    [output] = book.cells[0].outputs
-    alt = plots.steps(baseline())[1]
-    assert output["data"]["text/plain"] == output["metadata"]["image/png"]["alt"] == alt
-    assert output["metadata"]["image/png"]["width"] == round(style.WIDTH * style.CSS_PIXELS)
-    assert set(output["data"]) == {"text/plain", "image/png"}
-    nbformat.validate(book)
+def test_a_notebook_keeps_the_text(monkeypatch):
+    """In a notebook the figure's text is its plain output and the picture's alt."""
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw, metadata: shown.append((data, metadata)))
+    figure, alt = plots.steps(baseline())
+    plots.show(figure, alt)
+    [(data, metadata)] = shown
+    assert data["text/plain"] == metadata["image/png"]["alt"] == alt and set(data) == {"text/plain", "image/png"}
+    assert metadata["image/png"]["width"] == round(style.WIDTH * style.CSS_PIXELS)

@@ -31,12 +31,6 @@ def test_long_words_keep_the_end_in_which_they_differ():
         assert sorted(ends) == ["0", "1", "2", "3"]
 
 
-def test_names_of_lines_that_end_together_have_room():
-    for end in (0.11, 0.5, 0.99):
-        groups = {f"run {k}, of settings with a long name": [trained((0.1, 0.99, end))] for k in range(12)}
-        assert_readable(plots.accuracy_curves(groups)[0])
-
-
 # -- curves -------------------------------------------------------------------------------
 
 
@@ -126,21 +120,19 @@ def test_time_to_accuracy_draws_what_was_measured():
     means = [line.get_xdata()[0] for line in accuracy.lines if line.get_marker() == "s"]
     assert means == pytest.approx([96, 96, 94, 80])
     written = [text for text, _ in labels(figure)]
-    for said in (
+    assert set(written) >= {
         "10.0 s", "2.00×", "1.90×", "1 of 3 seeds\nnever reached it", "none of 3 seeds\nreached it", "94.0%",
         "90.0–97.0", "Time to 95.0% test accuracy: resnet8 on digits", "3 seeds a row · Some CPU (cpu), 2 CPU cores",
         "four, scaled*", "four, naive*",
-    ):  # fmt: skip
-        assert said in written
+    }  # fmt: skip
     assert any(f"* {SHARED}." in text and "over baseline (1×)" in text for text in written)
-    for said in (
-        "baseline: 10.0 s, final accuracy 96.0%.",
-        "two devices: 5.00 s, 2.00× in time, 1.90× in images a second, final accuracy 96.0%.",
-        "four, scaled: 4.00 s, 1 of 3 seeds never reached it, 2.50× in time",
-        "four, naive: none of 3 seeds reached it, 2.50× in images a second, final accuracy 80.0%.",
-        f"* {SHARED}.",
-    ):
-        assert said in alt
+    assert alt.endswith(
+        "baseline: 10.0 s, final accuracy 96.0%. "
+        "two devices: 5.00 s, 2.00× in time, 1.90× in images a second, final accuracy 96.0%. "
+        "four, scaled: 4.00 s, 1 of 3 seeds never reached it, 2.50× in time, 2.50× in images a second, "
+        "final accuracy 94.0%. four, naive: none of 3 seeds reached it, 2.50× in images a second, "
+        f"final accuracy 80.0%. * {SHARED}."
+    )
 
 
 def test_seeds_that_never_reach_it_are_slower_than_all_others():
@@ -160,15 +152,9 @@ def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
     assert said in alt and any(said in text for text, _ in labels(figure))
     assert "better: 8.00 s, 2.00× in images a second" in alt and "in time," not in alt
     assert len(figure.axes[1].patches) == 2
-    other, alt = plots.time_to_accuracy(groups, 0.95, baseline="better")
-    assert "0.50× in images a second" in alt and "Speed-ups are over better (1×)" in str(labels(other))
-    assert_readable(figure), assert_readable(other)
-
-
-def test_a_target_that_nobody_reaches_is_said_with_the_best_there_was():
-    figure, alt = plots.time_to_accuracy(study(), 0.99)
+    last, alt = plots.time_to_accuracy(study(), 0.99)
     assert "No seed reached 99.0%; the highest accuracy of all evaluations is 97.0%." in alt
-    assert_readable(figure)
+    assert_readable(figure), assert_readable(last)
 
 
 def test_what_is_left_out_is_said():
@@ -192,23 +178,15 @@ def test_a_note_is_marked_over_seconds_and_not_over_epochs():
     assert any(text.endswith("four, naive*") for text, _ in labels(over_seconds[0]))
 
 
-@pytest.mark.parametrize(
-    "runs, arguments, said",
-    [
-        ({"a": [failed(), baseline()]}, {}, "none of the 2 record.*evaluate_every=1"),
-        ({}, {}, "none of the 0 record"),
-        ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
-        ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
-        ({"a": [trained(RISE)]}, {"baseline": "b"}, "the labels are a"),
-    ],
-)
+@pytest.mark.parametrize("runs, arguments, said", [
+    ({"a": [failed(), baseline()]}, {"target": 0.9}, "none of the 2 record.*evaluate_every=1"),
+    ({}, {"target": 0.9}, "none of the 0 record"), ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
+    ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
+])  # fmt: skip
 def test_errors_say_what_to_do(runs, arguments, said):
-    for function in (plots.time_to_accuracy, plots.summary):
+    for function in (plots.time_to_accuracy, plots.summary, plots.accuracy_curves):
         with pytest.raises(ValueError, match=said):
-            function(runs, **{"target": 0.9, **arguments})
-    if "baseline" not in arguments:
-        with pytest.raises(ValueError, match=said):
-            plots.accuracy_curves(runs, **arguments)
+            function(runs, **arguments)
 
 
 # -- the table ----------------------------------------------------------------------------
@@ -255,7 +233,7 @@ POINTS = [
 
 
 def test_speed_over_batch_draws_what_was_measured():
-    figure, alt = plots.speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds", "images a step")
+    figure, alt = plots.speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds")
     [axes] = figure.axes
     assert axes.xaxis.get_transform().base == 2 and list(axes.get_xticks()) == [1, 8, 64]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8", "64"]
@@ -266,7 +244,7 @@ def test_speed_over_batch_draws_what_was_measured():
     one = axes.lines[0]
     assert list(one.get_ydata()) == [1, 1] and one.get_linewidth() > 2
     written = [text for text, _ in labels(figure)]
-    assert {"Some speeds", "images a step", "1.40×  bf16", "0.60×  fp16"} <= set(written)
+    assert {"Some speeds", "local batch", "1.40×  bf16", "0.60×  fp16"} <= set(written)
     assert "bf16: 0.60× at 1, 1.40× at 64; clearly faster than fp32 from 64 on." in alt
     assert "fp16: 0.60× at 1; not clearly faster than fp32 at the largest batch." in alt
 
@@ -281,10 +259,6 @@ def test_ticks_of_near_batches_do_not_touch():
     points = [{"batch": b, "ratio": 1.0, "q1": 1.0, "q3": 1.0} for b in (1, 60, 62, 64, 512, 1000)]
     figure, _ = plots.speed_over_batch({"a": points}, "t")
     assert_readable(figure)
-    assert "60" in [text for text, _ in labels(figure)]
-    assert "62" not in [text for text, _ in labels(figure)]
-
-
-def test_no_speeds_are_an_error():
+    assert {"60", "62"} & {text for text, _ in labels(figure)} == {"60"}
     with pytest.raises(ValueError, match="batch, ratio, q1 and q3"):
         plots.speed_over_batch({"a": []}, "t")

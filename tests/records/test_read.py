@@ -2,11 +2,11 @@
 
 import json
 import math
-import os
 import subprocess
 import sys
 
 import pytest
+from kernel import ROOT
 from records import baseline, planted
 
 from helpers.records import read
@@ -65,12 +65,6 @@ def test_a_foreign_file_is_named(content, why, tmp_path):
     assert len(found.skipped) == (2 if b"records" in content else 1)
 
 
-def test_a_file_too_large_is_not_read(tmp_path, monkeypatch):
-    write(tmp_path, baseline())
-    monkeypatch.setattr(read, "MAX_BYTES", 100)
-    assert "too many for a record" in read.read(tmp_path).skipped[0][1]
-
-
 def test_two_records_with_one_id_are_not_taken_for_one(tmp_path):
     write(tmp_path / "a", planted(speed=1.5))
     write(tmp_path / "b", planted(speed=3.0))
@@ -105,24 +99,27 @@ def test_too_many_files_are_refused_with_what_to_do(tmp_path, monkeypatch):
     write(tmp_path, planted(devices=4))
     with pytest.raises(ValueError, match="3 files with records, and at most 2 .*Move older ones"):
         read.read(tmp_path)
+    monkeypatch.setattr(read, "MOST_FILES", 3)
+    monkeypatch.setattr(read, "MAX_BYTES", 100)
+    assert "too many for a record" in read.read(tmp_path).skipped[0][1]
 
 
-def test_a_results_folder_is_read_oldest_first_and_by_group(tmp_path):
+def test_a_results_folder_is_read_oldest_first(tmp_path):
     records = [planted(devices=n) for n in (4, 2, 8)]
     for second, record in enumerate(records):
         record["started"] = f"2026-01-02T03:04:0{second}+0000"
-    records[1]["group"] = "other"
     write(tmp_path / "runs", *records)
     assert [r["label"] for r in read.read_all(tmp_path)] == ["DDP ×4", "DDP ×2", "DDP ×8"]
-    assert [r["label"] for r in read.read_all(tmp_path, group="other")] == ["DDP ×2"]
     assert read.read_all(tmp_path / "nothing yet") == []
 
 
-def test_reading_and_reporting_need_no_torch(tmp_path):
+def test_reading_reporting_and_drawing_need_neither_torch_nor_pyplot(tmp_path):
     write(tmp_path, baseline(), planted(speed=1.8))
-    code = "import sys; from helpers import report; print(report.everything(sys.argv[1]), 'torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True,
-        cwd=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-    )  # fmt: skip
-    assert "1.80×" in done.stdout and done.stdout.split()[-1] == "False"
+    code = (
+        "import sys; from helpers import plots, report; from helpers.plots import style;"
+        "found = report.everything(sys.argv[1]); assert style.png(plots.steps(found.records)[0]);"
+        "print(found, {'torch', 'matplotlib.pyplot'} & set(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=ROOT)
+    assert "1.80×" in done.stdout and done.stdout.split()[-1] == "set()"

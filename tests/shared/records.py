@@ -49,6 +49,23 @@ def failed(error="RankError: rank 1 failed.", **settings):
     return record
 
 
+def curve(*accuracies, epoch_s=1.0):
+    """What a run that was evaluated after each epoch of 10 updates records of its accuracy."""
+    return [
+        {"epoch": n, "step": 10 * n, "train_s": epoch_s * n, "accuracy": accuracy, "loss": 1.0, "count": 360}
+        for n, accuracy in enumerate(accuracies, start=1)
+    ]
+
+
+def on(machine, *records):
+    """The records as if made on a machine that differs in these keys; None takes a key away, as in old records."""
+    for record in records:
+        changed = {**record["environment"]["machine"], **machine}
+        record["environment"]["machine"] = {key: value for key, value in changed.items() if value is not None}
+        record["run_id"] += str(machine)
+    return list(records)
+
+
 def baseline(**settings):
     return planted("baseline", 1, **settings)
 

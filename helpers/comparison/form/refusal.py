@@ -15,6 +15,7 @@ from ...data import sets
 from ...data.recipes import RECIPES
 from ...paths import data_root
 from ...training import compiled, models
+from ..ladder import is_factor
 
 UNITS = ("epochs", "steps")
 NAMES_HERE = {"nproc_per_node": "ranks", "global_batch": "batch", "epochs": "length", "steps": "length"}
@@ -61,7 +62,7 @@ def check(choice) -> Refusal | None:
         return Refusal(("device",), str(error))
     from ... import xla
 
-    if refused := _prediction(choice) or _names(choice):
+    if refused := _own_fields(choice):
         return refused
     try:
         configs = choice.configs()
@@ -83,27 +84,19 @@ def check(choice) -> Refusal | None:
     return _devices(choice, here) or _training(configs[1])
 
 
-def _prediction(choice):
+def _own_fields(choice):
+    """What RunConfig does not check, or would take as the reader's own model or set."""
     factor = choice.prediction
-    if factor is None:
-        return None
-    number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
-    if number and 0 < factor < math.inf:
-        return None
-    return Refusal(("prediction",), f"{factor!r} is no factor; write one such as 1.8, or leave the field empty")
-
-
-def _names(choice):
-    """The form knows the kit's own models and sets; RunConfig would also take the reader's own."""
+    if factor is not None and not is_factor(factor):
+        return Refusal(("prediction",), f"{factor!r} is no factor; write one such as 1.8, or leave the field empty")
     for field in ("model", "data"):
         if not isinstance(value := getattr(choice, field), str):
             return Refusal((field,), f"{field} is {value!r}; the form offers {', '.join(SETTINGS[field].choices)}")
     if choice.unit not in UNITS:
         return Refusal(("length",), f"the unit is {choice.unit!r}; it can be {' or '.join(UNITS)}")
-    if choice.length is None:
-        return Refusal(("length",), f"there is no number of {choice.unit}; give a whole number, 1 or more")
-    if choice.batch is None:
-        return Refusal(("batch",), "there is no global batch; give a whole number, 1 or more")
+    for field, what in (("length", f"number of {choice.unit}"), ("batch", "global batch")):
+        if getattr(choice, field) is None:
+            return Refusal((field,), f"there is no {what}; give a whole number, 1 or more")
     return None
 
 
