@@ -1,8 +1,8 @@
 """Where a training step spends its time, by kind of operator, and what a compiler could gain from that.
 
 The times are those of torch.profiler. The kind of an operator comes from its own tags and signature, and what an
-operator calls counts as part of it, so every moment is counted once. The work (floating-point operations, bytes) and
-the measured peaks of the device show how near to its limits each kind runs.
+operator calls counts as part of it, so every moment is counted once. The work (floating-point operations, bytes)
+shows how fast each kind runs.
 """
 
 import copy
@@ -309,44 +309,3 @@ def _outermost(events, device):
             above = above.cpu_parent
         if kinds[id(event)] and not above:
             yield event, kinds[id(event)]
-
-# -- what the device can do --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """What a device was measured to do at best: FLOP/s of a large product in fp32, bytes/s of a large sum."""
-
-    flops: float
-    bandwidth: float
-
-    def shares(self, profile) -> dict:
-        """`profile.rates()` as shares of the peak that limits each kind of work.
-
-        Tensors that fit in a cache are read faster than from memory, so a share of the bandwidth can be above 1.
-        """
-        limits = {kind: self.bandwidth if kind in (POINTWISE, NORMALISATION) else self.flops for kind in KINDS}
-        return {kind: rate / limits[kind] for kind, rate in profile.rates().items()}
-
-
-def peaks(device) -> Peaks:
-    """Measure what `device` can do, in less than a second, with the threads that PyTorch now has."""
-    device = torch.device(device)
-    side, numbers = (768, 2**23) if device.type == "cpu" else (8192, 2**28)  # enough work to outweigh its start
-    a, b, c = (torch.ones(side, side, device=device) for _ in range(3))
-    product = _time(lambda: torch.mm(a, b, out=c), device)
-    a, b, c = (torch.ones(numbers, device=device) for _ in range(3))
-    total = _time(lambda: torch.add(a, b, out=c), device)
-    return Peaks(flops=2 * side**3 / product, bandwidth=3 * a.nbytes / total)
-
-
-def _time(function, device):
-    """The median time (s) of a call."""
-    spent = []
-    for _ in range(measure.AT_LEAST + 2):
-        synchronize(device)
-        began = perf_counter()
-        function()
-        synchronize(device)
-        spent.append(perf_counter() - began)
-    return median(spent[2:])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from . import decisions
 from .plan import Plan, default_plans
 from .tuner import Tuner
 
@@ -70,11 +69,6 @@ def optimize(
     inner.tuner = inner.forward = Tuner(inner, forward, _checked(plans), settings)
     inner._replicate_for_data_parallel = _Replicate(inner)
     return model
-
-
-def clear_decisions() -> int:
-    """Forget which plans were chosen before; returns how many decisions there were."""
-    return decisions.clear()
 
 
 class _Replicate:

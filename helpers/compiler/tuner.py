@@ -69,12 +69,6 @@ class Tuner:
             return [c.row(self.trials.baseline) for c in self.trials.candidates]
         return self._rows
 
-    def frame(self):
-        """The rows as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(self.rows(), columns=trials.COLUMNS)
-
     def __str__(self):
         rows = self.rows()
         return trials.text(rows, self.summary()) if rows else self.summary()

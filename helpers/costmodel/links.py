@@ -33,9 +33,9 @@ SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow cable
 
 def here(ways=None, rounds=12, make=models.plain_convnet, batches=BATCHES, ranks=2, env=None, threads=None) -> dict:
     """Fit, predict and measure on this machine's own ranks; a row as `row` makes it."""
-    options = {"rounds": rounds}
-    answers = launch(measure_on_rank, ranks, make, batches, ways or WAYS, threads=threads, env=env,
-                     timeout=300, **options)  # fmt: skip
+    answers = launch(
+        measure_on_rank, ranks, make, batches, ways or WAYS, rounds=rounds, threads=threads, env=env, timeout=300
+    )
     return row(answers, batches, ways or WAYS)
 
 

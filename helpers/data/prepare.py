@@ -99,14 +99,6 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-def whole_number(text: str) -> int:
-    """int(), with an error that says what is allowed."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of images") from None
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line, checked; exits with code 2 when something in it is wrong."""
     parser = argparse.ArgumentParser(
@@ -123,7 +115,7 @@ environment:
     parser.add_argument("sets", nargs="*", metavar="SET", help="sets to prepare (default: digits)")
     parser.add_argument("--root", type=folder, default=data_root(), metavar="DIR",
                         help="folder of the sets (default: %(default)s)")
-    parser.add_argument("--images", type=whole_number, metavar="N",
+    parser.add_argument("--images", type=int, metavar="N",
                         help="number of training images of mock or imagenet-mock")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--force", action="store_true", help="make the sets again")

@@ -1,6 +1,5 @@
 """The promises of `launch`, each kept from a real kernel with functions defined in cells."""
 
-import ast
 
 import pytest
 from kernel import descendants, kernel, kill, running, wait_until
@@ -94,25 +93,6 @@ def test_exception_names_the_failing_rank_while_the_other_waits(notebook, rank):
     assert "if world.rank == bad: raise" in out.message, "the cell's source line is missing"
     assert leftovers(notebook) == []
     still_works(notebook)
-
-
-@pytest.mark.long
-def test_twenty_failures_and_good_launches_in_turn(notebook):
-    notebook.value(
-        "def broken(bad):\n"
-        "    with helpers.distributed() as world:\n"
-        "        if world.rank == bad: raise ZeroDivisionError('planted')\n"
-        "        summed(world)\n"
-        "wrong = []\n"
-        "for i in range(20):\n"
-        "    try:\n"
-        "        launch(broken, 2, i % 2)\n"
-        "    except helpers.RankError as e:\n"
-        "        if e.rank != i % 2 or not isinstance(e.exception, ZeroDivisionError): wrong.append((i, str(e)))\n"
-        "    if launch(healthy, 2) != [13.0, 13.0]: wrong.append((i, 'unhealthy'))\n",
-        timeout=200,
-    )
-    assert notebook.value("wrong") == "[]"
 
 
 @pytest.mark.parametrize("how, rank, words", [
@@ -230,31 +210,6 @@ def test_works_after_everything_that_makes_forking_unsafe():
             "        return summed(world), torch.get_num_threads()\n"
         )
         assert k.value("launch(train_there, 2, timeout=300, threads=2)", 300) == "[(3.0, 2), (3.0, 2)]"
-
-
-@pytest.mark.long
-def test_two_kernels_launch_at_once():
-    with kernel() as one, kernel() as two:
-        one.value(SET_UP), two.value(SET_UP)
-        loop = "[launch(healthy, 2, timeout=300) for _ in range(5)]"
-        one.start_cell(loop), two.start_cell(loop)
-        for k in (one, two):
-            out = k.finish_cell()
-            assert ast.literal_eval(out.result) == [[13.0, 13.0]] * 5, out.traceback
-
-
-def test_plain_process_group_twice_in_one_run(notebook):
-    """What readers write by hand works too, and can be done again in the same ranks."""
-    notebook.value(
-        "def by_hand():\n"
-        "    sums = []\n"
-        "    for _ in range(2):\n"
-        "        dist.init_process_group('gloo')\n"
-        "        t = torch.ones(1); dist.all_reduce(t); sums.append(t.item())\n"
-        "        dist.destroy_process_group()\n"
-        "    return sums\n"
-    )
-    assert notebook.value("launch(by_hand, 2, timeout=300)") == "[[2.0, 2.0], [2.0, 2.0]]"
 
 
 def test_events_arrive_while_the_run_goes_on(notebook):
