@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 
 import pytest
 import torch
@@ -229,16 +228,3 @@ def test_what_cannot_be_installed_is_left_out_and_an_environment_is_made_once(mo
     for pin in ("peer==1", "peer==1", "peer==2"):
         environments.python("peer", (pin,), lambda where, pins: made.append(pins) or [sys.executable, "-c", ""])
     assert made == [("peer==1",), ("peer==2",)]
-
-
-def test_a_slow_path_is_slower():
-    class Slow:
-        def set_epoch(self, epoch):
-            pass
-
-        def __iter__(self):
-            for _ in range(3):
-                time.sleep(0.02)
-                yield torch.zeros(16), None
-
-    assert input_paths.rate(Slow(), 0) < 16 / 0.02

@@ -1,8 +1,11 @@
 """The promises of `launch`, each kept from a real kernel with functions defined in cells."""
 
 
+import os
+import signal
+
 import pytest
-from kernel import descendants, kernel, kill, running, wait_until
+from kernel import descendants, kernel, running, wait_until
 
 SET_UP = """
 import os, sys, time, signal, threading
@@ -181,7 +184,7 @@ def test_ranks_die_with_the_kernel(workers):
         )
         assert wait_until(lambda: len(descendants(k.pid)) >= 4 + 3 * workers, 300) is not None
         family = descendants(k.pid)
-        kill(k.pid)
+        os.kill(k.pid, signal.SIGKILL)
         assert wait_until(lambda: not any(map(running, family)), PROMPT) is not None
 
 

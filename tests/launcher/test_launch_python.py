@@ -1,7 +1,6 @@
 """`launch(…, python=…)`: ranks in the environment of another interpreter."""
 
 import ast
-import os
 import subprocess
 import sys
 import sysconfig
@@ -9,7 +8,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from kernel import descendants, kernel, running, wait_until
+from kernel import running, wait_until
 
 import helpers
 from helpers import RankError, launch
@@ -101,28 +100,6 @@ def test_servers_end_with_the_process(other):
     )
     pids = ast.literal_eval(said.stdout.splitlines()[-1])
     assert len(pids) == 2 and wait_until(lambda: not any(map(running, pids)), 300) is not None
-
-
-@pytest.mark.long
-def test_ranks_die_with_the_kernel_and_stop_with_the_button(other, tmp_path):
-    with kernel() as k:
-        k.value(
-            "import helpers, time, signal, os\n"
-            "def stuck():\n"
-            f"    open({str(tmp_path)!r} + '/' + os.environ['RANK'], 'w').close()\n"
-            "    time.sleep(60)\n"
-        )
-        k.start_cell(f"helpers.launch(stuck, 2, python={str(other)!r})")
-        servers = 2 + 2  # the kernel's own, which an import in a notebook starts, and the other's
-        assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 300) is not None
-        k.interrupt()
-        out = k.finish_cell()
-        assert out.error == "KeyboardInterrupt" and "time.sleep(60)" in out.stderr
-        k.start_cell(f"helpers.launch(stuck, 2, python={str(other)!r})")
-        assert wait_until(lambda: len(descendants(k.pid)) == servers + 2, 300) is not None
-        family = descendants(k.pid)
-        os.kill(k.pid, 9)
-        assert wait_until(lambda: not any(map(running, family)), 300) is not None
 
 
 # The import path
