@@ -116,7 +116,9 @@ class Tuner:
         if plan.compiled:
             self._log(f"optimize: compiling {plan} …")
         try:
-            one.call = self.forward if one.status == "baseline" else self._make(plan)
+            one.call = self.forward
+            if one.status != "baseline":
+                one.call = plan.make(self.forward, self.draws, has_dynamic(self.signature))
             one.judge(judge.errors(plan, one.call))
             one.compile_s = max(0.0, judge.first_s - judge.eager_s) if plan.compiled else 0.0
         except Exception as error:
@@ -127,9 +129,6 @@ class Tuner:
         if one.status == "baseline" and judge.compared_with != "fp64":
             self._log(f"optimize: plans are compared with {judge.compared_with}")
         return time.perf_counter() - began
-
-    def _make(self, plan):
-        return plan.make(self.forward, self.draws, has_dynamic(self.signature))
 
     # -- the end of the trials ------------------------------------------------------------
 

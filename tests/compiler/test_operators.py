@@ -66,13 +66,13 @@ def test_shares_sum_to_one_and_the_step_is_in_them():
     assert 0.3 < sum(found.seconds.values()) / found.step_s < 3  # the machine may be busy, now or then
     assert max(found.share, key=found.share.get) == CONVOLUTION
     assert all(found.share[kind] > 0 for kind in (NORMALISATION, POINTWISE, REDUCTION, MATMUL))
-    assert found.others == {} and found.share[DEPTHWISE] == 0
+    assert found.share[OTHER] == found.share[DEPTHWISE] == 0
 
 
 def test_products_are_products_and_activations_pointwise():
     model = nn.Sequential(*(nn.Linear(384, 384, bias=False) for _ in range(3)))
     found = profiled(model, torch.randn(384, 384), None, loss=lambda outputs, _: outputs.sum())
-    assert found.seconds[MATMUL] > 4 * (sum(found.seconds.values()) - found.seconds[MATMUL] - found.seconds[BOOKKEEPING])
+    assert found.seconds[MATMUL] > 0.8 * (sum(found.seconds.values()) - found.seconds[BOOKKEEPING])
     model = nn.Sequential(*(nn.SiLU() for _ in range(8)))
     found = profiled(model, torch.randn(500_000, requires_grad=True), None, loss=squares)
     assert found.share[POINTWISE] > 0 and found.share[MATMUL] == found.share[CONVOLUTION] == 0
@@ -84,14 +84,11 @@ def test_a_convolution_of_each_channel_by_itself_is_told_apart():
     assert found.share[DEPTHWISE] > 0.02 and found.share[CONVOLUTION] > 0.02
 
 
-def test_an_operator_nobody_knows_is_other_and_named():
+def test_an_operator_nobody_knows_is_other():
     found = profiled(Strange(), torch.randn(192, 192), None, loss=squares)
-    assert sorted(found.others) == ["helpers_tests_strange_default", "helpers_tests_strange_defaultBackward"]
     assert found.share[OTHER] > 0 and found.share[MATMUL] > 0
     assert operators.kind_of("helpers_tests::strange") == OTHER
-    enlarged = profiled(nn.Upsample(20), IMAGES.clone().requires_grad_(), None, loss=squares)
-    assert set(enlarged.others) == {"aten::upsample_nearest2d", "aten::upsample_nearest2d_backward"}
-    assert sum(enlarged.others.values()) > 0
+    assert profiled(nn.Upsample(20), IMAGES.clone().requires_grad_(), None, loss=squares).share[OTHER] > 0
 
 
 def test_what_an_operator_calls_is_not_counted_again():
@@ -137,7 +134,7 @@ def test_the_profiler_is_silent_and_refuses_what_it_cannot_time(capfd):
     with pytest.raises(ValueError, match="4 step.*at least 5"):
         profiled(nn.Flatten(), steps=4)
     with pytest.raises(ValueError, match="gives no times"):
-        operators._profile([1.0], [(1.0, [("aten::mm", MATMUL, 0.0)])], {})
+        operators._profile([1.0], [(1.0, [(MATMUL, 0.0)])], {})
 
 
 # -- the bound ----------------------------------------------------------------------------
@@ -153,7 +150,7 @@ def test_the_bound_is_amdahls():
 
 def test_bookkeeping_is_what_is_left_of_the_plain_step():
     """Three steps of 10 ms of products; with the profiler 5 ms more pass between them, without it 1 ms."""
-    calls = [("aten::mm", MATMUL, 0.006), ("aten::addmm", MATMUL, 0.004)]
+    calls = [(MATMUL, 0.006), (MATMUL, 0.004)]
     found = operators._profile([0.011] * 3, [(0.015, calls)] * 3, {MATMUL: 10.0})
     assert found.seconds[MATMUL] == pytest.approx(0.010) and found.seconds[BOOKKEEPING] == pytest.approx(0.001)
     assert found.launches == 2 and found.rates() == {MATMUL: pytest.approx(1000)}
