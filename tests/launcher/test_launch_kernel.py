@@ -1,6 +1,5 @@
 """The promises of `launch`, each kept from a real kernel with functions defined in cells."""
 
-
 import os
 import signal
 
@@ -21,6 +20,10 @@ def summed(world):
 def healthy():
     with helpers.distributed() as world:
         return summed(world) + offset
+def meet(bad=None, do=None):
+    with helpers.distributed() as world:
+        if world.rank == bad: do()
+        summed(world)
 """
 HEALTHY = "launch(healthy, 2)"
 PROMPT = 25  # s; a rank that is waited for would take a minute, and a busy machine is the normal case
@@ -83,17 +86,11 @@ LONG = pytest.mark.long
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=LONG)])
 def test_exception_names_the_failing_rank_while_the_other_waits(notebook, rank):
-    out = notebook.run(
-        "def broken(bad):\n"
-        "    with helpers.distributed() as world:\n"
-        "        if world.rank == bad: raise ZeroDivisionError('planted')\n"
-        "        summed(world)\n"
-        f"launch(broken, 2, {rank})"
-    )
+    out = notebook.run(f"def broken(): raise ZeroDivisionError('planted')\nlaunch(meet, 2, {rank}, broken)")
     assert out.error == "RankError" and out.seconds < PROMPT
     assert out.message.startswith(f"rank {rank} failed; the other ranks were stopped")
     assert "ZeroDivisionError: planted" in out.message
-    assert "if world.rank == bad: raise" in out.message, "the cell's source line is missing"
+    assert "def broken(): raise" in out.message, "the cell's source line is missing"
     assert leftovers(notebook) == []
     still_works(notebook)
 
@@ -104,13 +101,7 @@ def test_exception_names_the_failing_rank_while_the_other_waits(notebook, rank):
     pytest.param("os._exit(7)", 1, "rank 1 left with exit code 7", marks=LONG),
 ])  # fmt: skip
 def test_rank_that_ends_without_an_answer_is_named(notebook, how, rank, words):
-    out = notebook.run(
-        "def ends(bad):\n"
-        "    with helpers.distributed() as world:\n"
-        f"        if world.rank == bad: {how}\n"
-        "        summed(world)\n"
-        f"launch(ends, 2, {rank})"
-    )
+    out = notebook.run(f"launch(meet, 2, {rank}, lambda: {how})")
     assert out.error == "RankError" and out.seconds < PROMPT
     assert words in out.message
     still_works(notebook)
@@ -129,14 +120,7 @@ def test_rank_that_returns_early_is_told_apart(notebook):
 
 
 def test_timeout_shows_where_each_rank_stood(notebook):
-    out = notebook.run(
-        "def hang():\n"
-        "    with helpers.distributed() as world:\n"
-        "        if world.rank == 0:\n"
-        "            time.sleep(60)  # rank 0 sleeps here\n"
-        "        summed(world)\n"
-        "launch(hang, 2, timeout=3)"
-    )
+    out = notebook.run("def nap():\n    time.sleep(60)  # rank 0 sleeps here\nlaunch(meet, 2, 0, nap, timeout=3)")
     assert out.error == "RankTimeout" and out.seconds < PROMPT
     assert "time.sleep(60)  # rank 0 sleeps here" in out.message
     assert "dist.all_reduce(t)" in out.message.split("rank 1:")[1]
@@ -151,9 +135,7 @@ def test_interrupt_in_a_collective(notebook, workers):
         "from torch.utils.data import DataLoader\n"
         "def stuck():\n"
         f"    if {workers}: it = iter(DataLoader(list(range(100)), num_workers={workers})); next(it)\n"
-        "    with helpers.distributed() as world:\n"
-        "        if world.rank == 1: time.sleep(60)\n"
-        "        summed(world)\n"
+        "    meet(1, lambda: time.sleep(60))\n"
         "launch(stuck, 2)"
     )
     assert wait_until(lambda: len(descendants(notebook.pid)) >= 4 + 2 * workers, 300) is not None
@@ -177,9 +159,7 @@ def test_ranks_die_with_the_kernel(workers):
             "keep = loader(); keep and next(keep)\n"  # its worker holds copies of our sockets
             "def stuck():\n"
             "    it = loader(); it and next(it)\n"
-            "    with helpers.distributed() as world:\n"
-            "        if world.rank == 1: time.sleep(60)\n"
-            "        summed(world)\n"
+            "    meet(1, lambda: time.sleep(60))\n"
             "launch(stuck, 2)"
         )
         assert wait_until(lambda: len(descendants(k.pid)) >= 4 + 3 * workers, 300) is not None
