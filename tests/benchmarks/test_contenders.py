@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import article, environments, growth, input_paths, launch_latency, loop_cost, peak, peers, turns
+from benchmarks import article, environments, growth, input_paths, loop_cost, peak, peers, turns
 from benchmarks.cases import article as article_case
 from benchmarks.cases import loop
 from helpers import RunConfig, launch, measure
@@ -148,13 +148,6 @@ def test_memory_of_all_processes_is_counted():
     rows, ratios = growth.launches(ranks=(1, 2), rounds=measure.AT_LEAST)
     assert rows["memory, 2 ranks"]["median"] > rows["memory, 1 rank"]["median"] > growth.pss("self") / 1e6 / 2
     assert ratios["memory, each further rank"]["unit"] == "MB"
-
-
-@pytest.mark.long
-def test_a_bare_fork_does_the_same_work_and_ends():
-    with launch_latency.BareFork() as fork:
-        fork()  # it asserts the ranks' values
-    assert fork.process.returncode == 0
 
 
 # -- peers -----------------------------------------------------------------------------------------
