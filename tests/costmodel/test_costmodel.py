@@ -262,8 +262,6 @@ def test_the_recorded_run_says_where_and_when_and_keeps_its_promise():
 
 
 def test_published_figures_have_sources():
-    for name in ("interconnects", "sweep_8xh200", "scaling"):
-        assert "source" in json.dumps(published.load(name))
     assert all(of["source"] and of["read"] for of in published.load("interconnects")["links"].values())
     assert all(of["source"] and of["read"] for of in published.load("scaling")["tables"].values())
     with pytest.raises(FileNotFoundError, match="interconnects"):
@@ -278,5 +276,3 @@ def test_the_model_against_published_tables():
         rows = published.against(name)
         assert all(row["residual"] == pytest.approx(row["model"] / row["published"] - 1) for row in rows)
         assert 0 < published.worst(rows) < 0.25
-    link, off, _ = published.sweep()
-    assert 1e-6 < link.latency < 1e-5 and 1e11 < link.bandwidth < 1e12 and max(map(abs, off.values())) < 0.2
