@@ -45,7 +45,7 @@ def printed(pair, tmp_path, launcher, per_host=1):
 
 def outputs(processes):
     try:
-        return [process.communicate(timeout=100)[0] for process in processes]
+        return [process.communicate(timeout=600)[0] for process in processes]
     finally:
         for process in processes:
             if process.poll() is None:
