@@ -4,9 +4,13 @@ The model is fitted to steps of each rank alone and to an all-reduce sweep; the 
 against are taken in the same rounds. `python -m benchmarks.costmodel --record` keeps the run in recorded/costmodel.
 """
 
+import json
 import sys
+from datetime import date
 
-from helpers import measure
+import torch
+
+from helpers import device, measure, paths
 from helpers.costmodel import links
 from helpers.hosts import twohosts
 
@@ -34,8 +38,24 @@ def run(record=False):
             measured[f"{name}, {way}"] = measure.summary(of["steps"])
             ratios[f"{name}, {way}: predicted / measured"] = of["predicted"] / of["measured"]
     if record and rows:
-        links.keep(own, rows)
+        keep(own, rows)
     return measured, ratios
+
+
+def keep(own, rows):
+    """Write what was measured, with its conditions and date, for machines that cannot."""
+    conditions = (
+        f"2 ranks with one thread each and gloo on {device.machine('cpu').name}, {device.usable_cores()} cores; as two "
+        f"hosts: network namespaces, packets carried by a process that limits and delays them; medians of steps "
+        f"taken in turn; torch {torch.__version__}"
+    )
+    for of in (own, *rows):
+        for way in of["ways"].values():
+            way["steps"] = [round(s, 5) for s in way["steps"]]
+    kept = {"date": date.today().isoformat(), "conditions": conditions, "here": own, "links": rows}
+    file = paths.project_root() / links.FOLDER / "links.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    paths.replace_file(file, json.dumps(kept, indent=1) + "\n")
 
 
 def reasons(rows, ratios):

@@ -16,7 +16,8 @@ operators   the profile of a training step by kind of operator
 figures     plots of all these
 """
 
-from .optimize import clear_decisions, optimize
+from .decisions import clear_decisions
+from .optimize import optimize
 from .plan import Plan
 from .stats import compiler_stats
 from .tuner import Tuner

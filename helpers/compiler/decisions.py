@@ -33,7 +33,7 @@ def key(model, forward, plans, signature, settings) -> str | None:
 def read(name) -> dict | None:
     """The decision called `name`, {"plan", "rows", "made"}, or None."""
     try:
-        return json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
+        return json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
@@ -42,22 +42,21 @@ def write(name, plan, rows) -> None:
     """Keep a decision; a folder that cannot be written to only means that the next run tries again."""
     made = {"plan": plan, "rows": rows, "made": time.strftime("%Y-%m-%d %H:%M")}
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        paths.replace_file(folder() / f"{name}.json", json.dumps(made, indent=1))
+        _folder().mkdir(parents=True, exist_ok=True)
+        paths.replace_file(_folder() / f"{name}.json", json.dumps(made, indent=1))
     except OSError:
         pass
 
 
-def clear() -> int:
-    """Forget all decisions; returns how many there were."""
-    found = list(folder().glob("*.json"))
+def clear_decisions() -> int:
+    """Forget which plans were chosen before; returns how many decisions there were."""
+    found = list(_folder().glob("*.json"))
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)
 
 
-def folder():
-    """Where decisions are kept."""
+def _folder():
     return paths.cache_root() / "plans"
 
 

@@ -9,6 +9,7 @@ from statistics import median
 from ..plots import style
 from ..plots.layout import DASHED, fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
 from ..records.words import clean, number, percent, times
+from .trials import DROPPED
 
 FILLS = {  # kinds of work: colour, hatch
     "convolution": (style.SKY, ""), "depthwise convolution": (style.SKY, "xx"), "matmul": (style.GREEN, ""),
@@ -16,7 +17,6 @@ FILLS = {  # kinds of work: colour, hatch
     "pooling/softmax/loss": (style.PURPLE, "\\\\"), "other": (style.GREY, ".."), "bookkeeping": ("white", ""),
 }  # fmt: skip
 FUSED = ("normalisation", "pointwise")
-UNTIMED = ("rejected", "failed", "skipped")
 FAR = 8  # crossings further apart than this factor need a logarithmic axis
 
 
@@ -126,7 +126,7 @@ def plans(tried, title) -> tuple:
     """
     if not tried:
         raise ValueError("no plan to draw: give the rows of model.tuner, after some training steps")
-    timed = [row for row in tried if row["speed_up"] is not None and row["status"] not in UNTIMED]
+    timed = [row for row in tried if row["speed_up"] is not None and row["status"] not in DROPPED]
     timed.sort(key=lambda row: -row["speed_up"])
     reasons = [
         f"{clean(row['plan'])} – {row['status']}: {clean(row['why']).rstrip('.') or 'no reason was given'}."

@@ -1,8 +1,8 @@
 """Where a training step spends its time, by kind of operator, and what a compiler could gain from that.
 
 The times are those of torch.profiler. The kind of an operator comes from its own tags and signature, and what an
-operator calls counts as part of it, so every moment is counted once. The work (floating-point operations, bytes) and
-the measured peaks of the device show how near to its limits each kind runs.
+operator calls counts as part of it, so every moment is counted once. The work (floating-point operations, bytes)
+shows how fast each kind runs.
 """
 
 import copy
@@ -187,14 +187,12 @@ class Profile:
             measuring. "bookkeeping" is when no operator computes: Python, autograd, views, memory.
         step_s: median time of a step (s) without the profiler.
         launches: operators a step that compute something; those called by others are not counted.
-        others: {name: seconds a step} of the operators in "other", the longest first.
         work: {kind: a step's floating-point operations, or bytes read and written}; see `rates`.
     """
 
     seconds: dict
     step_s: float
     launches: int
-    others: dict = field(default_factory=dict)
     work: dict = field(default_factory=dict)
 
     @property
@@ -266,7 +264,7 @@ def profile(model, inputs, targets, loss=torch.nn.functional.cross_entropy, step
 
 
 def _profiled(step, device):
-    """The time of a step, and (name, kind, seconds) of each operator that computes and that no other one called.
+    """The time of a step, and (kind, seconds) of each operator that computes and that no other one called.
 
     One step a profile: over several the profiler keeps memory from being used again, which slows them down.
     """
@@ -275,17 +273,16 @@ def _profiled(step, device):
         took = step()
     calls = _outermost([event for event in profiler.events() if event.device_type == DeviceType.CPU], device)
     timed = "cpu_time_total" if device == "cpu" else "device_time_total"
-    return took, [(event.name, kind, 1e-6 * getattr(event, timed)) for event, kind in calls]
+    return took, [(kind, 1e-6 * getattr(event, timed)) for event, kind in calls]
 
 
 def _profile(plain, profiled, work):
     """The Profile from the times of steps without the profiler, and from what it says of steps."""
-    spent, others = [], Counter()
+    spent = []
     for took, calls in profiled:
         by_kind = Counter()
-        for name, kind, seconds in calls:
+        for kind, seconds in calls:
             by_kind[kind] += seconds
-            others[name.removeprefix(OWN)] += seconds / len(profiled) if kind == OTHER else 0
         if not by_kind.total():
             raise ValueError("the profiler of this PyTorch gives no times of operators on this device")
         spent.append(by_kind | Counter({BOOKKEEPING: took - by_kind.total()}))
@@ -294,7 +291,7 @@ def _profile(plain, profiled, work):
     plain_rest = median(plain) - sum(seconds.values()) + seconds[BOOKKEEPING]
     seconds[BOOKKEEPING] = max(0.0, min(seconds[BOOKKEEPING], plain_rest))
     launches = round(median(len(calls) for _, calls in profiled))
-    return Profile(seconds, median(plain), launches, dict((+others).most_common()), dict(work))
+    return Profile(seconds, median(plain), launches, dict(work))
 
 
 def _outermost(events, device):
@@ -309,44 +306,3 @@ def _outermost(events, device):
             above = above.cpu_parent
         if kinds[id(event)] and not above:
             yield event, kinds[id(event)]
-
-# -- what the device can do --------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """What a device was measured to do at best: FLOP/s of a large product in fp32, bytes/s of a large sum."""
-
-    flops: float
-    bandwidth: float
-
-    def shares(self, profile) -> dict:
-        """`profile.rates()` as shares of the peak that limits each kind of work.
-
-        Tensors that fit in a cache are read faster than from memory, so a share of the bandwidth can be above 1.
-        """
-        limits = {kind: self.bandwidth if kind in (POINTWISE, NORMALISATION) else self.flops for kind in KINDS}
-        return {kind: rate / limits[kind] for kind, rate in profile.rates().items()}
-
-
-def peaks(device) -> Peaks:
-    """Measure what `device` can do, in less than a second, with the threads that PyTorch now has."""
-    device = torch.device(device)
-    side, numbers = (768, 2**23) if device.type == "cpu" else (8192, 2**28)  # enough work to outweigh its start
-    a, b, c = (torch.ones(side, side, device=device) for _ in range(3))
-    product = _time(lambda: torch.mm(a, b, out=c), device)
-    a, b, c = (torch.ones(numbers, device=device) for _ in range(3))
-    total = _time(lambda: torch.add(a, b, out=c), device)
-    return Peaks(flops=2 * side**3 / product, bandwidth=3 * a.nbytes / total)
-
-
-def _time(function, device):
-    """The median time (s) of a call."""
-    spent = []
-    for _ in range(measure.AT_LEAST + 2):
-        synchronize(device)
-        began = perf_counter()
-        function()
-        synchronize(device)
-        spent.append(perf_counter() - began)
-    return median(spent[2:])

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from . import decisions
 from .plan import Plan, default_plans
 from .tuner import Tuner
 
@@ -21,6 +20,18 @@ class Settings:
     recompiles: int
     cache: bool
     log: Callable | None
+
+    def __post_init__(self):
+        for name, least, kind in (
+            ("rounds", 1, int), ("budget_s", 0, float), ("min_gain", 1, float), ("recompiles", 0, int),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+                raise TypeError(f"{name} is {value!r}; it must be a {'number' if kind is float else 'whole number'}")
+            if not least <= value or math.isnan(value):
+                raise ValueError(f"{name} is {value}; it must be {least} or more")
+        if self.log is not None and not callable(self.log):
+            raise TypeError(f"log is {self.log!r}; give a function that takes a line of text, or None")
 
 
 def optimize(
@@ -66,15 +77,9 @@ def optimize(
     elif bf16:
         raise ValueError("bf16=True is for the default plans; give plans of your own as Plan(..., bf16=True)")
     settings = Settings(rounds, budget_s, min_gain, recompiles, cache, log)
-    _check(settings)
     inner.tuner = inner.forward = Tuner(inner, forward, _checked(plans), settings)
     inner._replicate_for_data_parallel = _Replicate(inner)
     return model
-
-
-def clear_decisions() -> int:
-    """Forget which plans were chosen before; returns how many decisions there were."""
-    return decisions.clear()
 
 
 class _Replicate:
@@ -103,22 +108,7 @@ def _inner(model):
 def _checked(plans):
     if isinstance(plans, (str, Plan)):
         plans = [plans]
-    named = lambda plan: isinstance(plan, str) or (callable(plan) and not isinstance(plan, Plan))  # noqa: E731
-    made = [Plan(plan) if named(plan) else plan for plan in plans]
-    for plan in made:
-        if not isinstance(plan, Plan):
+    for plan in plans:
+        if not (isinstance(plan, (Plan, str)) or callable(plan)):
             raise TypeError(f"{plan!r} is not a Plan; write Plan(backend, channels_last, bf16), or a backend's name")
-    return made
-
-
-def _check(settings):
-    for name, least, kind in (
-        ("rounds", 1, int), ("budget_s", 0, float), ("min_gain", 1, float), ("recompiles", 0, int),
-    ):  # fmt: skip
-        value = getattr(settings, name)
-        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-            raise TypeError(f"{name} is {value!r}; it must be a {'number' if kind is float else 'whole number'}")
-        if not least <= value or math.isnan(value):
-            raise ValueError(f"{name} is {value}; it must be {least} or more")
-    if settings.log is not None and not callable(settings.log):
-        raise TypeError(f"log is {settings.log!r}; give a function that takes a line of text, or None")
+    return [plan if isinstance(plan, Plan) else Plan(plan) for plan in plans]

@@ -25,13 +25,11 @@ class Plan:
             side. Only the images are converted: convolutions pass the layout on, weights stay as
             they are, so that the plan can be changed at every step.
         bf16: whether the forward pass runs under autocast in bfloat16, which changes numbers.
-        mode: of torch.compile, such as "max-autotune".
     """
 
     backend: str | Callable = "eager"
     channels_last: bool = False
     bf16: bool = False
-    mode: str | None = None
 
     def __post_init__(self):
         if not (isinstance(self.backend, str) and self.backend) and not callable(self.backend):
@@ -39,8 +37,6 @@ class Plan:
         for name in ("channels_last", "bf16"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; it must be True or False")
-        if self.mode is not None and not self.compiled:
-            raise ValueError(f"mode {self.mode!r} is torch.compile's; the backend is 'eager', which compiles nothing")
 
     @property
     def compiled(self) -> bool:
@@ -49,8 +45,7 @@ class Plan:
 
     def __str__(self):
         name = self.backend if isinstance(self.backend, str) else getattr(self.backend, "__name__", "own backend")
-        parts = [f"{name} {self.mode}" if self.mode else name]
-        return " · ".join(parts + ["channels last"] * self.channels_last + ["bf16"] * self.bf16)
+        return " · ".join([name] + ["channels last"] * self.channels_last + ["bf16"] * self.bf16)
 
     def make(self, forward, random=False, dynamic=False):
         """`forward` as this plan computes it; compiles at the first call.
@@ -81,15 +76,9 @@ class Plan:
 
     def _compiled(self, forward, random, dynamic):
         stats.remember()
-        options = {}
-        if random and self.backend == "inductor":
-            options = {"fallback_random": True}
-        chosen = {"mode": self.mode}
-        if options:  # torch.compile takes options or a mode
-            known = torch._inductor.list_mode_options(self.mode) if self.mode else {}
-            chosen = {"options": {**known, **options}}
+        options = {"fallback_random": True} if random and self.backend == "inductor" else None
         return torch.compile(
-            forward, backend=self.backend, dynamic=None if dynamic else False, isolate_recompiles=True, **chosen
+            forward, backend=self.backend, dynamic=None if dynamic else False, isolate_recompiles=True, options=options
         )
 
     def _precision(self, args, kwargs):

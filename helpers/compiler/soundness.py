@@ -114,15 +114,15 @@ class Tolerance:
     """How far eager is from the reference `exact`: from fp64, or from itself where a model cannot run in fp64."""
 
     def __init__(self, exact, own, dtype):
-        self.outputs, self.buffers, self.gradients = (
-            _Own([getattr(a, part) for a in own], getattr(exact, part), FLOOR[dtype])
+        self.own = {
+            part: _Own([getattr(a, part) for a in own], getattr(exact, part), FLOOR[dtype])
             for part in ("outputs", "buffers", "gradients")
-        )
+        }
 
     def errors(self, result):
         """(outputs and buffers, gradients): the largest error in `result`, in units of eager's own."""
-        outputs = max(self.outputs.ratio(result.outputs), self.buffers.ratio(result.buffers))
-        return outputs, self.gradients.ratio(result.gradients)
+        outputs, buffers, gradients = (own.ratio(getattr(result, part)) for part, own in self.own.items())
+        return max(outputs, buffers), gradients
 
 
 class _Own:

@@ -15,10 +15,6 @@ from .soundness import ALLOWED
 CLOSE = 0.9  # plans this near to the fastest are timed further in the second stage
 FINALISTS = 3
 DROPPED = ("rejected", "failed", "skipped")
-COLUMNS = (
-    "plan", "status", "why", "compile_s", "output_error", "gradient_error", "step_s", "speed_up", "speed_up_q1",
-    "speed_up_q3", "break_even",
-)  # fmt: skip
 
 
 @dataclass
@@ -81,7 +77,7 @@ class Candidate:
         return statistics.median(self.ratios(baseline) or [0.0])
 
     def row(self, baseline) -> dict:
-        """The plan's line in the table, a dict with COLUMNS."""
+        """The plan's line in the table."""
         ratios = sorted(self.ratios(baseline))
         quarter = lambda q: ratios[round(q * (len(ratios) - 1))] if ratios else None  # noqa: E731
         step_s = statistics.median(self.samples.values()) if self.samples else None

@@ -69,12 +69,6 @@ class Tuner:
             return [c.row(self.trials.baseline) for c in self.trials.candidates]
         return self._rows
 
-    def frame(self):
-        """The rows as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(self.rows(), columns=trials.COLUMNS)
-
     def __str__(self):
         rows = self.rows()
         return trials.text(rows, self.summary()) if rows else self.summary()
@@ -122,7 +116,9 @@ class Tuner:
         if plan.compiled:
             self._log(f"optimize: compiling {plan} …")
         try:
-            one.call = self.forward if one.status == "baseline" else self._make(plan)
+            one.call = self.forward
+            if one.status != "baseline":
+                one.call = plan.make(self.forward, self.draws, has_dynamic(self.signature))
             one.judge(judge.errors(plan, one.call))
             one.compile_s = max(0.0, judge.first_s - judge.eager_s) if plan.compiled else 0.0
         except Exception as error:
@@ -133,9 +129,6 @@ class Tuner:
         if one.status == "baseline" and judge.compared_with != "fp64":
             self._log(f"optimize: plans are compared with {judge.compared_with}")
         return time.perf_counter() - began
-
-    def _make(self, plan):
-        return plan.make(self.forward, self.draws, has_dynamic(self.signature))
 
     # -- the end of the trials ------------------------------------------------------------
 

@@ -41,17 +41,14 @@ class Fit:
 
 def restored(kept) -> Fit:
     """A Fit from what `as_dict` gave, also by way of JSON."""
-    compute = {name: tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
-               for name, value in kept["compute"].items()}  # fmt: skip
+    compute = {name: _frozen(value) for name, value in kept["compute"].items()}
     tables = {name: {int(key): _frozen(value) for key, value in kept[name].items()}
               for name in ("points", "sweep", "residuals")}  # fmt: skip
-    return Fit(
-        Compute(**compute), Link(**kept["link"]), kept["devices"], tuple(kept["batches"]), **tables
-    )
+    return Fit(Compute(**compute), Link(**kept["link"]), kept["devices"], tuple(kept["batches"]), **tables)
 
 
 def _frozen(value):
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 # -- fitting ------------------------------------------------------------------------------

@@ -5,11 +5,8 @@ rows = links.measure(SETTINGS)          # or .recorded() where two hosts cannot 
 
 import json
 import statistics
-from datetime import date
 
-import torch
-
-from .. import device, paths
+from .. import paths
 from ..hosts import twohosts
 from ..launcher.launch import launch
 from ..training import models
@@ -33,9 +30,9 @@ SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow cable
 
 def here(ways=None, rounds=12, make=models.plain_convnet, batches=BATCHES, ranks=2, env=None, threads=None) -> dict:
     """Fit, predict and measure on this machine's own ranks; a row as `row` makes it."""
-    options = {"rounds": rounds}
-    answers = launch(measure_on_rank, ranks, make, batches, ways or WAYS, threads=threads, env=env,
-                     timeout=300, **options)  # fmt: skip
+    answers = launch(
+        measure_on_rank, ranks, make, batches, ways or WAYS, rounds=rounds, threads=threads, env=env, timeout=300
+    )
     return row(answers, batches, ways or WAYS)
 
 
@@ -81,22 +78,6 @@ def predict(fitted, options) -> Step:
         accumulation=options.get("accumulation", 1), factor=0.5 if options.get("compression") == "fp16" else 1.0,
         **({} if cap is None else {"first": cap * 2**20, "rest": cap * 2**20}),
     )  # fmt: skip
-
-
-def keep(own, rows):
-    """Write what was measured, with its conditions and date, for machines that cannot."""
-    conditions = (
-        f"2 ranks with one thread each and gloo on {device.machine('cpu').name}, {device.usable_cores()} cores; as two "
-        f"hosts: network namespaces, packets carried by a process that limits and delays them; medians of steps "
-        f"taken in turn; torch {torch.__version__}"
-    )
-    for of in (own, *rows):
-        for way in of["ways"].values():
-            way["steps"] = [round(s, 5) for s in way["steps"]]
-    kept = {"date": date.today().isoformat(), "conditions": conditions, "here": own, "links": rows}
-    file = paths.project_root() / FOLDER / "links.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    paths.replace_file(file, json.dumps(kept, indent=1) + "\n")
 
 
 def recorded(name="links") -> dict:

@@ -46,7 +46,7 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, shape=(3, 32, 3
             ready.append(alone.readiness(batches[-1]))
             for size, buffer in buffers.items():
                 alone.parts(min(batches))  # leaves the caches as training does
-                found["sweep"][size].append([_all_reduce(world, buffer)])
+                found["sweep"][size].append([_timed(world, lambda buffer=buffer: dist.all_reduce(buffer))])
             for size, of in found["beside"].items():
                 of.append([alone.backward(batches[-1], buffer) for buffer in (None, buffers[size])])
             handed.append(_hand_out(world, alone.module))
@@ -157,11 +157,11 @@ def _meet(world):
     device.synchronize(world.device)
 
 
-def _all_reduce(world, buffer):
-    """Seconds of one all-reduce."""
+def _timed(world, call):
+    """Seconds that `call` takes when all ranks begin it at the same time."""
     _meet(world)
     began = time.perf_counter()
-    dist.all_reduce(buffer)
+    call()
     device.synchronize(world.device)
     return time.perf_counter() - began
 
@@ -171,23 +171,15 @@ def _hand_out(world, module):
     flat = {}
     for buffer in module.buffers():
         flat.setdefault(buffer.dtype, []).append(buffer.detach().flatten())
-    _meet(world)
-    began = time.perf_counter()
-    sent = [dist.broadcast(torch.cat(parts), 0, async_op=True) for parts in flat.values()]
-    for work in sent:
-        work.wait()
-    device.synchronize(world.device)
-    return time.perf_counter() - began
+
+    def broadcast():
+        for work in [dist.broadcast(torch.cat(parts), 0, async_op=True) for parts in flat.values()]:
+            work.wait()
+
+    return _timed(world, broadcast)
 
 
 def _copies(world, buffer):
     """Seconds to copy a tensor there and back, as gradients go into buckets and come out; the same by way of fp16."""
-    took = []
-    for other in (torch.zeros_like(buffer), torch.zeros_like(buffer, dtype=torch.float16)):
-        _meet(world)
-        began = time.perf_counter()
-        other.copy_(buffer)
-        buffer.copy_(other)
-        device.synchronize(world.device)
-        took.append(time.perf_counter() - began)
-    return took
+    others = torch.zeros_like(buffer), torch.zeros_like(buffer, dtype=torch.float16)
+    return [_timed(world, lambda other=other: buffer.copy_(other.copy_(buffer))) for other in others]

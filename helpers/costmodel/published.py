@@ -7,14 +7,13 @@ import json
 import math
 
 from .. import paths
-from . import fit
 from .model import Compute, Link, all_reduce, step
 
 BACKWARD = 2 / 3  # of a step on one device: two products for each of forward's
 
 
 def load(name) -> dict:
-    """A file of recorded/published: "interconnects", "sweep_8xh200" or "scaling".
+    """A file of recorded/published: "interconnects" or "scaling".
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -30,13 +29,6 @@ def load(name) -> dict:
 def links() -> dict:
     """{name: Link} of published interconnects."""
     return {name: _link(of) for name, of in load("interconnects")["links"].items()}
-
-
-def sweep() -> tuple:
-    """(Link fitted to a published all-reduce sweep of 8 devices, {bytes: fitted / published - 1}, source)."""
-    kept = load("sweep_8xh200")
-    seconds = {size: size / rate for size, rate in kept["rows"]}
-    return *fit.fit_link(seconds, kept["devices"]), kept["source"]
 
 
 def against(name) -> list:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..paths import data_root
 from .recipes import RECIPES, Recipe, check_request, wanted
-from .store import PrepareError, Progress, Store, description, is_foreign, leftovers, locked, problem, remove_leftovers
+from .store import PrepareError, Store, description, is_foreign, leftovers, locked, problem, remove_leftovers
 
 
 def prepare(name: str, root=None, images: int | None = None, force: bool = False, say=print) -> Path:
@@ -59,14 +59,10 @@ def make(recipe: Recipe, target: dict, final: Path, say) -> None:
                            "installs what is needed")
     name = target["set"]
     say(f"{name}: making {recipe.summary.partition(';')[0]}")
-    progress = Progress(name)
     try:
-        store = Store(final.with_name(f".{name}.{os.getpid()}.part"), progress)
-        about = recipe.maker(store, target["images"])
-        progress.clear()
-        store.finish(final, target, about)
+        store = Store(final.with_name(f".{name}.{os.getpid()}.part"))
+        store.finish(final, target, recipe.maker(store, target["images"]))
     except BaseException:  # Ctrl-C and SIGTERM too
-        progress.clear()
         remove_leftovers(final)
         raise
 
@@ -99,14 +95,6 @@ def folder(text: str) -> Path:
     return Path(text)
 
 
-def whole_number(text: str) -> int:
-    """int(), with an error that says what is allowed."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of images") from None
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line, checked; exits with code 2 when something in it is wrong."""
     parser = argparse.ArgumentParser(
@@ -123,7 +111,7 @@ environment:
     parser.add_argument("sets", nargs="*", metavar="SET", help="sets to prepare (default: digits)")
     parser.add_argument("--root", type=folder, default=data_root(), metavar="DIR",
                         help="folder of the sets (default: %(default)s)")
-    parser.add_argument("--images", type=whole_number, metavar="N",
+    parser.add_argument("--images", type=int, metavar="N",
                         help="number of training images of mock or imagenet-mock")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--force", action="store_true", help="make the sets again")

@@ -1,4 +1,4 @@
-"""A long and narrow cable between two network namespaces, for kernels without tc-netem (Linux, root).
+"""A long and narrow cable between two network namespaces (Linux, root).
 
 Run as a process of its own (`helpers.hosts.twohosts` does): it makes a TUN device in each namespace and carries
 the packets from one to the other, no more than so many bits a second and each of them late. Lines on its

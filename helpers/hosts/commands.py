@@ -17,7 +17,6 @@ from ..config import SETTINGS, RunConfig
 from ..settings import add_options, chosen, hyphens
 
 FORMATS = ("torchrun", "mpirun", "sbatch")
-PORTS = {"torchrun": 29400, "mpirun": 29500}
 PASSED = (  # of the caller's environment, where set
     "HELPERS_DATA", "HELPERS_RESULTS", "HELPERS_CACHE", "HELPERS_DEVICE", "HELPERS_TIMEOUT", "PYTHONPATH",
     "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
@@ -50,9 +49,14 @@ def commands(
     Raises:
         ValueError, TypeError: a setting is impossible, or `train` would refuse its options.
     """
+    for name, value, pattern in (  # what a shell would not read as one word
+        ("interface", interface, r"[\w.:-]{1,15}"), ("partition", partition, r"[\w.,-]+"), ("time", time, TIMES),
+    ):  # fmt: skip
+        if value is not None:
+            _plain(name, value, pattern)
     job = Job(nnodes, nproc_per_node, hosts, rdzv_endpoint, max_restarts, wait, timeout, interface)
-    job.checked(partition, time)
-    job.train, job.config = _train_options(train, nnodes, nproc_per_node)
+    options, job.config = _train_options(train, nnodes, nproc_per_node)
+    job.training = ["-m", "helpers", "train", *options]
     job.id = _plain("rdzv_id", rdzv_id or f"helpers-{secrets.token_hex(4)}", r"[\w.-]+")
     job.python = sys.executable if python is None else python
     job.folder = os.getcwd() if folder is None else folder
@@ -78,15 +82,6 @@ class Job:
         self.hosts = [f"host{n}" for n in range(nnodes)] if hosts is None else _host_names(hosts, nnodes)
         self.endpoint = _endpoint(endpoint) if endpoint else None
 
-    def checked(self, partition, time):
-        """Refuse what a shell would not read as one word."""
-        for name, value, pattern in (
-            ("interface", self.interface, r"[\w.:-]{1,15}"), ("partition", partition, r"[\w.,-]+"),
-            ("time", time, TIMES),
-        ):  # fmt: skip
-            if value is not None:
-                _plain(name, value, pattern)
-
     def variables(self, environment):
         """The variables that ranks need."""
         chosen = {name: os.environ[name] for name in PASSED if os.environ.get(name)}
@@ -102,10 +97,6 @@ class Job:
             chosen.update(GLOO_SOCKET_IFNAME=self.interface, NCCL_SOCKET_IFNAME=self.interface)
         return chosen
 
-    def rendezvous(self, launcher):
-        """(host, port) where the ranks or agents meet."""
-        return self.endpoint or (self.hosts[0], PORTS[launcher])
-
     def torchrun(self, endpoint, name):
         """The agent's words before those of the training. `endpoint` and `name` are for a shell to read."""
         words = [shlex.quote(str(self.python)), "-m", "helpers.hosts.torchrun"]
@@ -113,13 +104,9 @@ class Job:
         words += ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={name}"]
         return words + ([f"--rdzv-conf=join_timeout={self.wait}"] if self.wait else [])
 
-    def training(self):
-        """The words of the training."""
-        return ["-m", "helpers", "train", *self.train]
-
 
 def _torchrun(job):
-    host, port = job.rendezvous("torchrun")
+    host, port = job.endpoint or (job.hosts[0], 29400)
     before = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
     where = f"cd {shlex.quote(str(job.folder))} && " if job.folder else ""
     first = min(job.hosts)  # torchrun numbers its hosts by name
@@ -133,12 +120,12 @@ def _torchrun(job):
     ]
     for name in job.hosts:
         words = [*before, *job.torchrun(f"{host}:{port}", job.id), f"--local-addr={name}"]
-        lines += [f"# on {name}:", where + " ".join(words) + " " + shlex.join(job.training())]
+        lines += [f"# on {name}:", where + " ".join(words) + " " + shlex.join(job.training)]
     return "\n".join(lines) + "\n"
 
 
 def _mpirun(job):
-    host, port = job.rendezvous("mpirun")
+    host, port = job.endpoint or (job.hosts[0], 29500)
     words = ["mpirun", "-np", str(job.nnodes * job.nproc), "-npernode", str(job.nproc), "-hostfile", "hostfile"]
     words += ["--bind-to", "none"] + (["--wdir", str(job.folder)] if job.folder else [])
     for name, value in {**job.environment, "MASTER_ADDR": host, "MASTER_PORT": str(port)}.items():
@@ -152,7 +139,7 @@ def _mpirun(job):
         "cat > hostfile <<'END'",
         *(f"{name} slots={job.nproc}" for name in job.hosts),
         "END",
-        shlex.join([*words, str(job.python), *job.training()]),
+        shlex.join([*words, str(job.python), *job.training]),
     ]) + "\n"  # fmt: skip
 
 
@@ -178,7 +165,7 @@ def _sbatch(job, partition, time):
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
             "port=$((20000 + SLURM_JOB_ID % 10000))  # jobs that share a host do not share a port",
         ]),
-        "srun " + " ".join(run) + " " + shlex.join(job.training()),
+        "srun " + " ".join(run) + " " + shlex.join(job.training),
     ]) + "\n"  # fmt: skip
 
 

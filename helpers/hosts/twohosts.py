@@ -24,7 +24,7 @@ from . import cable
 NAMES, ADDRESSES = ("host0", "host1"), ("10.77.0.1", "10.77.0.2")
 INTERFACE = "cable0"
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])  # where Debian keeps ip and tc
-SHAPES = ("plain", "tbf", "netem", "process")
+SHAPES = ("plain", "tbf", "process")
 TABLE = "127.0.0.1 localhost\n" + "".join(  # torch also looks for the name of an address written as IPv6
     f"{address} {name}\n::ffff:{address} {name}-6\n" for name, address in zip(NAMES, ADDRESSES, strict=True)
 )
@@ -53,8 +53,8 @@ def why_not(delay=None):
     done = _run("unshare", "--net", "--uts", "--mount", "sh", "-c", trial)
     if done.returncode:
         return f"not permitted here: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
-    if delay and not _has("netem") and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
-        return "the kernel has neither tc-netem nor /dev/net/tun, so nothing can delay packets"
+    if delay and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "there is no /dev/net/tun here, so nothing can delay packets"
     return None
 
 
@@ -65,9 +65,9 @@ def two_hosts(rate=None, delay=None, by=None):
     Args:
         rate: megabits a second that the cable carries each way (None: as many as the machine can).
         delay: milliseconds that a packet takes one way, so a round trip takes twice as long (None: none).
-        by: how the cable is made slow, one of SHAPES: "tbf" (the kernel's token bucket, rate only), "netem"
-            (the kernel's network emulator) or "process" (`helpers.hosts.cable`). None takes the first that can.
-            Compare settings by one means only: their own costs differ by some hundredths of a millisecond.
+        by: how the cable is made slow: "tbf" (the kernel's token bucket, rate only) or "process"
+            (`helpers.hosts.cable`). None takes the first that can. Compare settings by one means only: their own
+            costs differ by some hundredths of a millisecond.
 
     Raises:
         ValueError: an impossible number. RuntimeError: it cannot be done here, see `why_not`.
@@ -79,7 +79,10 @@ def two_hosts(rate=None, delay=None, by=None):
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="helpers-hosts-")))
         (folder / "hosts").write_text(TABLE)
-        keepers = [_keeper(stack, name, folder / "hosts") for name in NAMES]
+        keepers = []
+        for name in NAMES:  # each ends with its standard input, so with this process at the latest
+            script = HOST.format(name=name, file=shlex.quote(str(folder / "hosts")))
+            keepers.append(_attended(stack, ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], name))
         yield Hosts(stack, keepers, folder, by, rate, delay)
 
 
@@ -98,7 +101,8 @@ class Hosts:
         self.processes, self.folder, self.by = [keeper.pid for keeper in keepers], folder, by
         self._carrier = None
         if by == "process":
-            self._carrier = _carrier(stack, self.processes, rate, delay)
+            ends = [*map(str, self.processes), str(rate or 0), str(delay or 0)]
+            self._carrier = _attended(stack, [sys.executable, "-S", cable.__file__, INTERFACE, *ends], "the cable")
         else:
             far = str(self.processes[1])
             self._must(0, "ip", "link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", far)
@@ -120,9 +124,6 @@ class Hosts:
             elif self.by == "tbf":
                 slow = f"rate {rate or 1e5}mbit burst 64kb latency 100ms"
                 self._must(host, "tc", "qdisc", "replace", "dev", INTERFACE, "root", "tbf", *slow.split())
-            elif self.by == "netem":
-                slow = f"delay {delay or 0}ms limit 100000" + (f" rate {rate}mbit" if rate else "")
-                self._must(host, "tc", "qdisc", "replace", "dev", INTERFACE, "root", "netem", *slow.split())
 
     def cut(self):
         """Pull the cable out of the second host; no process is notified, as with a real cable."""
@@ -217,27 +218,8 @@ def _means(rate, delay, by):
     if (by == "tbf" and delay) or (by == "plain" and (rate or delay)):
         raise ValueError(f"by {by!r} cannot do rate {rate}, delay {delay}; leave `by` out, or take 'process'")
     if by is None:
-        slow = "netem" if delay and _has("netem") else "process" if delay else "tbf"
-        by = slow if rate or delay else "plain"
+        by = "process" if delay else "tbf" if rate else "plain"
     return by
-
-
-def _has(kind):
-    """Whether the kernel has this queueing discipline."""
-    return _run("unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", kind).returncode == 0
-
-
-def _keeper(stack, name, file):
-    """The process that keeps a host alive; it ends with its standard input, so with this process at the latest."""
-    script = HOST.format(name=name, file=shlex.quote(str(file)))
-    return _attended(stack, ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], name)
-
-
-def _carrier(stack, processes, rate, delay):
-    numbers = [str(rate or 0), str(delay or 0)]
-    return _attended(
-        stack, [sys.executable, "-S", cable.__file__, INTERFACE, *map(str, processes), *numbers], "the cable"
-    )
 
 
 def _attended(stack, command, name):

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import re
 import warnings
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ..config import settings_of
+from ..paths import replace_file
 
 KEEP = 2  # the newest, and the one before it in case the newest is damaged
 NAME = re.compile(r"step-(\d{9})\.pt")
@@ -33,15 +33,7 @@ def save(folder, step, state) -> Path:
     torch.save(state, buffer)
     data = buffer.getvalue()
     path = folder / f"step-{step:09d}.pt"
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data + hashlib.sha256(data).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, data + hashlib.sha256(data).digest())
     for old in found(folder)[KEEP:]:
         old.unlink(missing_ok=True)
     return path

@@ -43,13 +43,11 @@ def build(name, classes) -> nn.Module:
     Raises:
         ValueError: there is no such model.
     """
-    if name == "resnet8":
-        return SmallResNet(blocks=1, classes=classes)
-    if name == "resnet20":
-        return SmallResNet(blocks=3, classes=classes)
     small = {"silunet": SiLUNet, "silu_mlp": SiLUMLP, "transformer": Transformer}
     if name in small:
         return small[name](classes)
+    if name in ("resnet8", "resnet20"):
+        return SmallResNet(1 if name == "resnet8" else 3, classes)
     if name in MODELS:
         import torchvision.models
 

@@ -97,13 +97,10 @@ class MixedPrecision:
         self.scaler.update()
         done = self.scaler.get_scale() >= before
         self.skipped += not done
-        self._spread()
+        with torch.no_grad():
+            for weight, master in self._pairs:
+                weight.copy_(master)
         return done
-
-    @torch.no_grad()
-    def _spread(self):
-        for weight, master in self._pairs:
-            weight.copy_(master)
 
     def zero_grad(self):
         """Forget the gradients of the model's weights and of the masters."""

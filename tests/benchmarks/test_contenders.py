@@ -2,14 +2,13 @@
 
 import json
 import sys
-import time
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import article, environments, growth, input_paths, launch_latency, loop_cost, peak, peers, turns
+from benchmarks import article, environments, growth, input_paths, loop_cost, peak, peers, turns
 from benchmarks.cases import article as article_case
 from benchmarks.cases import loop
 from helpers import RunConfig, launch, measure
@@ -151,13 +150,6 @@ def test_memory_of_all_processes_is_counted():
     assert ratios["memory, each further rank"]["unit"] == "MB"
 
 
-@pytest.mark.long
-def test_a_bare_fork_does_the_same_work_and_ends():
-    with launch_latency.BareFork() as fork:
-        fork()  # it asserts the ranks' values
-    assert fork.process.returncode == 0
-
-
 # -- peers -----------------------------------------------------------------------------------------
 
 # A launcher that starts no ranks and does well whatever is planted, but for its one fault.
@@ -229,16 +221,3 @@ def test_what_cannot_be_installed_is_left_out_and_an_environment_is_made_once(mo
     for pin in ("peer==1", "peer==1", "peer==2"):
         environments.python("peer", (pin,), lambda where, pins: made.append(pins) or [sys.executable, "-c", ""])
     assert made == [("peer==1",), ("peer==2",)]
-
-
-def test_a_slow_path_is_slower():
-    class Slow:
-        def set_epoch(self, epoch):
-            pass
-
-        def __iter__(self):
-            for _ in range(3):
-                time.sleep(0.02)
-                yield torch.zeros(16), None
-
-    assert input_paths.rate(Slow(), 0) < 16 / 0.02

@@ -72,13 +72,6 @@ def test_the_figure_shows_met_and_missed_without_colour():
     assert figure.limits({}) is None and figure.limits({"precision": record(TARGETS={})}) is None
 
 
-def test_benchmarks_are_found_by_reading_the_folder():
-    assert set(bench.available()) == {
-        "article", "compiler", "costmodel", "growth", "hvd", "input_paths", "ladder_top", "launch_latency",
-        "loop_cost", "peers", "precision", "scaling",
-    }  # fmt: skip
-
-
 def test_a_run_writes_its_record_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):
     sound = module(run=lambda: ({"warm": measure.summary(WARM)}, {"theirs / ours": 36.2, "faults": 2, "none": None}))
     monkeypatch.setitem(sys.modules, "benchmarks.sound", sound)

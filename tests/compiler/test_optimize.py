@@ -106,13 +106,6 @@ def test_a_sum_in_another_order_is_no_fault():
     assert max(judge.errors(Plan(), lambda x: x @ layer.weight.T + layer.bias * 1.0003)) > 3
 
 
-def test_a_backend_that_is_not_there_is_named():
-    model = quietly(plans.conv_net(), Plan("no_such_backend"))
-    plans.train(model, torch.randn(4, 3, 8, 8))
-    status, why = outcome(model, "no_such_backend")
-    assert status == "failed" and "no_such_backend" in why.lower()
-
-
 @pytest.mark.long
 def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
     code = (
@@ -155,14 +148,6 @@ def test_a_plan_that_fails_after_it_was_chosen_gives_way_to_eager():
     assert model.tuner.choice == Plan() and "worn out" in said[-1] and "worn out" in str(model.tuner)
 
 
-def test_the_models_own_error_is_the_readers():
-    model = quietly(plans.conv_net(), plans.same)
-    with pytest.raises(RuntimeError, match="shape|channels|size"):
-        model(torch.randn(4, 5, 8, 8))
-    assert plans.train(model, torch.randn(4, 3, 8, 8))
-    assert model.tuner.done
-
-
 def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_told():
     class OnlySingle(nn.Linear):
         def forward(self, x):
@@ -175,7 +160,9 @@ def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_
     assert any("compared with eager itself" in line for line in said)
 
 
-def test_the_models_error_in_the_race_leaves_the_tuner_whole():
+def test_the_models_own_error_is_the_readers_and_leaves_the_tuner_whole():
+    """At the first step, where plans are checked, and in the race."""
+
     class Moody(nn.Linear):
         well = True
 
@@ -186,6 +173,9 @@ def test_the_models_error_in_the_race_leaves_the_tuner_whole():
             return super().forward(x)
 
     model, inputs = quietly(Moody(4, 4), plans.slow), torch.randn(2, 4)
+    model.well = False
+    with pytest.raises(RuntimeError, match="not today"):
+        model(inputs)
     model(inputs).sum().backward()
     trials = model.tuner.trials
     trials.at = next(at for at, (_, candidate) in enumerate(trials.turns) if candidate is trials.baseline)
@@ -264,7 +254,6 @@ def test_the_fastest_right_plan_is_chosen():
     assert str(model.tuner.choice) == "fewer" and rows["fewer"]["status"] == "chosen"
     assert rows["slow"]["status"] == "slower" and rows["off_by_5_percent"]["step_s"] is None
     assert rows["fewer"]["speed_up_q1"] <= rows["fewer"]["speed_up"] <= rows["fewer"]["speed_up_q3"]
-    assert list(model.tuner.frame()["plan"]) == list(rows)
     assert "chose fewer" in str(model.tuner)
 
 
@@ -438,20 +427,12 @@ def test_optimizing_twice_starts_again():
         ({"recompiles": -1}, "recompiles is -1"), ({"plans": [3]}, "3 is not a Plan"),
         ({"plans": ["eager"], "bf16": True}, "bf16=True"), ({"log": 3}, "log is 3"),
         ({"model": nn.DataParallel(nn.Linear(1, 1))}, "DataParallel"),
+        ({"model": torch.compile(nn.Linear(1, 1))}, "already"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_refused_before_anything_is_tried(arguments, said):
     with pytest.raises((TypeError, ValueError), match=said):
         optimize(**{"model": nn.Linear(1, 1), **arguments})
-
-
-def test_impossible_plans_and_compiled_models_are_refused():
-    with pytest.raises(TypeError, match="already"):
-        optimize(torch.compile(nn.Linear(1, 1)))
-    with pytest.raises(ValueError, match="compiles nothing"):
-        Plan("eager", mode="max-autotune")
-    with pytest.raises(TypeError, match="backend is 3"):
-        Plan(3)
 
 
 # Ranks

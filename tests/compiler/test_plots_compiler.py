@@ -8,7 +8,6 @@ from figures import assert_readable, labels
 from gallery import cost_series, plan, shares
 
 from helpers.compiler import figures as plots
-from helpers.compiler import operators
 
 
 def tried():
@@ -40,23 +39,8 @@ def test_profile_draws_the_shares_and_the_bound():
     for words in ("net", "35%", "15%", "at most 1.67×", "can be fused: 40%", "depthwise convolution"):
         assert words in written
     assert "other" not in written  # no model has any
+    assert "no bound" in plots.profile({"all of it": shares(0, 0, 0, 0, 100)})[1]
     assert "net: most is convolution (35.0%); 40.0% can be fused, at most 1.67×." in alt
-
-
-def test_every_kind_has_a_look_of_its_own():
-    assert list(plots.FILLS) == list(operators.KINDS)
-    assert len(set(plots.FILLS.values())) == len(operators.KINDS)
-
-
-def test_a_step_of_pointwise_work_alone_has_no_bound():
-    figure, alt = plots.profile({"all of it": shares(0, 0, 0, 0, 100)})
-    assert "no bound" in [text for text, _ in labels(figure)] and "no bound" in alt
-    assert_readable(figure)
-
-
-def test_no_profile_is_an_error():
-    with pytest.raises(ValueError, match="no profile to draw"):
-        plots.profile({})
 
 
 # -- plans --------------------------------------------------------------------------------
@@ -83,21 +67,12 @@ def test_plans_are_drawn_from_the_fastest_with_their_spread():
         assert words in alt
 
 
-def test_a_plan_that_was_timed_and_then_dropped_has_no_bar():
-    rows = [*tried()[:1], plan("broken", "failed", 2.0, why="at step 3")]
-    figure, alt = plots.plans(rows, "t")
+def test_dropped_plans_have_no_bar():
+    figure, alt = plots.plans([*tried()[:1], plan("broken", "failed", 2.0, why="at step 3")], "t")
     assert len(figure.axes[0].patches) == 1 and "broken – failed: at step 3." in alt
-
-
-def test_one_plan_and_none_that_worked():
-    figure, alt = plots.plans(tried()[:1], "t")
-    assert_readable(figure)
     figure, alt = plots.plans(tried()[5:], "t")
     assert figure.axes == [] and alt.endswith("No plan has been timed.")
-    assert_readable(figure)
     assert "none – skipped: no reason was given." in plots.plans([plan("none", "skipped")], "t")[1]
-    with pytest.raises(ValueError, match="no plan to draw"):
-        plots.plans([], "t")
 
 
 # -- break-even ---------------------------------------------------------------------------
@@ -125,7 +100,6 @@ def test_crossings_far_apart_are_drawn_on_logarithmic_axes():
     [axes] = figure.axes
     assert axes.get_xscale() == axes.get_yscale() == "log" and "cached: 0.500 s to compile" in alt
     assert {"quick\npays after 200 steps", "cached\npays after 9 steps"} <= {text for text, _ in labels(figure)}
-    assert_readable(figure)
 
 
 def test_crossings():
@@ -142,16 +116,12 @@ def test_a_plan_that_pays_at_once_and_one_that_never_does():
         figure, alt = plots.break_even(cost_series(EAGER, each))
         assert alt.endswith(f"{said}.") and any(text.endswith(said) for text, _ in labels(figure))
         assert not any(text.startswith("Circle") for text, _ in labels(figure))
-        assert_readable(figure)
 
 
 def test_plans_without_times_are_left_out_and_said():
     figure, alt = plots.break_even(cost_series(EAGER, QUICK, ("broken", None, None)))
     assert alt.endswith("Left out, since they have no times: broken.")
     assert "Left out, since they have no times: broken." in " ".join(text for text, _ in labels(figure))
-    for series in ([], cost_series(EAGER), cost_series(("eager", None, None), QUICK, SLOW)):
-        with pytest.raises(ValueError, match="eager first and at least one plan"):
-            plots.break_even(series)
 
 
 # -- steps --------------------------------------------------------------------------------
@@ -179,19 +149,6 @@ def test_any_span_of_times_has_numbers_on_its_axis(seconds):
     assert_readable(figure)
 
 
-@pytest.mark.parametrize(
-    "samples, events, said",
-    [
-        ({}, {}, "at least one step"), ({"a": []}, {}, "at least one step"),
-        ({"a": [1.0]}, {"a": [1]}, r"'a' that no step has: \[1\]"), ({"a": [1.0]}, {"b": [0]}, "'b' that no step has"),
-        ({"a": [1.0]}, {"a": [-1]}, "counted from 0"),
-    ],
-)  # fmt: skip
-def test_events_of_no_step_are_an_error(samples, events, said):
-    with pytest.raises(ValueError, match=said):
-        plots.step_times(samples, events)
-
-
 # -- prediction ---------------------------------------------------------------------------
 
 
@@ -217,13 +174,23 @@ def test_prediction_is_drawn_against_measurement():
     )
 
 
-def test_the_axes_of_a_prediction_start_at_one():
-    figure, _ = plots.prediction(points(("a", 1.2, 1.4)))
-    assert figure.axes[0].get_xlim()[0] == figure.axes[0].get_ylim()[0] == 1
-
-
 def test_predictions_without_a_bound_are_left_out_and_said():
     figure, alt = plots.prediction(points(("a", 1.2, 1.4), ("all pointwise", float("inf"), 3.0)))
     assert alt.endswith("Left out, since there is no bound: all pointwise.")
-    with pytest.raises(ValueError, match="none of the 1 point"):
-        plots.prediction(points(("a", float("inf"), 2.0)))
+
+
+# -- nothing to draw ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("draw, said", [
+    (lambda: plots.profile({}), "no profile to draw"), (lambda: plots.plans([], "t"), "no plan to draw"),
+    (lambda: plots.break_even(cost_series(EAGER)), "eager first and at least one plan"),
+    (lambda: plots.break_even(cost_series(("eager", None, None), QUICK)), "eager first and at least one plan"),
+    (lambda: plots.prediction(points(("a", float("inf"), 2.0))), "none of the 1 point"),
+    (lambda: plots.step_times({"a": []}, {}), "at least one step"),
+    (lambda: plots.step_times({"a": [1.0]}, {"a": [1]}), r"'a' that no step has: \[1\]"),
+    (lambda: plots.step_times({"a": [1.0]}, {"b": [0]}), "'b' that no step has"),
+])  # fmt: skip
+def test_what_cannot_be_drawn_is_an_error(draw, said):
+    with pytest.raises(ValueError, match=said):
+        draw()

@@ -187,13 +187,6 @@ def test_planted_numbers_are_found(ranks):
     assert noisy.link.per_byte == pytest.approx(2e-9, rel=0.1) and noisy.compute.spread
 
 
-def test_the_fit_never_sees_what_it_predicts():
-    """Planted: steps with DDP of 123 seconds change nothing."""
-    first = answers(MODEL, LINK)
-    other = [{**of, "ddp": {}} for of in first]
-    assert fit.fit(first, (8, 32)) == fit.fit(other, (8, 32))
-
-
 def test_a_planted_fault_shows_in_the_error():
     """The model knows nothing of a rank that sleeps in its steps with DDP, or of a network that got slower since."""
     measured = answers(MODEL, LINK)
@@ -223,11 +216,6 @@ def test_too_little_to_fit_is_refused():
         fit.fit(answers(MODEL, LINK), (8, 8))
     with pytest.raises(ValueError, match="two points"):
         fit.line({1: 2.0})
-
-
-def test_a_fit_survives_json():
-    fitted = fit.fit(answers(MODEL, LINK, noise=0.1), (8, 32))
-    assert fit.restored(json.loads(json.dumps(fitted.as_dict()))) == fitted
 
 
 # -- real ranks ---------------------------------------------------------------------------
@@ -274,8 +262,6 @@ def test_the_recorded_run_says_where_and_when_and_keeps_its_promise():
 
 
 def test_published_figures_have_sources():
-    for name in ("interconnects", "sweep_8xh200", "scaling"):
-        assert "source" in json.dumps(published.load(name))
     assert all(of["source"] and of["read"] for of in published.load("interconnects")["links"].values())
     assert all(of["source"] and of["read"] for of in published.load("scaling")["tables"].values())
     with pytest.raises(FileNotFoundError, match="interconnects"):
@@ -290,5 +276,3 @@ def test_the_model_against_published_tables():
         rows = published.against(name)
         assert all(row["residual"] == pytest.approx(row["model"] / row["published"] - 1) for row in rows)
         assert 0 < published.worst(rows) < 0.25
-    link, off, _ = published.sweep()
-    assert 1e-6 < link.latency < 1e-5 and 1e11 < link.bandwidth < 1e12 and max(map(abs, off.values())) < 0.2

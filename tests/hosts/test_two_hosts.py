@@ -34,22 +34,28 @@ def alone(tmp_path_factory):
     return {n: launch(train, n, RunConfig(nproc_per_node=n, **settings))[0]["samples"]["loss"] for n in (2, 4)}
 
 
-def printed(pair, tmp_path, launcher):
-    """What `hosts` prints for this training with a rank on each host, in folders with odd names."""
+def printed(pair, tmp_path, launcher, per_host=1):
+    """What `hosts` prints for this training, in folders with odd names."""
     (folder := tmp_path / ODD).mkdir()
     train = ["train", *shlex.split(lab.TRAIN), "--checkpoint_dir", str(folder / "saved"), "--checkpoint_every=9"]
     environment = {"HELPERS_RESULTS": str(folder), "PYTHONPATH": str(ROOT)}
-    settings = dict(nnodes=2, nproc_per_node=1, hosts=pair.names, folder=str(folder), environment=environment)
+    settings = dict(nnodes=2, nproc_per_node=per_host, hosts=pair.names, folder=str(folder), environment=environment)
     return hosts.commands(train, **settings)[launcher]
 
 
 def outputs(processes):
     try:
-        return [process.communicate(timeout=100)[0] for process in processes]
+        return [process.communicate(timeout=600)[0] for process in processes]
     finally:
         for process in processes:
             if process.poll() is None:
                 os.killpg(process.pid, 9)
+
+
+def run_by_mpirun(pair, folder, text):
+    process = lab.in_shell(pair, 0, f"cd {shlex.quote(str(folder))}\n{text}", **lab.mpirun_here(pair))
+    (said,) = outputs([process])
+    assert process.returncode == 0, said
 
 
 def check_record(record, alone, per_host):
@@ -85,10 +91,7 @@ needs_mpirun = pytest.mark.skipif(
 @pytest.mark.long
 @needs_mpirun
 def test_the_printed_mpirun_command(pair, alone, tmp_path):
-    text = printed(pair, tmp_path, "mpirun")
-    process = lab.in_shell(pair, 0, f"cd {shlex.quote(str(tmp_path))}\n{text}", **lab.mpirun_here(pair))
-    (said,) = outputs([process])
-    assert process.returncode == 0, said
+    run_by_mpirun(pair, tmp_path, printed(pair, tmp_path, "mpirun"))
     (record,) = lab.records(tmp_path / ODD)
     check_record(record, alone, 1)
 
@@ -97,14 +100,10 @@ def test_the_printed_mpirun_command(pair, alone, tmp_path):
 @needs_mpirun
 def test_mpirun_with_two_ranks_a_host_that_find_each_other(pair, alone, tmp_path):
     """Without MASTER_ADDR."""
-    text = hosts.commands(
-        lab.TRAIN, nnodes=2, nproc_per_node=2, hosts=pair.names, folder=str(ROOT), python=str(tmp_path / "stub"),
-        environment={"HELPERS_RESULTS": str(tmp_path)},
-    )["mpirun"]  # fmt: skip
-    text, removed = re.subn(r"-x MASTER_(ADDR=host0|PORT=29500) ", "", text)
+    text, removed = re.subn(r"-x MASTER_(ADDR=host0|PORT=29500) ", "", printed(pair, tmp_path, "mpirun", per_host=2))
     assert removed == 2
-    assert lab.under_mpirun(pair, text, tmp_path / "stub", tmp_path) == (0, "")
-    (record,) = lab.records(tmp_path)
+    run_by_mpirun(pair, tmp_path, text)
+    (record,) = lab.records(tmp_path / ODD)
     check_record(record, alone, 2)
 
 

@@ -12,7 +12,6 @@ from kernel import kernel, wait_until
 import helpers
 from helpers import RankError, RunConfig, RunStopped, compare, launch, run
 from helpers.launcher import progress, turns
-from helpers.records import read
 
 TINY = RunConfig(steps=6, global_batch=16, evaluate=False, threads=1)
 
@@ -114,25 +113,6 @@ def test_a_comparison_is_one_turn_and_the_same_as_in_the_foreground(tmp_path, mo
     assert there > ended, "the launch came between the runs of the comparison"
     losses = [r["measured"]["samples"]["loss"] for r in compare(configs).records]
     assert losses == [r["measured"]["samples"]["loss"] for r in here.records]
-
-
-@pytest.mark.long
-def test_a_stopped_comparison_keeps_what_it_has(tmp_path, monkeypatch):
-    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
-    handle = compare([TINY, TINY.but(label="long", epochs=500, steps=None)], background=True)
-    assert wait_until(lambda: len(list(tmp_path.glob("runs/*.json"))) == 1, 300) is not None
-    handle.stop()
-    assert handle.status == "stopped"
-    assert [record["status"] for record in read.read_all(tmp_path)] in (["completed", "stopped"], ["completed"])
-
-
-def test_stopping_a_launch_in_the_foreground_from_elsewhere():
-    helpers.prepare_launcher()
-    with progress.Progress(["a launch"]) as shown:
-        threading.Timer(0.3, shown.stop.set).start()
-        with pytest.raises(KeyboardInterrupt, match="all 2 ranks were stopped"):
-            launch(time.sleep, 2, 60)
-    assert launch(lambda: 1, 1) == [1]
 
 
 def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():

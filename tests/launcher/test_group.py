@@ -84,29 +84,6 @@ def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
     assert done.returncode == 0 and "nothing left to train" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("option, reason", [
-    (["--amp_level", "O9"], "precision is 'O9'"), (["--nproc_per_node", "0"], "nproc_per_node is 0"),
-    (["--model", "resnet9"], "Did you mean"), (["--epochs", "1"], "both epochs"),
-    (["--strategy", "baseline", "--nproc-per-node", "2"], "one device"),
-])  # fmt: skip
-def test_bad_options_are_refused_with_the_reason(option, reason, tmp_path, monkeypatch, capsys):
-    from helpers import cli
-
-    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
-    try:
-        status = cli.main([*TRAIN[2:], *option])
-    except SystemExit as error:  # argparse
-        status = error.code
-    assert status == 2 and reason in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.long
-def test_a_wrong_number_of_processes_is_refused(tmp_path):
-    done = run("torchrun", [*TRAIN, "--nproc-per-node", "4"], tmp_path)
-    assert done.returncode != 0 and "2 processes were launched" in done.stderr
-
-
 def test_half_a_launcher_is_noticed(monkeypatch):
     from helpers.launcher.group import place
 
@@ -144,9 +121,3 @@ def test_a_group_is_left_without_its_wait_and_nothing_of_it_stays():
     for sums, threads, held in launch(leaves, 2, threads=1, timeout=100):
         assert sums == [2.0] * 3 and threads == 3
         assert held[2][0] <= held[0][0] and held[2][1] <= held[0][1] + 2, held  # one more connection to the store each
-
-
-def test_a_script_that_has_left_its_group_ends():
-    code = "import helpers\nwith helpers.distributed('cpu') as world: print(world.size)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert (run.returncode, run.stdout) == (0, "1\n"), run.stderr

@@ -70,6 +70,19 @@ def test_the_group_is_left_when_the_function_raises():
     assert launch(caught, 2) == [False, False]
 
 
+def test_process_groups_made_by_hand_follow_each_other():
+    def by_hand():
+        sums = []
+        for _ in range(2):
+            torch.distributed.init_process_group("gloo")
+            torch.distributed.all_reduce(ones := torch.ones(1))
+            sums.append(ones.item())
+            torch.distributed.destroy_process_group()
+        return sums
+
+    assert launch(by_hand, 2) == [[2.0, 2.0]] * 2
+
+
 def test_callables_of_every_kind():
     import functools
 

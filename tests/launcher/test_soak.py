@@ -143,58 +143,6 @@ def test_memory_that_grows_is_found_and_noise_is_not():
     assert judge.growth(readings(before_it_counts), first=10) == []
 
 
-# What processes hold
-
-
-@pytest.fixture
-def obedient(tmp_path):
-    """A process that does what it is told, its place, and what it holds when it was told nothing."""
-    environment = {**os.environ, held.MARK: f"test-{os.getpid()}", "TMPDIR": str(tmp_path)}
-    code = "import sys\nfor line in sys.stdin: exec(line); print('done', flush=True)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    place = held.Place(environment[held.MARK], {process.pid: "kernel"}, tmp_path, held.shared())
-
-    def do(line):
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "done\n"
-
-    do("import os, socket, subprocess, tempfile, threading, time; kept = []")
-    yield do, place, held.snapshot(place)
-    for pid in held.family(place.mark):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, 9)
-    process.communicate()
-
-
-LEAKS = {
-    "kept.append(os.pipe())": "2 more: kernel descriptor (pipe)",
-    "kept.append(socket.socketpair())": "2 more: kernel descriptor (socket)",
-    "kept.append(os.memfd_create('helpers-payload'))": "1 more: kernel descriptor (memfd)",
-    "kept.append(os.eventfd(0))": "1 more: kernel descriptor ([eventfd])",
-    "kept.append(open('/dev/null'))": "1 more: kernel descriptor (device)",
-    "kept.append(tempfile.TemporaryFile())": "1 more: kernel descriptor (file)",
-    "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()": "1 more: kernel thread",
-    "kept.append(subprocess.Popen(['sleep', '60']))": "1 more: process sleep 60",
-    "subprocess.run(['sh', '-c', 'sleep 61 & true'], start_new_session=True)": "1 more: process sleep 61",
-    "open(tempfile.gettempdir() + '/left', 'w').close()": "1 more: temporary left",
-    "socket.socket(socket.AF_UNIX).bind(tempfile.gettempdir() + '/line')": "1 more: temporary line",
-    "os.close(os.open('/dev/null', 0))": None,
-}
-
-
-def test_what_is_held_longer_than_it_should_is_found(obedient):
-    do, place, before = obedient
-    for line, found in LEAKS.items():
-        do(line)
-        after = held.settled(place, before, 0.1 if found else 1.0)
-        after = Counter({what: n for what, n in after.items() if not what.startswith("shared memory")})
-        assert held.more(before, after) == ([found] if found else []), line
-        before |= after
-
-
 # An interrupt at any line
 
 

@@ -131,52 +131,6 @@ def _befall(plan, rank, step):
         time.sleep(30)  # it ends with its agent, which takes a moment
 
 
-STUB = """#!/bin/sh
-place={notes}/rank$OMPI_COMM_WORLD_RANK
-env -0 > "$place.new" && echo "$(hostname) $*" > "$place.words" && mv "$place.new" "$place"
-while [ ! -e {notes}/over ]; do sleep 0.1; done
-"""
-
-
-def under_mpirun(pair, text, stub, notes):
-    """Start what the words of mpirun's command in `text` start, with `stub` as its python, in ranks of the launcher.
-
-    mpirun starts the stubs, places them, and keeps them; each hands its variables to a rank with torch imported.
-    """
-    Path(stub).write_text(STUB.format(notes=shlex.quote(str(notes))))
-    Path(stub).chmod(0o700)
-    size = int(shlex.split(text[text.index("mpirun -np") :])[2])
-    started = in_shell(pair, 0, f"cd {shlex.quote(str(notes))}\n{text}", **mpirun_here(pair))
-    try:
-        there = [Path(notes, f"rank{rank}") for rank in range(size)]
-        if wait_until(lambda: started.poll() is not None or all(path.exists() for path in there), 300) is None:
-            raise RuntimeError("mpirun did not start all ranks")
-        assert started.poll() is None, started.communicate()[0]
-        launch(_under_mpirun, size, pair.processes, str(notes), threads=1, timeout=300)
-    finally:
-        Path(notes, "over").touch()
-        output = started.communicate(timeout=300)[0]
-    return started.returncode, output
-
-
-def _under_mpirun(processes, notes):
-    from helpers import cli
-    from helpers.hosts import cable
-    from helpers.launcher import rank
-
-    mine = Path(notes, f"rank{os.environ['RANK']}")
-    name, *arguments = mine.with_suffix(".words").read_text().split()
-    rank._channel, channel = None, rank._channel
-    cable.enter(processes[int(name.removeprefix("host"))], "mnt", "uts", "net")
-    os.environ.clear()
-    os.environ.update(word.split("=", 1) for word in mine.read_text().split("\0") if word)
-    os.chdir(os.environ["PWD"])
-    status = cli.main(arguments[arguments.index("train") :])
-    rank._channel = channel
-    os.environ["RANK"] = os.environ["OMPI_COMM_WORLD_RANK"]
-    return status
-
-
 def mpirun_here(pair):
     """Variables for mpirun between the hosts of `pair`, as root."""
     yes = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")

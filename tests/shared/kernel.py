@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -116,12 +115,3 @@ def wait_until(condition, seconds):
             return time.monotonic() - start
         time.sleep(0.01)
     return None
-
-
-def limit(seconds):
-    """`seconds` on an idle machine, more on one whose cores other tests use as well."""
-    return seconds * (1 + 2 * os.getloadavg()[0] / os.cpu_count())
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)

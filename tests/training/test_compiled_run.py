@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from torch import nn
 
 import helpers
 from helpers import RunConfig
-from helpers.compiler import Plan
 from helpers.records import read
 
 TINY = dict(data="mock", augment=False, evaluate=False, lr=0.01, threads=1, device="cpu", local_batch=32)
@@ -62,25 +60,6 @@ def test_an_evaluation_is_not_worth_a_compilation():
     record = helpers.run(config, timeout=600)
     assert record["measured"]["compiler"]["graphs"] == 1
     assert record["measured"]["evaluation"]["count"] > 0
-
-
-def test_a_wrong_compiler_does_not_stop_a_run(monkeypatch):
-    """In a rank, so that the planted fault is where the compiler is."""
-
-    def train_with_a_broken_inductor(config):
-        from helpers.training.loop import train
-
-        def broken(plan, forward, *_):
-            raise RuntimeError("out of order")
-
-        Plan._compiled = broken
-        return train(config)
-
-    config = RunConfig(model=tiny, steps=12, compiler="auto", **TINY)
-    measured = helpers.launch(train_with_a_broken_inductor, 1, config, timeout=600, threads=1)[0]
-    rows = measured["compiler"]["rows"]
-    assert measured["compiler"]["plan"] == "eager" and rows[1]["status"] == "failed"
-    assert "out of order" in rows[1]["why"]
 
 
 @pytest.mark.long
@@ -154,23 +133,3 @@ def test_the_launch_script_under_torchrun_refuses(arguments, said, monkeypatch):
         monkeypatch.setenv(name, value)
     done = command(*arguments, "--steps=2")
     assert done.returncode == 2 and said in done.stderr
-
-
-def test_compiled_gradients_are_those_of_the_global_batch():
-    """DDP over a compiled model averages gradients as DDP over the model itself does."""
-
-    def gradients(compiled):
-        with helpers.distributed("cpu") as world:
-            torch.manual_seed(0)
-            model = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 2))
-            if compiled:
-                model.compile(backend="aot_eager")
-            wrapped = nn.parallel.DistributedDataParallel(model)
-            inputs = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
-            wrapped(inputs[world.rank :: world.size]).square().mean().backward()
-            return [p.grad for p in model.parameters()]
-
-    alone = helpers.launch(gradients, 1, False, timeout=600, threads=1)[0]
-    for rank in helpers.launch(gradients, 2, True, timeout=600, threads=1):
-        for ours, theirs in zip(rank, alone, strict=True):
-            torch.testing.assert_close(ours, theirs)

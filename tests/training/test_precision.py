@@ -1,6 +1,5 @@
 """Mixed precision: each level computes what its name says, and the scaler does its work on all ranks alike."""
 
-import copy
 from functools import cache
 
 import pytest
@@ -13,7 +12,7 @@ import helpers
 from helpers import RankError, RunConfig, device, launch
 from helpers.comparison import ladder
 from helpers.config import precision_refusal
-from helpers.training import checkpoint, models, precision, strategies
+from helpers.training import checkpoint, precision, strategies
 from helpers.training.loop import train
 from helpers.training.precision import LEVELS, Level, MixedPrecision
 
@@ -72,16 +71,6 @@ def test_formats_of_weights_norms_masters_and_convolutions(name):
     assert computed == [half] and outputs.dtype == torch.float32, "a loss wants fp32"
 
 
-def test_masters_keep_what_the_half_weights_round_away():
-    torch.manual_seed(0)
-    exact = net_with_norm()
-    net, mixed = made("O2-bf16")
-    pairs = zip(exact.parameters(), net.parameters(), mixed.parameters, strict=True)
-    for before, weight, master in pairs:
-        assert torch.equal(before, master)
-        assert torch.equal(weight, before.to(weight.dtype))
-
-
 def test_masters_move_where_half_weights_cannot():
     """1 − 1e-4 is 1 in bfloat16: without masters the weight never moves."""
 
@@ -118,24 +107,6 @@ def test_o2_with_activations_forced_to_fp32_follows_an_fp32_run():
     assert results[0][0] is not results[1][0] and results[0][0].dtype == torch.float32
     for master, plain in zip(*results, strict=True):
         assert torch.allclose(master, plain, rtol=0, atol=1e-6)
-
-
-def test_o1_with_a_scale_of_one_equals_plain_autocast():
-    net, mixed = made("O1", plain_net, init_scale=1.0)
-    twin = copy.deepcopy(net)
-    ours = torch.optim.SGD(mixed.parameters, lr=0.05, momentum=0.9)
-    plain = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
-    for _ in range(5):
-        images, labels = batch(torch.float32)
-        mixed.zero_grad()
-        mixed.backward(F.cross_entropy(mixed.forward(net, images), labels))
-        assert mixed.step(ours)
-        plain.zero_grad()
-        with torch.autocast("cpu", torch.float16):
-            outputs = twin(images)
-        F.cross_entropy(outputs.float(), labels).backward()
-        plain.step()
-    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters(), strict=True))
 
 
 def test_clipping_sees_gradients_without_the_scale():
@@ -185,11 +156,6 @@ def test_an_overflow_on_one_rank_skips_exactly_one_step_on_every_rank(level):
     assert [done for done, _, _ in first] == [moved for _, moved, _ in first] == [k != 4 for k in range(8)]
     assert [scale / 2**16 for _, _, scale in first] == [1, 1, 2, 2, 1, 1, 1, 2]
     assert all(torch.equal(a, b) and a.isfinite().all() for a, b in zip(weights_0, weights_1, strict=True))
-
-
-def test_without_a_scaler_the_same_overflow_destroys_the_weights():
-    (seen, skipped, weights), _ = launch(overflowing, 2, "O1-bf16", 4, 6, timeout=600)
-    assert skipped == 0 and not all(w.isfinite().all() for w in weights)
 
 
 def test_a_run_records_scales_and_skipped_steps():
@@ -294,15 +260,6 @@ class RefusesChannelsLast(nn.Sequential):
 # -- what the device can do ---------------------------------------------------------------
 
 
-def test_formats_are_found_by_trying():
-    found = device.dtypes("cpu")
-    assert found["float32"] == 1 and set(found) <= set(device.FORMATS)
-    threads = torch.get_num_threads()
-    device._dtypes.cache_clear()
-    device.dtypes("cpu")
-    assert torch.get_num_threads() == threads
-
-
 def test_fp32_is_not_measured_against_itself(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
     assert precision.advice("fp32", "cpu") == precision_refusal("O0", "cpu") == ""
@@ -327,8 +284,10 @@ def test_a_format_that_cannot_be_computed_is_absent(monkeypatch):
 
     monkeypatch.setattr(torch.nn.functional, "conv2d", conv2d)
     device._dtypes.cache_clear()
+    threads = torch.get_num_threads()
     try:
-        assert set(device.dtypes("cpu")) == {"float32", "bfloat16"}
+        assert set(device.dtypes("cpu")) == {"float32", "bfloat16"} and device.dtypes("cpu")["float32"] == 1
+        assert torch.get_num_threads() == threads
         assert "float16" in precision_refusal("O1", "cpu") and precision_refusal("bf16", "cpu") == ""
     finally:
         device._dtypes.cache_clear()
@@ -344,11 +303,3 @@ def test_a_level_that_will_be_slower_is_said_once_before_the_runs(monkeypatch, c
     assert said.index("O1 will be slower") < said.index("baseline · O1: done")
     assert [bool(r["advice"]) for r in made.records] == [False, True]
     assert precision.advice("bf16", "cpu") == precision.advice("O0", "cpu") == ""
-
-
-def test_the_kits_models_train_at_every_level_with_the_norms_of_their_kind():
-    for name in ("O1-bf16", "O2-bf16"):
-        net, mixed = made(name, lambda: models.build("resnet8", 10))
-        mixed.backward(F.cross_entropy(mixed.forward(net, torch.randn(4, 3, 16, 16)), torch.arange(4)))
-        assert mixed.step(torch.optim.SGD(mixed.parameters, lr=0.1))
-        assert all(p.isfinite().all() for p in mixed.parameters)
