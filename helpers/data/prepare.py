@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..paths import data_root
 from .recipes import RECIPES, Recipe, check_request, wanted
-from .store import PrepareError, Store, description, is_foreign, leftovers, locked, problem, remove_leftovers
+from .store import PrepareError, Progress, Store, description, is_foreign, leftovers, locked, problem, remove_leftovers
 
 
 def prepare(name: str, root=None, images: int | None = None, force: bool = False, say=print) -> Path:
@@ -59,10 +59,14 @@ def make(recipe: Recipe, target: dict, final: Path, say) -> None:
                            "installs what is needed")
     name = target["set"]
     say(f"{name}: making {recipe.summary.partition(';')[0]}")
+    progress = Progress(name)
     try:
-        store = Store(final.with_name(f".{name}.{os.getpid()}.part"))
-        store.finish(final, target, recipe.maker(store, target["images"]))
+        store = Store(final.with_name(f".{name}.{os.getpid()}.part"), progress)
+        about = recipe.maker(store, target["images"])
+        progress.clear()
+        store.finish(final, target, about)
     except BaseException:  # Ctrl-C and SIGTERM too
+        progress.clear()
         remove_leftovers(final)
         raise
 

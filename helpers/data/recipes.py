@@ -177,6 +177,7 @@ def make_mock(store, images: int, size=32, seed=1, tests=None) -> dict:
                 piece = paint(labels[start : start + chunk], size, rng)
                 if split == "train":
                     count(counts, piece)
+                store.progress(start + len(piece), n)
                 yield piece
 
         store.save(split, pieces(), labels)

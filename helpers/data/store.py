@@ -15,6 +15,8 @@ import io
 import json
 import os
 import shutil
+import sys
+import time
 from itertools import chain
 from pathlib import Path
 
@@ -38,8 +40,9 @@ class PrepareError(RuntimeError):
 class Store:
     """Takes the arrays of one set into the temporary folder `folder` (created here)."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.files, self.counts = folder, {}, {}
+    def __init__(self, folder: Path, progress=lambda done, total: None):
+        self.folder, self.progress = folder, progress
+        self.files, self.counts = {}, {}
         folder.mkdir()
 
     def save(self, split: str, pieces, labels) -> None:
@@ -198,6 +201,24 @@ def is_foreign(folder: Path) -> bool:
     if not folder.is_dir():
         return folder.exists()
     return not (folder / MANIFEST).exists() and any(folder.iterdir())
+
+
+class Progress:
+    """One line that updates, in a terminal only."""
+
+    def __init__(self, name: str):
+        self.name, self.shown = name, 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if sys.stdout.isatty() and time.monotonic() - self.shown > 0.1:
+            amount = f"{100 * done // total} %" if total else f"{done / 1e6:.1f} MB"
+            print(f"\r{self.name}: {amount}\033[K", end="", flush=True)
+            self.shown = time.monotonic()
+
+    def clear(self) -> None:
+        """Remove the line, if one was shown."""
+        if self.shown:
+            print("\r\033[K", end="", flush=True)
 
 
 def description(folder: Path) -> str:

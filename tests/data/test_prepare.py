@@ -384,6 +384,22 @@ def test_output_does_not_change_from_run_to_run(tmp_path, capsys):
     assert texts[0] == texts[1] and texts[0].count("\n") == 4 and "\r" not in texts[0]
 
 
+def test_a_terminal_sees_progress(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    progress = store.Progress("cifar10")
+    for done in (1, 2):
+        progress(done, 4), progress(done, 4)
+        progress.shown = 1e-9  # as if time had passed
+    progress(3_000_000, 0)
+    progress.clear()
+    shown = re.sub("\x1b\\[K", "", sys.stdout.getvalue()).split("\r")
+    assert shown == ["", "cifar10: 25 %", "cifar10: 50 %", "cifar10: 3.0 MB", ""]
+
+
 @pytest.fixture
 def clone(tmp_path):
     """The parts of the repository that matter, below a folder whose name has spaces."""
