@@ -41,8 +41,7 @@ def same_start(answer):
     """`answer(model, optimizer)`, called on every rank, leaves all with what rank 0 has."""
     for world_size in (2, 3):
         found, problem = _asked(_try_start, world_size, answer)
-        hint = problem or _wrong_start(found)
-        yield hint and f"on {world_size} ranks: {hint}"
+        yield f"on {world_size} ranks", problem or _wrong_start(found)
 
 
 def _try_start(answer):
@@ -70,7 +69,6 @@ def _kept(net, optimizer):
 
 
 def _wrong_start(found):
-    """A hint at what is wrong with what the ranks have afterwards, or None."""
     wanted = found[0][0]
 
     def are_rank_0s(what):
@@ -100,8 +98,7 @@ def averaged_by_name(answer):
     """`answer(parameters)`: pairs (name, p), in an order of each rank's own; `.grad` becomes the average."""
     for world_size in (2, 3):
         found, problem = _asked(_try_average, world_size, answer)
-        hint = problem or _wrong_average(found, world_size)
-        yield hint and f"on {world_size} ranks: {hint}"
+        yield f"on {world_size} ranks", problem or _wrong_average(found, world_size)
 
 
 def _try_average(answer):
@@ -118,7 +115,6 @@ def _try_average(answer):
 
 
 def _wrong_average(found, world_size):
-    """A hint at what is wrong with the ranks' gradients, or None."""
     if any(after[name] is None for _, after in found for name in NAMES):
         return "p.grad is None afterwards. Leave a tensor there: the optimizer reads it."
 
@@ -159,15 +155,13 @@ def one_list_of_names(answer):
     for _ in range(2):  # as two ranks would
         for models in _models():
             given, problem = attempt(lambda *both: [(name, p) for name, p in answer(*both)], *models)
-            hint = problem or _wrong_names(given, models)
-            yield hint and f"{hint}{'' if hint.endswith(('.', '?')) else '.'}"
+            yield problem and f"{problem}." or _wrong_names(given, models)
             names.append([name for name, _ in given])
     if names[: len(names) // 2] != names[len(names) // 2 :]:
         yield "the names are others in each process, so that no tensor will ever find its namesake."
 
 
 def _wrong_names(given, models):
-    """A hint at what is wrong with the pairs, or None."""
     wanted = [p for model in models for p in model.parameters()]
     names = [name for name, _ in given]
     if not all(isinstance(name, str) for name in names):
@@ -194,8 +188,7 @@ def everybody_finishes(answer):
     """`answer(model, optimizer, batches)` trains on all of its batches, of which ranks have unlike many."""
     for counts in UNEVEN:
         found, problem = _asked(_Uneven(counts), len(counts), answer)
-        hint = problem or _wrong_end(found, counts)
-        yield hint and f"ranks with {', '.join(map(str, counts))} batches: {hint}"
+        yield f"ranks with {', '.join(map(str, counts))} batches", problem or _wrong_end(found, counts)
 
 
 class _Uneven:
@@ -220,7 +213,6 @@ class _Uneven:
 
 
 def _wrong_end(found, counts):
-    """A hint at what is wrong with how the ranks have ended, or None."""
     if not all(every for every, *_ in found):
         return "some batches were never used. Nothing has to be dropped: hvd.join() lets the others finish."
     if torch.equal(found[0][1], found[0][2]):

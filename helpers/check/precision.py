@@ -32,7 +32,7 @@ def next_scale(answer):
             got, problem = attempt(lambda *given: tuple(map(float, answer(*given))), scale, int(good), bad, interval)
             if not problem and len(got) != 2:
                 problem = f"your function returned {len(got)} numbers; return two, the scale and the count"
-            yield problem and f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}: {problem}."
+            yield f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}", problem
             if got != wanted:
                 told = f"scale {scale:g}, {good:g} good step(s) so far, growth_interval {interval}, found_inf {bad}"
                 yield f"{told}: {_wrong_scale(got, wanted, scale, good, bad, interval)}"
@@ -49,7 +49,6 @@ def _rule(scale, good_steps, found_inf, interval):
 
 
 def _wrong_scale(got, wanted, scale, good, bad, interval):
-    """A hint at what is wrong with the pair `got`."""
     if bad and got[0] >= scale:
         return f"the next scale is {got[0]:g}. This scale was too large: what must happen to it?"
     if bad and got[0] != wanted[0]:
@@ -86,13 +85,13 @@ def clipped_step(answer):
         scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
         given = loss(net) if finite else loss(net) * float("inf")
         got, problem = attempt(answer, scaler, optimizer, list(net.parameters()), given, max_norm)
-        yield problem and f"{told}: {problem}."
+        yield told, problem
         moved = before - flat(net.parameters())
         hint = _wrong_step(moved, wanted, norm, scale) if finite else _wrong_overflow(moved)
         hint = hint or _wrong_update(scaler, scale, finite)
         if finite:
             hint = hint or _wrong_norm(got, norm, max_norm, scale)
-        yield hint and f"{told}: {hint}"
+        yield told, hint
 
 
 def _small_problem():
@@ -170,8 +169,7 @@ def accumulate(answer):
     """`answer(model, micro_batches, scaler, optimizer)`, on every rank, must make one update from all of them."""
     for micro, scale in CASES:
         found, problem = on_ranks(_try_accumulate, 2, answer, micro, scale)
-        hint = problem or _wrong_accumulation(found, micro, scale)
-        yield hint and f"2 ranks, {micro} micro-batches, scale {scale:g}: {hint}"
+        yield f"2 ranks, {micro} micro-batches, scale {scale:g}", problem or _wrong_accumulation(found, micro, scale)
 
 
 def _micro_batches(rank, world_size, micro):
@@ -212,7 +210,6 @@ def _try_accumulate(answer, micro, scale):
 
 
 def _wrong_accumulation(found, micro, scale):
-    """A hint at what is wrong with what the ranks found, or None."""
     moved, _, last, wanted, messages, now = found[0]
 
     def everywhere(candidates, factor=1.0):
