@@ -3,7 +3,7 @@
 import math
 
 from .. import costmodel
-from .verdict import attempt, exercise
+from .verdict import attempt, exercise, number
 
 PLACES = ((2, 4), (4, 8), (3, 1), (1, 2))  # (hosts, ranks on each)
 CASES = (  # bytes, devices, seconds a message, seconds a byte
@@ -44,7 +44,7 @@ def ring_seconds(answer):
     for size, n, latency, per_byte in CASES:
         link = costmodel.Link(latency, per_byte)
         wanted = sum(costmodel.all_reduce(size, n, link))
-        got, problem = attempt(lambda *given: float(answer(*given)), size, n, latency, per_byte)
+        got, problem = number(answer, size, n, latency, per_byte)
         asked = f"{size:,.0f} bytes on {n} devices"
         yield asked, problem
         if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-12):
@@ -75,7 +75,7 @@ def not_hidden(answer):
     """`answer(backward, ready, costs)`: seconds of sending that are left when backward is over."""
     for backward, ready, costs in STEPS:
         wanted = costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1]
-        got, problem = attempt(lambda *given: float(answer(*given)), backward, list(ready), list(costs))
+        got, problem = number(answer, backward, list(ready), list(costs))
         asked = f"backward {backward:g} s, ready at {list(ready)} of it, costs {list(costs)} s"
         yield asked, problem
         if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-9):

@@ -26,9 +26,9 @@ def _job():
     hvd.shutdown()
 
 
-def _asked(work, world_size, answer):
+def _asked(work, world_size, *given):
     """As `on_ranks`, with a hint where ranks have waited in vain or which rank failed first is chance."""
-    found, problem = on_ranks(work, world_size, answer)
+    found, problem = on_ranks(work, world_size, *given)
     if problem and ("stall" in problem.lower() or "Lost" in problem):
         problem = "some ranks wait for a tensor that others never bring. Does every rank make the same calls?"
     if problem and problem.startswith("rank ") and " raised " in problem:
@@ -187,29 +187,24 @@ UNEVEN = ([3, 2], [1, 4, 0])  # batches of each rank
 def everybody_finishes(answer):
     """`answer(model, optimizer, batches)` trains on all of its batches, of which ranks have unlike many."""
     for counts in UNEVEN:
-        found, problem = _asked(_Uneven(counts), len(counts), answer)
+        found, problem = _asked(_try_uneven, len(counts), answer, counts)
         yield f"ranks with {', '.join(map(str, counts))} batches", problem or _wrong_end(found, counts)
 
 
-class _Uneven:
+def _try_uneven(answer, counts):
     """On a rank: (whether all batches were used, weights before, weights after)."""
-
-    def __init__(self, counts):
-        self.counts = counts
-
-    def __call__(self, answer):
-        with _job() as hvd:
-            torch.manual_seed(0)
-            net = nn.Linear(3, 1)
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
-            batches, used = [torch.randn(4, 3) + hvd.rank() for _ in range(self.counts[hvd.rank()])], []
-            before = flat(net.parameters())
-            hook = net.register_forward_pre_hook(lambda _, given: used.append(given[0]))
-            answer(net, optimizer, batches)
-            hook.remove()
-            every = all(any(batch is other for other in used) for batch in batches)
-            return every, before, flat(net.parameters())
+    with _job() as hvd:
+        torch.manual_seed(0)
+        net, used = nn.Linear(3, 1), []
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+        batches = [torch.randn(4, 3) + hvd.rank() for _ in range(counts[hvd.rank()])]
+        before = flat(net.parameters())
+        hook = net.register_forward_pre_hook(lambda _, given: used.append(given[0]))
+        answer(net, optimizer, batches)
+        hook.remove()
+        every = all(any(batch is other for other in used) for batch in batches)
+        return every, before, flat(net.parameters())
 
 
 def _wrong_end(found, counts):

@@ -71,6 +71,7 @@ def _wrong_scale(got, wanted, scale, good, bad, interval):
 STEPS = (  # (scale, max_norm, is the loss finite?)
     (1024.0, 0.5, True), (2.0**16, 1e3, True), (64.0, 0.01, True), (4096.0, 0.5, False),
 )  # fmt: skip
+OVERFLOWN = "the weights have changed, with gradients that were inf. Let the scaler decide: scaler.step(optimizer)."
 
 
 @exercise("The norm is that of the true gradients; an overflow leaves the weights alone and halves the scale.")
@@ -87,11 +88,9 @@ def clipped_step(answer):
         got, problem = attempt(answer, scaler, optimizer, list(net.parameters()), given, max_norm)
         yield told, problem
         moved = before - flat(net.parameters())
-        hint = _wrong_step(moved, wanted, norm, scale) if finite else _wrong_overflow(moved)
-        hint = hint or _wrong_update(scaler, scale, finite)
-        if finite:
-            hint = hint or _wrong_norm(got, norm, max_norm, scale)
-        yield told, hint
+        yield told, _wrong_step(moved, wanted, norm, scale) if finite else moved.any() and OVERFLOWN
+        yield told, _wrong_update(scaler, scale, finite)
+        yield told, finite and _wrong_norm(got, norm, max_norm, scale)
 
 
 def _small_problem():
@@ -110,9 +109,8 @@ def _clipped_by_hand(net, loss, max_norm):
 
 
 def _wrong_step(moved, wanted, norm, scale):
-    """A hint at what is wrong with an update whose gradients were finite, or ""."""
     if torch.allclose(moved, wanted, rtol=1e-3, atol=1e-6):
-        return ""
+        return None
     if not moved.any():
         return "the weights have not changed. Which call makes the update?"
     if not moved.isfinite().all():
@@ -130,30 +128,21 @@ def _wrong_step(moved, wanted, norm, scale):
     return f"the update is {factor:.3g} times as long as it should be."
 
 
-def _wrong_overflow(moved):
-    """A hint at what is wrong with an update that should have been left out, or ""."""
-    if moved.any():
-        return "the weights have changed, with gradients that were inf. Let the scaler decide: scaler.step(optimizer)."
-    return ""
-
-
 def _wrong_update(scaler, scale, finite):
-    """A hint at what is wrong with the scale afterwards (it grows after every good step here), or ""."""
-    now, wanted = scaler.get_scale(), 2 * scale if finite else scale / 2
+    now, wanted = scaler.get_scale(), 2 * scale if finite else scale / 2  # it grows after every good step here
     if now == wanted:
-        return ""
+        return None
     if now == scale:
         return "the scale is still the same afterwards. Which call lets the scaler learn from this step?"
     return f"the scale is {now:g} afterwards, it should be {wanted:g}. Call scaler.update() exactly once."
 
 
 def _wrong_norm(got, norm, max_norm, scale):
-    """A hint at what is wrong with the norm that was returned, or ""."""
     value, problem = attempt(float, got)
     if problem:
         return f"the update is right. Now return the norm; this is a {type(got).__name__}."
     if abs(value / norm - 1) < 1e-3:
-        return ""
+        return None
     if abs(value / (norm * scale) - 1) < 1e-3:
         return "the norm is that of the scaled gradients. Take it after they have been divided."
     if abs(value / min(norm, max_norm) - 1) < 1e-2:

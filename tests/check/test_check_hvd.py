@@ -115,7 +115,8 @@ class TestHvd(Checks):
         "everybody_finishes": [
             "last = => return", "last = hvd.join() => return",
             "model(batch).square().mean().backward() => model(batch) ;; optimizer.step() => pass",
-            f"for batch in batches => {FEWEST}\n    for batch in batches[:fewest]", lambda model, optimizer, batches: batches[7],
+            f"for batch in batches => {FEWEST}\n    for batch in batches[:fewest]",
+            lambda model, optimizer, batches: batches[7],
         ],
     }  # fmt: skip
 

@@ -39,21 +39,13 @@ def _exact(value):
 
 @dataclasses.dataclass
 class Casts:
-    """What is cast around one model's forward.
+    """What is cast around one model's forward."""
 
-    Attributes:
-        kind: device type of the model.
-        autocast: half dtype of operations that choose their own format, or None.
-        inputs: dtype of the inputs, or None for no cast.
-        outputs: dtype that the caller wants of all outputs, or None: half ones become float32.
-        local: whether the last forward was in DDP's `no_sync`, so that its gradients stay on this rank.
-    """
-
-    kind: str
-    autocast: torch.dtype | None = None
-    inputs: torch.dtype | None = None
-    outputs: torch.dtype | None = None
-    local: bool = False
+    kind: str  # of the model's device
+    autocast: torch.dtype | None = None  # half dtype of operations that choose their own format
+    inputs: torch.dtype | None = None  # None for no cast
+    outputs: torch.dtype | None = None  # None: half ones become float32
+    local: bool = False  # the last forward was in DDP's `no_sync`, so its gradients stay on this rank
 
     @contextlib.contextmanager
     def region(self):

@@ -16,23 +16,14 @@ PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 @dataclass(frozen=True)
 class Level:
-    """What one level does; the attributes carry the names of `initialize`'s arguments.
-
-    Attributes:
-        name: "O0" to "O3".
-        cast_model_type: dtype of weights and inputs, or None: they stay as they are.
-        patch_torch_functions: whether each operation in the model's forward chooses its format.
-        keep_batchnorm_fp32: whether batch norm stays in float32 when the weights are cast.
-        master_weights: whether the optimizer updates float32 copies of half weights.
-        loss_scale: a number, or "dynamic".
-    """
+    """What one level does; the attributes carry the names of `initialize`'s arguments."""
 
     name: str
-    cast_model_type: torch.dtype | None = None
-    patch_torch_functions: bool = False
+    cast_model_type: torch.dtype | None = None  # of weights and inputs; None: they stay as they are
+    patch_torch_functions: bool = False  # each operation in the model's forward chooses its format
     keep_batchnorm_fp32: bool = False
-    master_weights: bool = False
-    loss_scale: float | str = 1.0
+    master_weights: bool = False  # the optimizer updates float32 copies of half weights
+    loss_scale: float | str = 1.0  # or "dynamic"
 
     def __str__(self):
         parts = [f"weights in {str(self.cast_model_type or torch.float32).removeprefix('torch.')}"]
@@ -58,11 +49,7 @@ LEVELS = {
 
 
 def chosen(opt_level, **overrides) -> Level:
-    """The level `opt_level` with those overrides that are not None.
-
-    Raises:
-        ValueError: a value that is not allowed, or that contradicts the level.
-    """
+    """The level `opt_level` with those overrides that are not None; ValueError for what is not allowed."""
     if opt_level not in LEVELS:
         hint = "; it begins with the letter O, not with a zero" if str(opt_level).startswith("0") else ""
         raise ValueError(f"opt_level={opt_level!r} is not a level; choose one of 'O0', 'O1', 'O2', 'O3'{hint}")
@@ -89,11 +76,7 @@ def chosen(opt_level, **overrides) -> Level:
 
 
 def loss_scale(value) -> float | str:
-    """The scale that `value` means: "dynamic" (also spelt -1), or a positive number, which may be a string.
-
-    Raises:
-        ValueError: anything else.
-    """
+    """The scale that `value` means: "dynamic" (also spelt -1), or a positive number, which may be a string."""
     if value == "dynamic":
         return value
     try:
@@ -119,12 +102,7 @@ def _flag(name, value):
 
 
 def listed(given, kind, what) -> list:
-    """`given`, one `kind` or a list or tuple of them, as a list.
-
-    Raises:
-        TypeError: it is neither.
-        ValueError: one is in it twice.
-    """
+    """`given`, one `kind` or a list or tuple of different ones, as a list."""
     items = list(given) if isinstance(given, (list, tuple)) else [given]
     for item in items:
         if not isinstance(item, kind):
@@ -135,12 +113,7 @@ def listed(given, kind, what) -> list:
 
 
 def check_model(model, level):
-    """Refuse a model that cannot be brought to `level`.
-
-    Raises:
-        RuntimeError: amp.initialize comes too late for it: it is wrapped, compiled or initialized.
-        ValueError: its parameters are not what amp.initialize starts from.
-    """
+    """Refuse a model that is wrapped, compiled or initialized already, or whose parameters do not go with `level`."""
     for module in model.modules():
         if isinstance(module, PARALLEL):
             raise RuntimeError(
@@ -185,13 +158,7 @@ def check_limits(num_losses, minimum, maximum):
 
 
 def steppers_of(optimizers) -> list:
-    """The Steppers of `optimizers` (one, or a list).
-
-    Raises:
-        TypeError: something is no optimizer.
-        ValueError: there is none.
-        RuntimeError: one is not known to amp.
-    """
+    """The Steppers of `optimizers`: one, or a list, all of them known to amp."""
     if optimizers is None or isinstance(optimizers, (list, tuple)) and not optimizers:
         raise ValueError("amp.scale_loss needs the optimizer(s) whose gradients this backward makes; there was none")
     found = [getattr(optimizer, "_amp_stepper", None) for optimizer in listed(optimizers, Optimizer, "optimizers")]

@@ -17,14 +17,9 @@ HOPELESS = 2.0**-24
 
 
 class LossScaler:
-    """The scale of one loss.
-
-    Args:
-        scale: a number, which stays, or "dynamic".
-        minimum, maximum: limits of a dynamic scale; None for no minimum.
+    """The scale of one loss: a number, which stays, or "dynamic" and then within limits.
 
     Attributes:
-        dynamic: whether the scale moves.
         unskipped: passes since the last overflow or doubling.
         waiting: whose gradients were divided since the last `settle`.
     """
@@ -57,11 +52,7 @@ class LossScaler:
             self._found.append(found)
 
     def settle(self) -> bool:
-        """Adapt the scale to what `unscale` found since the last time; True after an overflow.
-
-        Raises:
-            FloatingPointError: the dynamic scale is so low that the scale cannot be the reason.
-        """
+        """Adapt the scale to what `unscale` found since the last time; True after an overflow."""
         overflow = any(found.item() > 0 for found in self._found)
         self._found.clear()
         self.waiting.clear()
@@ -90,13 +81,7 @@ class LossScaler:
 
 
 class Session:
-    """Level and loss scales of the models and optimizers of one `initialize`.
-
-    Attributes:
-        level: their Level; None where amp is not enabled.
-        loss_scalers: a LossScaler for each loss.
-        verbosity: 0 for no output.
-    """
+    """What one `initialize` set up: a Level (None where amp is not enabled), and a LossScaler for each loss."""
 
     def __init__(self, level=None, losses=0, limits=(None, 2.0**24), verbosity=1):
         self.level, self.verbosity = level, verbosity

@@ -82,11 +82,8 @@ class Stepper:
     It works through the optimizer's own step hooks, so that learning-rate schedulers, made before or
     after, see the optimizer that they know. A step is skipped by hiding the gradients from it.
 
-    Attributes:
-        optimizer: the one watched.
-        session: the `initialize` it belongs to.
-        models: the models whose parameters it updates.
-        skip: whether the next step is left out.
+    `session` is the `initialize` it belongs to, `models` are those whose parameters it updates, `skip` says whether the
+    next step is left out.
     """
 
     def __init__(self, optimizer, session, models):
