@@ -15,7 +15,7 @@ def median_step(function):
     for times, warmup in ((ODD, 2), (EVEN, 2), (ODD, 0), ([0.3, 0.2], 1)):
         given = list(times)
         value, problem = number(function, given, warmup)
-        yield problem and f"For {times} with {warmup} steps of warm-up: {problem}"
+        yield f"For {times} with {warmup} steps of warm-up", problem
         if given != times:
             yield "It changed the list that it was given, and whoever reads it next is misled."
         kept = times[warmup:]
@@ -28,7 +28,7 @@ def images_per_second(function):
     """`function(step_times, batch)` gives the images of all steps per second of all steps together."""
     for times, batch in (([0.1, 0.1, 0.4], 60), ([0.5], 64), ([0.2, 0.05, 0.1, 0.25], 32)):
         value, problem = number(function, list(times), batch)
-        yield problem and f"For steps of {times} s with {batch} images each: {problem}"
+        yield f"For steps of {times} s with {batch} images each", problem
         if not _same(value, batch * len(times) / sum(times)):
             yield _hint_rate(value, times, batch)
 
@@ -39,9 +39,8 @@ def accuracy(function):
     cases = ([(240, 256), (52, 104)], [(3, 4), (4, 4)], [(9, 10), (0, 0), (0, 1)], [(0, 5), (5, 15), (2, 2)])
     for batches in cases:
         value, problem = number(function, list(batches))
-        if problem:
-            empty = " A rank may be left with an empty batch." if (0, 0) in batches else ""
-            yield f"With the batches {batches}: {problem}{empty}"
+        empty = ". A rank may be left with an empty batch" if (0, 0) in batches else ""
+        yield f"With the batches {batches}", problem and f"{problem}{empty}"
         if not _same(value, sum(r for r, _ in batches) / sum(n for _, n in batches)):
             yield _hint_accuracy(value, batches)
 

@@ -27,7 +27,7 @@ def updates(answer):
         value, problem = number(answer, samples, epochs, batch)
         if problem is None and value != epochs * (samples // batch):
             problem = _hint_updates(value, samples, epochs, batch)
-        yield problem and f"{samples:,} samples, {epochs} epoch(s), global batch {batch:,}: {problem}"
+        yield f"{samples:,} samples, {epochs} epoch(s), global batch {batch:,}", problem
 
 
 def _hint_updates(value, samples, epochs, batch):
@@ -53,14 +53,13 @@ def learning_rate(answer):
         found = []
         for update in range(len(wanted)):
             value, problem = number(answer, update, lr, base, batch, warmup)
-            yield problem and f"update {update} of a warm-up of {warmup}: {problem}"
+            yield f"update {update} of a warm-up of {warmup}", problem
             found.append(value)
-        hint = _hint_rate(found, wanted, lr, base, batch, warmup)
-        yield hint and f"lr {lr:g} for a batch of {base}, scaled to {batch:,}, warm-up of {warmup}: {hint}"
+        case = f"lr {lr:g} for a batch of {base}, scaled to {batch:,}, warm-up of {warmup}"
+        yield case, _hint_rate(found, wanted, lr, base, batch, warmup)
 
 
 def _hint_rate(found, wanted, lr, base, batch, warmup):
-    """A hint at what is wrong with the rates `found` of the first updates, or None."""
     peak, last = wanted[-1], found[-1]
 
     def are(values):
@@ -95,7 +94,7 @@ def gradients_in_parts(answer):
         for left_over in (0.0, 7.0):
             wanted, found, sizes, problem = _try_parts(answer, samples, parts, left_over)
             hint = problem or _hint_parts(wanted, found, sizes, samples, parts, left_over)
-            yield hint and f"{samples} samples in {parts} part(s): {hint}"
+            yield f"{samples} samples in {parts} part(s)", hint
 
 
 def _try_parts(answer, samples, parts, left_over):
@@ -119,7 +118,7 @@ def _try_parts(answer, samples, parts, left_over):
     if problem is None and not equal(before, model.parameters()):
         problem = "the weights have changed. Leave the gradients in .grad; the update comes later"
     found = [p.grad for p in model.parameters()]
-    return (whole, pieces), found, sizes, problem and f"{problem}."
+    return (whole, pieces), found, sizes, problem
 
 
 def _gradients(model, images, labels):
@@ -127,7 +126,6 @@ def _gradients(model, images, labels):
 
 
 def _hint_parts(wanted, found, sizes, samples, parts, left_over):
-    """A hint at what is wrong with the gradients `found`, or None."""
     whole, pieces = wanted
     if not sizes or any(g is None for g in found):
         return "there are no gradients afterwards. Every part needs a forward and a backward."
@@ -156,13 +154,11 @@ def time_to(answer):
             value, problem = attempt(answer, list(curve), target)
             if problem is None and value != wanted:
                 problem = _hint_time(value, wanted, curve, target)
-            if problem:
-                told = ", ".join(f"{accuracy:.0%} after {seconds:g} s" for seconds, accuracy in curve)
-                yield f"Target {target:.0%}, measured {told}: {problem.rstrip('.')}."
+            told = ", ".join(f"{accuracy:.0%} after {seconds:g} s" for seconds, accuracy in curve)
+            yield f"Target {target:.0%}, measured {told}", problem
 
 
 def _hint_time(value, wanted, curve, target):
-    """A hint at what is wrong with `value`, the answer for `curve`."""
     seconds = [at for at, _ in curve]
     if wanted is None:
         return f"this run never got there, yet your answer is {value!r}. Without an arrival there is no time: give None"

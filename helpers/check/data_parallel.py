@@ -15,12 +15,10 @@ def scatter(answer):
     for samples, devices in SCATTERED:
         batch = torch.arange(2 * samples).view(samples, 2)
         pieces, problem = attempt(answer, batch.clone(), devices)
-        hint = problem or _wrong_pieces(pieces, batch, devices)
-        yield hint and f"{samples} samples on {devices} devices: {hint}"
+        yield f"{samples} samples on {devices} devices", problem or _wrong_pieces(pieces, batch, devices)
 
 
 def _wrong_pieces(pieces, batch, devices):
-    """A hint at what is wrong with `pieces`, or None."""
     if not isinstance(pieces, (list, tuple)) or not all(isinstance(piece, torch.Tensor) for piece in pieces):
         return f"return a list of tensors, one a device; this is a {type(pieces).__name__}."
     sizes = [piece.size(0) if piece.dim() else 0 for piece in pieces]
@@ -51,7 +49,7 @@ def reduce_gradients(answer):
         whole, gradients = _gradients(sizes)
         found, problem = attempt(answer, [[g.clone() for g in of_one] for of_one in gradients], list(sizes))
         hint = problem or _wrong_gradients(found, whole, gradients, sizes)
-        yield hint and f"pieces of {' and '.join(map(str, sizes))} samples: {hint}"
+        yield f"pieces of {' and '.join(map(str, sizes))} samples", hint
 
 
 def _gradients(sizes):
@@ -68,7 +66,6 @@ def _gradients(sizes):
 
 
 def _wrong_gradients(found, whole, gradients, sizes):
-    """A hint at what is wrong with the gradients `found`, or None."""
     if not isinstance(found, (list, tuple)) or len(found) != len(whole):
         return f"return a list of {len(whole)} tensors, one a parameter, in the order in which they came."
     if any(not isinstance(g, torch.Tensor) or g.shape != w.shape for g, w in zip(found, whole, strict=True)):

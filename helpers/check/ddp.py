@@ -24,14 +24,12 @@ def shard(answer):
         shards = []
         for rank in range(world_size):
             got, problem = attempt(lambda *given: list(map(int, answer(*given))), list(indices), rank, world_size)
-            yield problem and f"{samples} samples on rank {rank} of {world_size}: {problem}."
+            yield f"{samples} samples on rank {rank} of {world_size}", problem
             shards.append(got)
-        hint = _wrong_shards(shards, indices)
-        yield hint and f"{samples} samples on {world_size} ranks: {hint}"
+        yield f"{samples} samples on {world_size} ranks", _wrong_shards(shards, indices)
 
 
 def _wrong_shards(shards, indices):
-    """A hint at what is wrong with the ranks' `shards` of `indices`, or None."""
     sizes = [len(shard) for shard in shards]
     given = [index for shard in shards for index in shard]
     twice, missing = len(given) - len(set(given)), set(indices) - set(given)
@@ -54,8 +52,7 @@ def average_gradients(answer):
     for world_size in (2, 3):
         whole = _gradients_of(0, 1)[0]
         found, problem = on_ranks(_try_average, world_size, answer)
-        hint = problem or _wrong_average(found, whole, world_size)
-        yield hint and f"on {world_size} ranks: {hint}"
+        yield f"on {world_size} ranks", problem or _wrong_average(found, whole, world_size)
 
 
 def _try_average(answer):
@@ -86,7 +83,6 @@ def _gradients_of(rank, world_size):
 
 
 def _wrong_average(found, whole, world_size):
-    """A hint at what is wrong with what the ranks found, or None."""
     if any(changed for _, _, changed in found):
         return "the weights themselves have changed. Average p.grad, not p: the update of the weights comes later."
     if any(g is None for _, after, _ in found for g in after):
@@ -114,9 +110,8 @@ def global_accuracy(answer):
     for correct, count in COUNTED:
         found, problem = on_ranks(_try_accuracy, len(count), answer, correct, count)
         hint = problem or wrong_accuracy(found, correct, count)
-        if hint:
-            tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
-            yield f"ranks with {tested} right: {hint}"
+        tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
+        yield f"ranks with {tested} right", hint
 
 
 def _try_accuracy(answer, correct, count):
@@ -127,7 +122,6 @@ def _try_accuracy(answer, correct, count):
 
 
 def wrong_accuracy(found, correct, count):
-    """A hint at what is wrong with the ranks' accuracies, or None."""
     wanted, rates = sum(correct) / sum(count), [c / n for c, n in zip(correct, count, strict=True)]
 
     def are(values):

@@ -34,13 +34,12 @@ def parted(answer):
     """`answer(diaries)`: where the ranks' lists of collectives part first, counted from 0, or None."""
     for diaries, wanted in DIARIES:
         got, problem = attempt(answer, [list(diary) for diary in diaries])
-        if problem or got != wanted or isinstance(got, bool):
-            hint = f"{problem}." if problem else _wrong_place(got, wanted, diaries)
-            yield f"{len(diaries)} ranks, {' | '.join(' '.join(d) or '(nothing)' for d in diaries)}: {hint}"
+        if problem is None and (got != wanted or isinstance(got, bool)):
+            problem = _wrong_place(got, wanted, diaries)
+        yield f"{len(diaries)} ranks, {' | '.join(' '.join(d) or '(nothing)' for d in diaries)}", problem
 
 
 def _wrong_place(got, wanted, diaries):
-    """A hint at what is wrong with the position `got`."""
     lengths = [len(diary) for diary in diaries]
     if wanted is None:
         return f"you say {got!r}, but these ranks never part."
@@ -66,10 +65,9 @@ def everybody(answer):
     for cases in BATCHES:
         ranks = len(cases[0])
         found, problem = on_ranks(_try_everybody, ranks, answer, cases)
-        yield problem and f"{ranks} ranks: {problem}"
+        yield f"{ranks} ranks", problem
         for batches, *said in zip(cases, *found, strict=True):
-            hint = _wrong_steps(said, batches)
-            yield hint and f"ranks with {', '.join(map(str, batches))} batches: {hint}"
+            yield f"ranks with {', '.join(map(str, batches))} batches", _wrong_steps(said, batches)
 
 
 def _try_everybody(answer, cases):
@@ -81,7 +79,6 @@ def _try_everybody(answer, cases):
 
 
 def _wrong_steps(found, batches):
-    """A hint at what is wrong with what the ranks said, or None."""
     steps = range(max(batches) + 1)
     if found == [[step < min(batches) for step in steps]] * len(batches):
         return None
@@ -98,14 +95,12 @@ def _wrong_steps(found, batches):
     return f"it says {found[0]} before the steps of all ranks; the shortest rank has {min(batches)}."
 
 
-CHANGES = {  # by the number of ranks: (which rank differs, how, in words)
-    2: (
-        (None, None, "equal weights on 2 ranks"),
-        (1, "nudge", "one weight of rank 1 is 0.001 off"),
-        (1, "swap", "two weights of rank 1 are swapped"),
-    ),
-    3: ((2, "nudge", "one weight of rank 2 of 3 is 0.001 off"),),
-}
+NUDGED, SWAPPED = [1.0, 2.001, 4.0], [1.0, 4.0, 2.0]
+CHANGES = {  # by the number of ranks: (which rank has other weights, which, in words)
+    2: ((None, None, "equal weights on 2 ranks"), (1, NUDGED, "one weight of rank 1 is 0.001 off"),
+        (1, SWAPPED, "two weights of rank 1 are swapped")),
+    3: ((2, NUDGED, "one weight of rank 2 of 3 is 0.001 off"),),
+}  # fmt: skip
 
 
 @exercise("Call it once an epoch: what drifts apart in silence becomes an error with a date.")
@@ -113,10 +108,9 @@ def alike(answer):
     """`answer(parameters)`, called on every rank: True on all if all hold equal weights, else False on all."""
     for ranks, changes in CHANGES.items():
         found, problem = on_ranks(_try_alike, ranks, answer, changes)
-        yield problem and f"{ranks} ranks: {problem}"
+        yield f"{ranks} ranks", problem
         for (odd, _, told), *said in zip(changes, *found, strict=True):
-            hint = _wrong_alike(said, odd is None)
-            yield hint and f"{told}: {hint}"
+            yield told, _wrong_alike(said, odd is None)
 
 
 def _try_alike(answer, changes):
@@ -124,9 +118,8 @@ def _try_alike(answer, changes):
     with distributed("cpu", timeout=SOON) as world:
         found = []
         for odd, change, _ in changes:
-            weights = [torch.arange(6.0).reshape(2, 3), torch.tensor([1.0, 2.0, 4.0])]
-            if world.rank == odd:
-                weights[1] = torch.tensor([1.0, 2.001, 4.0] if change == "nudge" else [1.0, 4.0, 2.0])
+            last = change if world.rank == odd else [1.0, 2.0, 4.0]
+            weights = [torch.arange(6.0).reshape(2, 3), torch.tensor(last)]
             parameters = [torch.nn.Parameter(w.clone()) for w in weights]
             said = answer(parameters)
             found.append((None if said is None else bool(said), all(map(torch.equal, weights, parameters))))
@@ -135,7 +128,6 @@ def _try_alike(answer, changes):
 
 
 def _wrong_alike(found, equal):
-    """A hint at what is wrong with what the ranks said, or None."""
     said = [one for one, _ in found]
     if not all(kept for _, kept in found):
         return "your function has changed the weights themselves. Work on a copy: a check must not mend what it finds."
@@ -160,15 +152,13 @@ def save_together(answer):
     """`answer(state, path, rank)`, called on every rank: a whole file of rank 0's, there when any rank returns."""
     with tempfile.TemporaryDirectory() as folder:
         found, problem = on_ranks(_try_save, 2, answer, str(Path(folder, "model.pt")))
-        hint = problem or _wrong_save(found)
-        yield hint and f"two ranks save: {hint}"
+        yield "two ranks save", problem or _wrong_save(found)
         found, problem = on_ranks(_try_cut, 1, answer, str(Path(folder, "cut.pt")))
-        if problem or found != [1.0]:
-            hint = problem or (
-                "the old file is lost and the new one is not whole. Write under another name in the same folder; "
-                "os.replace then puts it in its place in one go."
-            )
-            yield f"the power fails in the middle of writing: {hint}"
+        lost = found != [1.0] and (
+            "the old file is lost and the new one is not whole. Write under another name in the same folder; "
+            "os.replace then puts it in its place in one go."
+        )
+        yield "the power fails in the middle of writing", problem or lost
 
 
 def _try_save(answer, path):
@@ -193,7 +183,6 @@ def _try_save(answer, path):
 
 
 def _wrong_save(found):
-    """A hint at what is wrong with what the ranks found after saving, or None."""
     (calls_0, inside_0), (calls_1, inside_1) = found
     if calls_0 and calls_1:
         return "both of them write the file, one into the other's. The weights are the same: who should write?"
@@ -246,12 +235,11 @@ def threads_for(answer):
     """`answer(cores, ranks)`: CPU threads for each rank of a host."""
     for cores, ranks in HOSTS:
         got, problem = attempt(answer, cores, ranks)
-        hint = f"{problem}." if problem else _wrong_threads(got, cores, ranks)
-        yield hint and f"{cores} core{'s' * (cores > 1)}, {ranks} rank{'s' * (ranks > 1)}: {hint}"
+        hint = problem or _wrong_threads(got, cores, ranks)
+        yield f"{cores} core{'s' * (cores > 1)}, {ranks} rank{'s' * (ranks > 1)}", hint
 
 
 def _wrong_threads(got, cores, ranks):
-    """A hint at what is wrong with `got` threads a rank, or None."""
     if isinstance(got, bool) or not isinstance(got, int):
         return f"{got!r} is no whole number."
     if got < 1:

@@ -3,16 +3,12 @@
 import math
 
 from .. import costmodel
-from .verdict import attempt, exercise
+from .verdict import attempt, exercise, number
 
 PLACES = ((2, 4), (4, 8), (3, 1), (1, 2))  # (hosts, ranks on each)
-CASES = (
-    (1e6, 2, 1e-4, 1e-8),
-    (1e8, 8, 1e-5, 1e-10),
-    (0.0, 16, 1e-3, 1e-9),
-    (4e6, 1024, 1e-6, 1e-9),
-    (1e6, 1, 1.0, 1.0),
-)
+CASES = (  # bytes, devices, seconds a message, seconds a byte
+    (1e6, 2, 1e-4, 1e-8), (1e8, 8, 1e-5, 1e-10), (0.0, 16, 1e-3, 1e-9), (4e6, 1024, 1e-6, 1e-9), (1e6, 1, 1.0, 1.0),
+)  # fmt: skip
 STEPS = (  # backward, ready, costs
     (1.0, (1.0,), (0.3,)), (1.0, (0.2, 0.5, 1.0), (0.1, 0.1, 0.2)), (1.0, (0.2, 0.4, 1.0), (0.9, 0.4, 0.1)),
     (0.1, (0.3, 0.6, 1.0), (0.5, 0.5, 0.5)), (2.0, (0.5, 1.0), (0.1, 0.0)),
@@ -27,7 +23,7 @@ def where(answer):
             got, problem = attempt(lambda *given: tuple(map(int, answer(*given))), rank, each)
             wanted = divmod(rank, each)
             asked = f"rank {rank} with {each} ranks on each host"
-            yield problem and f"{asked}: {problem}."
+            yield asked, problem
             if got == wanted[::-1] and got != wanted:
                 yield f"{asked}: you say {got}. These are the right two numbers, in the wrong order."
             if got != wanted:
@@ -48,9 +44,9 @@ def ring_seconds(answer):
     for size, n, latency, per_byte in CASES:
         link = costmodel.Link(latency, per_byte)
         wanted = sum(costmodel.all_reduce(size, n, link))
-        got, problem = attempt(lambda *given: float(answer(*given)), size, n, latency, per_byte)
+        got, problem = number(answer, size, n, latency, per_byte)
         asked = f"{size:,.0f} bytes on {n} devices"
-        yield problem and f"{asked}: {problem}."
+        yield asked, problem
         if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-12):
             yield f"{asked}: {got:.4g} s. {_hint_ring(got, size, n, latency, per_byte)}"
 
@@ -79,9 +75,9 @@ def not_hidden(answer):
     """`answer(backward, ready, costs)`: seconds of sending that are left when backward is over."""
     for backward, ready, costs in STEPS:
         wanted = costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1]
-        got, problem = attempt(lambda *given: float(answer(*given)), backward, list(ready), list(costs))
+        got, problem = number(answer, backward, list(ready), list(costs))
         asked = f"backward {backward:g} s, ready at {list(ready)} of it, costs {list(costs)} s"
-        yield problem and f"{asked}: {problem}."
+        yield asked, problem
         if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-9):
             yield f"{asked}: {got:.4g} s. {_hint_hidden(got, wanted, costs)}"
 

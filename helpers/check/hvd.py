@@ -26,9 +26,9 @@ def _job():
     hvd.shutdown()
 
 
-def _asked(work, world_size, answer):
+def _asked(work, world_size, *given):
     """As `on_ranks`, with a hint where ranks have waited in vain or which rank failed first is chance."""
-    found, problem = on_ranks(work, world_size, answer)
+    found, problem = on_ranks(work, world_size, *given)
     if problem and ("stall" in problem.lower() or "Lost" in problem):
         problem = "some ranks wait for a tensor that others never bring. Does every rank make the same calls?"
     if problem and problem.startswith("rank ") and " raised " in problem:
@@ -41,8 +41,7 @@ def same_start(answer):
     """`answer(model, optimizer)`, called on every rank, leaves all with what rank 0 has."""
     for world_size in (2, 3):
         found, problem = _asked(_try_start, world_size, answer)
-        hint = problem or _wrong_start(found)
-        yield hint and f"on {world_size} ranks: {hint}"
+        yield f"on {world_size} ranks", problem or _wrong_start(found)
 
 
 def _try_start(answer):
@@ -70,7 +69,6 @@ def _kept(net, optimizer):
 
 
 def _wrong_start(found):
-    """A hint at what is wrong with what the ranks have afterwards, or None."""
     wanted = found[0][0]
 
     def are_rank_0s(what):
@@ -100,8 +98,7 @@ def averaged_by_name(answer):
     """`answer(parameters)`: pairs (name, p), in an order of each rank's own; `.grad` becomes the average."""
     for world_size in (2, 3):
         found, problem = _asked(_try_average, world_size, answer)
-        hint = problem or _wrong_average(found, world_size)
-        yield hint and f"on {world_size} ranks: {hint}"
+        yield f"on {world_size} ranks", problem or _wrong_average(found, world_size)
 
 
 def _try_average(answer):
@@ -118,7 +115,6 @@ def _try_average(answer):
 
 
 def _wrong_average(found, world_size):
-    """A hint at what is wrong with the ranks' gradients, or None."""
     if any(after[name] is None for _, after in found for name in NAMES):
         return "p.grad is None afterwards. Leave a tensor there: the optimizer reads it."
 
@@ -159,15 +155,13 @@ def one_list_of_names(answer):
     for _ in range(2):  # as two ranks would
         for models in _models():
             given, problem = attempt(lambda *both: [(name, p) for name, p in answer(*both)], *models)
-            hint = problem or _wrong_names(given, models)
-            yield hint and f"{hint}{'' if hint.endswith(('.', '?')) else '.'}"
+            yield problem and f"{problem}." or _wrong_names(given, models)
             names.append([name for name, _ in given])
     if names[: len(names) // 2] != names[len(names) // 2 :]:
         yield "the names are others in each process, so that no tensor will ever find its namesake."
 
 
 def _wrong_names(given, models):
-    """A hint at what is wrong with the pairs, or None."""
     wanted = [p for model in models for p in model.parameters()]
     names = [name for name, _ in given]
     if not all(isinstance(name, str) for name in names):
@@ -193,34 +187,27 @@ UNEVEN = ([3, 2], [1, 4, 0])  # batches of each rank
 def everybody_finishes(answer):
     """`answer(model, optimizer, batches)` trains on all of its batches, of which ranks have unlike many."""
     for counts in UNEVEN:
-        found, problem = _asked(_Uneven(counts), len(counts), answer)
-        hint = problem or _wrong_end(found, counts)
-        yield hint and f"ranks with {', '.join(map(str, counts))} batches: {hint}"
+        found, problem = _asked(_try_uneven, len(counts), answer, counts)
+        yield f"ranks with {', '.join(map(str, counts))} batches", problem or _wrong_end(found, counts)
 
 
-class _Uneven:
+def _try_uneven(answer, counts):
     """On a rank: (whether all batches were used, weights before, weights after)."""
-
-    def __init__(self, counts):
-        self.counts = counts
-
-    def __call__(self, answer):
-        with _job() as hvd:
-            torch.manual_seed(0)
-            net = nn.Linear(3, 1)
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-            optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
-            batches, used = [torch.randn(4, 3) + hvd.rank() for _ in range(self.counts[hvd.rank()])], []
-            before = flat(net.parameters())
-            hook = net.register_forward_pre_hook(lambda _, given: used.append(given[0]))
-            answer(net, optimizer, batches)
-            hook.remove()
-            every = all(any(batch is other for other in used) for batch in batches)
-            return every, before, flat(net.parameters())
+    with _job() as hvd:
+        torch.manual_seed(0)
+        net, used = nn.Linear(3, 1), []
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
+        batches = [torch.randn(4, 3) + hvd.rank() for _ in range(counts[hvd.rank()])]
+        before = flat(net.parameters())
+        hook = net.register_forward_pre_hook(lambda _, given: used.append(given[0]))
+        answer(net, optimizer, batches)
+        hook.remove()
+        every = all(any(batch is other for other in used) for batch in batches)
+        return every, before, flat(net.parameters())
 
 
 def _wrong_end(found, counts):
-    """A hint at what is wrong with how the ranks have ended, or None."""
     if not all(every for every, *_ in found):
         return "some batches were never used. Nothing has to be dropped: hvd.join() lets the others finish."
     if torch.equal(found[0][1], found[0][2]):

@@ -41,17 +41,15 @@ def placement(answer):
         places = [(host, process) for host, cards in enumerate(hosts) for process in range(len(cards))]
         found = []
         for host, process in places:
-            here = f"Cards {' and '.join(map(repr, lists))}, process {process} of host {host}: "
+            here = f"Cards {' and '.join(map(repr, lists))}, process {process} of host {host}"
             given, problem = attempt(lambda *where: tuple(answer(*where)), list(lists), host, process)
             if problem or len(given) != 3:
-                yield here + f"{problem or f'give world_size, rank and card, not {given}'}."
-            hint = _wrong_place(given, (len(places), len(found), hosts[host][process]), found)
-            yield hint and here + hint
+                yield here, problem or f"give world_size, rank and card, not {given}"
+            yield here, _wrong_place(given, (len(places), len(found), hosts[host][process]), found)
             found.append(given[1])
 
 
 def _wrong_place(given, wanted, ranks):
-    """A hint at what is wrong with a process's place, or None; `ranks` are taken already."""
     (world_size, rank, card), (size, number, its_card) = given, wanted
     if type(card) is not int:
         return f"the card is {card!r}. A card is a number; and sorted as texts, '10' comes before '9'."
@@ -104,9 +102,8 @@ def whole_accuracy(answer):
         if problem and "No backend type" in problem:
             problem += ". HCCL carries what is on a card, and nothing else."
         hint = problem or _wrong_accuracy(found, correct, count)
-        if hint:
-            tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
-            yield f"Processes with {tested} right: {hint}"
+        tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
+        yield f"Processes with {tested} right", hint
 
 
 def _try_accuracy(answer, correct, count):
@@ -117,7 +114,6 @@ def _try_accuracy(answer, correct, count):
 
 
 def _wrong_accuracy(found, correct, count):
-    """A hint at what is wrong with the ranks' accuracies, or None."""
     wanted = sum(correct) / sum(count)
     if 1e-6 <= max(abs(f - wanted) for f in found) < 1e-3:
         told = ", ".join(f"{value:.5f}" for value in found)
@@ -137,8 +133,9 @@ def resumed(answer):
     """`answer(path, loc, model, optimizer)` reads a checkpoint onto the card `loc`, and gives its epoch."""
     for with_amp in (True, False):
         found, problem = on_cards(_try_resume, 2, answer, with_amp)
-        hint = problem or next((_wrong_resume(rank, facts) for rank, facts in enumerate(found) if any(facts)), None)
-        yield hint and f"A checkpoint written by card 0 with{'' if with_amp else 'out'} mixed precision: {hint}"
+        if not problem:
+            problem = next((_wrong_resume(rank, facts) for rank, facts in enumerate(found) if any(facts)), None)
+        yield f"A checkpoint written by card 0 with{'' if with_amp else 'out'} mixed precision", problem
 
 
 def _try_resume(answer, with_amp):
@@ -260,7 +257,6 @@ def _try_script(script):
 
 
 def _wrong_run(rank, facts):
-    """A hint at what is wrong with what a process did, or None."""
     kinds, sizes = ({batch[k] for batch in facts["batches"]} for k in range(2))
     if not kinds:
         return "nothing was trained, or not with cross_entropy."

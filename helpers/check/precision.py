@@ -32,7 +32,7 @@ def next_scale(answer):
             got, problem = attempt(lambda *given: tuple(map(float, answer(*given))), scale, int(good), bad, interval)
             if not problem and len(got) != 2:
                 problem = f"your function returned {len(got)} numbers; return two, the scale and the count"
-            yield problem and f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}: {problem}."
+            yield f"scale {scale:g}, {good:g} good step(s), growth_interval {interval}", problem
             if got != wanted:
                 told = f"scale {scale:g}, {good:g} good step(s) so far, growth_interval {interval}, found_inf {bad}"
                 yield f"{told}: {_wrong_scale(got, wanted, scale, good, bad, interval)}"
@@ -49,7 +49,6 @@ def _rule(scale, good_steps, found_inf, interval):
 
 
 def _wrong_scale(got, wanted, scale, good, bad, interval):
-    """A hint at what is wrong with the pair `got`."""
     if bad and got[0] >= scale:
         return f"the next scale is {got[0]:g}. This scale was too large: what must happen to it?"
     if bad and got[0] != wanted[0]:
@@ -72,6 +71,7 @@ def _wrong_scale(got, wanted, scale, good, bad, interval):
 STEPS = (  # (scale, max_norm, is the loss finite?)
     (1024.0, 0.5, True), (2.0**16, 1e3, True), (64.0, 0.01, True), (4096.0, 0.5, False),
 )  # fmt: skip
+OVERFLOWN = "the weights have changed, with gradients that were inf. Let the scaler decide: scaler.step(optimizer)."
 
 
 @exercise("The norm is that of the true gradients; an overflow leaves the weights alone and halves the scale.")
@@ -86,13 +86,11 @@ def clipped_step(answer):
         scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
         given = loss(net) if finite else loss(net) * float("inf")
         got, problem = attempt(answer, scaler, optimizer, list(net.parameters()), given, max_norm)
-        yield problem and f"{told}: {problem}."
+        yield told, problem
         moved = before - flat(net.parameters())
-        hint = _wrong_step(moved, wanted, norm, scale) if finite else _wrong_overflow(moved)
-        hint = hint or _wrong_update(scaler, scale, finite)
-        if finite:
-            hint = hint or _wrong_norm(got, norm, max_norm, scale)
-        yield hint and f"{told}: {hint}"
+        yield told, _wrong_step(moved, wanted, norm, scale) if finite else moved.any() and OVERFLOWN
+        yield told, _wrong_update(scaler, scale, finite)
+        yield told, finite and _wrong_norm(got, norm, max_norm, scale)
 
 
 def _small_problem():
@@ -111,9 +109,8 @@ def _clipped_by_hand(net, loss, max_norm):
 
 
 def _wrong_step(moved, wanted, norm, scale):
-    """A hint at what is wrong with an update whose gradients were finite, or ""."""
     if torch.allclose(moved, wanted, rtol=1e-3, atol=1e-6):
-        return ""
+        return None
     if not moved.any():
         return "the weights have not changed. Which call makes the update?"
     if not moved.isfinite().all():
@@ -131,30 +128,21 @@ def _wrong_step(moved, wanted, norm, scale):
     return f"the update is {factor:.3g} times as long as it should be."
 
 
-def _wrong_overflow(moved):
-    """A hint at what is wrong with an update that should have been left out, or ""."""
-    if moved.any():
-        return "the weights have changed, with gradients that were inf. Let the scaler decide: scaler.step(optimizer)."
-    return ""
-
-
 def _wrong_update(scaler, scale, finite):
-    """A hint at what is wrong with the scale afterwards (it grows after every good step here), or ""."""
-    now, wanted = scaler.get_scale(), 2 * scale if finite else scale / 2
+    now, wanted = scaler.get_scale(), 2 * scale if finite else scale / 2  # it grows after every good step here
     if now == wanted:
-        return ""
+        return None
     if now == scale:
         return "the scale is still the same afterwards. Which call lets the scaler learn from this step?"
     return f"the scale is {now:g} afterwards, it should be {wanted:g}. Call scaler.update() exactly once."
 
 
 def _wrong_norm(got, norm, max_norm, scale):
-    """A hint at what is wrong with the norm that was returned, or ""."""
     value, problem = attempt(float, got)
     if problem:
         return f"the update is right. Now return the norm; this is a {type(got).__name__}."
     if abs(value / norm - 1) < 1e-3:
-        return ""
+        return None
     if abs(value / (norm * scale) - 1) < 1e-3:
         return "the norm is that of the scaled gradients. Take it after they have been divided."
     if abs(value / min(norm, max_norm) - 1) < 1e-2:
@@ -170,8 +158,7 @@ def accumulate(answer):
     """`answer(model, micro_batches, scaler, optimizer)`, on every rank, must make one update from all of them."""
     for micro, scale in CASES:
         found, problem = on_ranks(_try_accumulate, 2, answer, micro, scale)
-        hint = problem or _wrong_accumulation(found, micro, scale)
-        yield hint and f"2 ranks, {micro} micro-batches, scale {scale:g}: {hint}"
+        yield f"2 ranks, {micro} micro-batches, scale {scale:g}", problem or _wrong_accumulation(found, micro, scale)
 
 
 def _micro_batches(rank, world_size, micro):
@@ -212,7 +199,6 @@ def _try_accumulate(answer, micro, scale):
 
 
 def _wrong_accumulation(found, micro, scale):
-    """A hint at what is wrong with what the ranks found, or None."""
     moved, _, last, wanted, messages, now = found[0]
 
     def everywhere(candidates, factor=1.0):

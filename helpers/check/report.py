@@ -24,16 +24,12 @@ def difference(answer):
         value, problem = attempt(answer, list(base), list(other))
         if problem is None and value != wanted:
             problem = _hint_difference(value, wanted, base, other)
-        yield problem and f"Steps of {_told(base)} beside {_told(other)}: {_ended(problem)}"
+        yield f"Steps of {_told(base)} beside {_told(other)}", problem
 
 
 def _told(seconds):
     summary = measure.summary(seconds)
     return f"{1000 * summary['q1']:.0f} to {1000 * summary['q3']:.0f} ms (middle half)"
-
-
-def _ended(problem):
-    return problem if problem[-1] in ".?" else f"{problem}."
 
 
 def _hint_difference(value, wanted, base, other):
@@ -59,9 +55,7 @@ def pays_after(answer):
         value, problem = attempt(answer, compile_s, eager_s, compiled_s)
         if problem is None and not _close(value, wanted):
             problem = _hint_pays(value, wanted, compile_s, eager_s, compiled_s)
-        if problem:
-            case = f"{compile_s:g} s to compile, a step of {eager_s:g} s before and {compiled_s:g} s after"
-            yield f"{case}: {_ended(problem)}"
+        yield f"{compile_s:g} s to compile, a step of {eager_s:g} s before and {compiled_s:g} s after", problem
 
 
 def _close(value, wanted):

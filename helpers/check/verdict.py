@@ -1,4 +1,7 @@
-"""What all checks share: the form of a verdict, and how the reader's answer is tried and compared."""
+"""What all checks share: the form of a verdict, and how the reader's answer is tried and compared.
+
+In the checks, `_wrong_…` and `_hint_…` say what is wrong with what was found, or None.
+"""
 
 import functools
 
@@ -6,21 +9,28 @@ import torch
 
 
 def exercise(praise):
-    """Decorator that makes a check of a generator of hints.
+    """Decorator that makes a check of a generator of hints: texts, or pairs of a case and a text; or None.
 
-    The first hint that is not empty ends the check as "Not yet."; a hint says where to look, not what to write.
-    Without any the answer is right, and `praise` says what follows from it. The check returns whether it is right.
+    The first hint ends the check as "Not yet."; it says where to look, not what to write. Without any the answer is
+    right, and `praise` says what follows from it. The check returns whether it is right.
     """
 
     def decorate(hints):
         @functools.wraps(hints)
         def check(answer) -> bool:
-            hint = next(filter(None, hints(answer)), None)
-            return right(praise) if hint is None else not_yet(hint)
+            for found in hints(answer):
+                case, hint = found if isinstance(found, tuple) else (None, found)
+                if hint:
+                    return not_yet(f"{case}: {_sentence(hint)}" if case else hint)
+            return right(praise)
 
         return check
 
     return decorate
+
+
+def _sentence(text):
+    return text if text[-1] in ".?" else f"{text}."
 
 
 def right(text) -> bool:
@@ -44,10 +54,10 @@ def attempt(function, *arguments):
 
 
 def number(function, *arguments):
-    """As `attempt`, of a function that returns a number; the problem is a whole sentence."""
+    """As `attempt`, of a function that returns a number."""
     value, problem = attempt(function, *arguments)
     if problem:
-        return None, f"{problem}."
+        return None, problem
     try:
         return float(value), None
     except (TypeError, ValueError, RuntimeError):

@@ -134,9 +134,7 @@ def learning_rates(runs, predicted=None, on=EMULATED) -> tuple:
     """
     title = f"Learning rate over the epochs ({on})"
     marks = [(epoch, rate, f"predicted: {rate:g}") for epoch, rate in (predicted or {}).items()]
-    figure = lines(
-        title, _numbered(runs), "epoch", "learning rate", "{:.3g}".format, marks=marks, log=10, stairs=True
-    )
+    figure = lines(title, _numbered(runs), "epoch", "learning rate", "{:.3g}".format, marks=marks, log=10, stairs=True)
     words = []
     for label, values in runs.items():
         changes = [f"{rate:g} from epoch {n}" for n, rate in enumerate(values) if n and rate != values[n - 1]]

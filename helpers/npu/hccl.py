@@ -16,16 +16,9 @@ from .cards import visible_cards
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
 rank = None  # of this process in its first group
 FORMATS = (
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
+    torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
     torch.bool,
-)
+)  # fmt: skip
 COLLECTIVES = (
     "broadcast allreduce allreduce_coalesced reduce allgather allgather_coalesced all_gather_single "
     "all_gather_single_coalesced gather scatter reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced "
@@ -47,6 +40,8 @@ class Hccl(c10d.Backend):
 
     def _meet(self, card):
         """Before the first collective: no two ranks of a host may be on one card."""
+        if self._met:
+            return
         self._met = True
         rank, size = self._place
         card = visible_cards()[card]
@@ -65,16 +60,14 @@ class Hccl(c10d.Backend):
         tensors = list(_tensors(args))
         for tensor in tensors:
             _check(tensor, name)
-        if not self._met:
-            self._meet(tensors[0].get_device() if tensors else torch.npu.current_device())
+        self._meet(tensors[0].get_device() if tensors else torch.npu.current_device())
         calls[name] += 1
         bytes_sent[name] += sum(t.nbytes for t in tensors)
         work = getattr(self._gloo, name)(*map(_host, args))
         return _Work(work, args[0])
 
     def barrier(self, opts=None):
-        if not self._met:
-            self._meet(torch.npu.current_device())
+        self._meet(torch.npu.current_device())
         calls["barrier"] += 1
         return _Work(self._gloo.barrier(), [])
 

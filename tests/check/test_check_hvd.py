@@ -16,77 +16,6 @@ def quick_launches():
     helpers.prepare_launcher()
 
 
-def send_weights_to_the_mean(model, optimizer):
-    for name, p in model.named_parameters():
-        p.data = hvd.allreduce(p.data, name=name)
-
-
-def send_from_rank_1(model, optimizer):
-    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
-
-
-def send_other_weights(model, optimizer):
-    for p in model.parameters():
-        p.data = p.data if hvd.rank() == 0 else torch.zeros_like(p)
-
-
-def reduced(parameters, *, divide=1, named=True, **options):
-    handles = [hvd.allreduce_async_(p.grad, name=name if named else None, **options) for name, p in parameters]
-    for handle, (_, p) in zip(handles, parameters, strict=True):
-        hvd.synchronize(handle)
-        p.grad /= divide
-
-
-def one_after_the_other(parameters):
-    for name, p in parameters:
-        hvd.allreduce_(p.grad, name=name)
-
-
-def sorted_first(parameters):
-    for _, p in sorted(parameters, key=lambda pair: pair[0]):
-        hvd.allreduce_(p.grad)
-
-
-def result_thrown_away(parameters):
-    for name, p in sorted(parameters, key=lambda pair: pair[0]):
-        hvd.allreduce(p.grad, name=name)
-
-
-def test_an_order_that_all_agree_on_is_right_too(capsys):
-    assert check.averaged_by_name(sorted_first) is True
-
-
-def listed(*models, prefix=lambda number, model: str(number)):
-    return [(f"{prefix(k, m)}.{name}", p) for k, m in enumerate(models) for name, p in m.named_parameters()]
-
-
-def test_names_by_number_are_right(capsys):
-    def numbered(*models):
-        return [(f"p{k}", p) for k, p in enumerate(p for model in models for p in model.parameters())]
-
-    assert check.one_list_of_names(numbered) is True
-
-
-def trained(model, optimizer, batches, *, end="broadcast", steps=True):
-    for batch in batches:
-        optimizer.zero_grad()
-        loss = model(batch).square().mean()
-        if steps:
-            loss.backward()
-            optimizer.step()
-    if end != "nothing":
-        last = hvd.join()
-    if end == "broadcast":
-        hvd.broadcast_parameters(model.state_dict(), root_rank=last)
-    if end == "from rank 0":
-        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-
-
-def dropped(model, optimizer, batches):
-    fewest = hvd.allreduce(torch.tensor(len(batches)), op=hvd.Min, name="fewest")
-    trained(model, optimizer, batches[:fewest])
-
-
 def test_a_timeline_is_read_as_it_is_written(tmp_path):
     def traced(path):
         hvd.start_timeline(path)
@@ -106,6 +35,12 @@ def test_a_timeline_is_read_as_it_is_written(tmp_path):
     assert all(ready <= began <= ended for ready, began, ended in found.values())
 
 
+WEIGHTS = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
+MOMENTUM = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
+FEWEST = "fewest = hvd.allreduce(torch.tensor(len(batches)), op=hvd.Min, name='fewest')"
+IN_ORDER = "in parameters] => in sorted(parameters, key=lambda pair: pair[0])]"
+
+
 class TestHvd(Checks):
     notebook = "08_horovod_api.ipynb"
     known = dict(torch=torch, hvd=hvd)
@@ -116,29 +51,41 @@ class TestHvd(Checks):
     slow = ("same_start", "averaged_by_name", "one_list_of_names", "everybody_finishes")
     mistakes = {
         "same_start": [
-            (lambda model, optimizer: None, lambda model, optimizer: hvd.broadcast_optimizer_state(optimizer, 0)),
-            (send_weights_to_the_mean, send_from_rank_1), send_other_weights,
-            lambda model, optimizer: hvd.broadcast_parameters(model.named_parameters(), 0),
-            lambda model, optimizer: hvd.broadcast_parameters(model.state_dict(), 0),
-            lambda model, optimizer: hvd.broadcast_parameters(model, 0), lambda model: None, 3,
+            (lambda model, optimizer: None, f"{WEIGHTS} => pass"),
+            (f"{WEIGHTS} => [hvd.allreduce_(p.data, name=name) for name, p in model.named_parameters()]",
+             "state_dict(), root_rank=0 => state_dict(), root_rank=1"),
+            f"{WEIGHTS} => [p.data.mul_(hvd.rank() == 0) for p in model.parameters()]",
+            "model.state_dict() => model.named_parameters()", f"{MOMENTUM} => pass", "model.state_dict() => model",
+            lambda model: None, 3,
         ],
         "averaged_by_name": [
-            lambda parameters: reduced(parameters, named=False), lambda parameters: reduced(parameters, op=hvd.Sum),
-            lambda parameters: reduced(parameters, op=hvd.Sum, divide=2),
-            lambda parameters: reduced(parameters, divide=hvd.size()), result_thrown_away, one_after_the_other,
+            "(p.grad, name=name) => (p.grad)", "name=name => name=name, op=hvd.Sum",
+            "name=name => name=name, op=hvd.Sum ;; synchronize(handle) => synchronize(handle).div_(2)",
+            "synchronize(handle) => synchronize(handle).div_(hvd.size())",
+            f"allreduce_async_ => allreduce_async ;; {IN_ORDER}",
+            "allreduce_async_ => allreduce_ ;; hvd.synchronize(handle) => pass",
             lambda parameters: [dist.all_reduce(p.grad) for _, p in parameters], lambda parameters: 1 / 0,
         ],
         "one_list_of_names": [
             lambda g, d: [*g.named_parameters(), *d.named_parameters()],
             (lambda g, d: list((dict(g.named_parameters()) | dict(d.named_parameters())).items()),
              lambda g, d: list(g.named_parameters())),
-            lambda g, d: listed(g, d) + listed(g, prefix=lambda *_: "again"),
-            lambda g, d: listed(g, d, prefix=lambda _, m: id(m)),
+            "return pairs => return pairs + pairs", 'prefix="generator" => prefix=str(id(generator))',
             lambda g, d: list(enumerate([*g.parameters(), *d.parameters()])), lambda g, d: [*g.parameters()],
             lambda g: [],
         ],
         "everybody_finishes": [
-            lambda *given: trained(*given, end="join"), lambda *given: trained(*given, end="nothing"),
-            lambda *given: trained(*given, steps=False), dropped, lambda model, optimizer, batches: batches[7],
+            "last = => return", "last = hvd.join() => return",
+            "model(batch).square().mean().backward() => model(batch) ;; optimizer.step() => pass",
+            f"for batch in batches => {FEWEST}\n    for batch in batches[:fewest]",
+            lambda model, optimizer, batches: batches[7],
         ],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name, answer", [
+    ("averaged_by_name", f"(p.grad, name=name) => (p.grad) ;; {IN_ORDER}"),  # an order that all agree on
+    ("one_list_of_names", lambda *of: [(f"p{k}", p) for k, p in enumerate(p for m in of for p in m.parameters())]),
+])  # fmt: skip
+def test_other_answers_are_right(name, answer):
+    assert getattr(check, name)(TestHvd.answer(name, answer)) is True

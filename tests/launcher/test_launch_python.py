@@ -1,6 +1,7 @@
 """`launch(…, python=…)`: ranks in the environment of another interpreter."""
 
 import ast
+import os
 import subprocess
 import sys
 import sysconfig
@@ -8,10 +9,10 @@ import venv
 from pathlib import Path
 
 import pytest
-from kernel import running, wait_until
+from kernel import descendants, kernel, running, wait_until
 
 import helpers
-from helpers import RankError, launch
+from helpers import RankError, RankTimeout, launch
 from helpers.launcher import client, interpreter
 
 THEIRS = "only_in_the_other.py"
@@ -65,6 +66,20 @@ def test_ranks_run_in_the_other_environment(other):
     assert launch(lambda: sys.prefix, 1) == [sys.prefix]  # and the usual ranks where they always did
 
 
+@pytest.mark.long
+def test_output_events_and_environment_are_the_same_as_ever(other, capfd):
+    seen = []
+
+    def talk():
+        print("said on", os.environ["RANK"], os.environ["PLANTED"])
+        helpers.emit("told")
+
+    launch(talk, 2, python=str(other), env={"PLANTED": "yes"}, on_event=seen.append)
+    assert sorted(event["rank"] for event in seen) == [0, 1]
+    shown = capfd.readouterr().out
+    assert all(f"[rank {rank}] said on {rank} yes\n" in shown for rank in (0, 1))
+
+
 def test_a_failing_rank_is_named(other):
     def fails():
         with helpers.distributed("cpu") as world:
@@ -77,6 +92,16 @@ def test_a_failing_rank_is_named(other):
     with pytest.raises(RankError, match=r"rank 1 failed(.|\n)*ZeroDivisionError: planted") as caught:
         launch(fails, 2, python=other)
     assert caught.value.rank == 1 and isinstance(caught.value.exception, ZeroDivisionError)
+
+
+@pytest.mark.long
+def test_timeout_and_what_is_left(other):
+    launch(int, 1, python=other)
+    helpers.prepare_launcher(other)
+    before = descendants(os.getpid())
+    with pytest.raises(RankTimeout, match="planted to last"):
+        launch(lambda: __import__("time").sleep(600), 2, python=other, timeout=5)  # planted to last
+    assert wait_until(lambda: descendants(os.getpid()) == before, 300) is not None
 
 
 def test_one_server_for_each_interpreter(other):
@@ -100,6 +125,28 @@ def test_servers_end_with_the_process(other):
     )
     pids = ast.literal_eval(said.stdout.splitlines()[-1])
     assert len(pids) == 2 and wait_until(lambda: not any(map(running, pids)), 300) is not None
+
+
+@pytest.mark.long
+def test_ranks_die_with_the_kernel_and_stop_with_the_button(other, tmp_path):
+    with kernel() as k:
+        k.value(
+            "import helpers, time, signal, os\n"
+            "def stuck():\n"
+            f"    open({str(tmp_path)!r} + '/' + os.environ['RANK'], 'w').close()\n"
+            "    time.sleep(60)\n"
+        )
+        k.start_cell(f"helpers.launch(stuck, 2, python={str(other)!r})")
+        servers = 2 + 2  # the kernel's own, which an import in a notebook starts, and the other's
+        assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 300) is not None
+        k.interrupt()
+        out = k.finish_cell()
+        assert out.error == "KeyboardInterrupt" and "time.sleep(60)" in out.stderr
+        k.start_cell(f"helpers.launch(stuck, 2, python={str(other)!r})")
+        assert wait_until(lambda: len(descendants(k.pid)) == servers + 2, 300) is not None
+        family = descendants(k.pid)
+        os.kill(k.pid, 9)
+        assert wait_until(lambda: not any(map(running, family)), 300) is not None
 
 
 # The import path

@@ -71,65 +71,49 @@ def test_hooks_of_ddp_and_no_sync_work():
     assert torch.equal(together, other_together) and not torch.equal(alone, other_alone)
 
 
+def into(result, call):
+    call(result)
+    return result.tolist()
+
+
 def collectives():
     from helpers.npu import hccl
 
     with helpers.distributed("npu") as world:
-        rank, size, here = world.rank, world.size, world.device
-        mine = torch.arange(2.0, device=here) + 10 * rank
-        got = {}
-        total = mine.clone()
-        dist.all_reduce(total)
-        got["all_reduce"] = total.tolist()
-        everyone = [torch.empty(2, device=here) for _ in range(size)]
+        rank, here = world.rank, world.device
+        mine, everyone = torch.arange(2.0, device=here) + 10 * rank, [torch.empty(2, device=here) for _ in range(2)]
+        objects, word = [None] * 2, ["from", rank]
         dist.all_gather(everyone, mine)
-        got["all_gather"] = torch.stack(everyone).tolist()
-        flat = torch.empty(2 * size, device=here)
-        dist.all_gather_into_tensor(flat, mine)
-        got["all_gather_into_tensor"] = flat.tolist()
-        sent = mine.clone()
-        dist.broadcast(sent, src=1)
-        got["broadcast"] = sent.tolist()
-        part = torch.empty(1, device=here)
-        dist.reduce_scatter_tensor(part, mine)
-        got["reduce_scatter"] = part.tolist()
-        swapped = torch.empty(2, device=here)
-        dist.all_to_all_single(swapped, mine)
-        got["all_to_all"] = swapped.tolist()
-        if rank == 0:
-            dist.send(mine, 1)
-        else:
-            dist.recv(got.setdefault("recv", torch.empty(2, device=here)), 0)
-            got["recv"] = got["recv"].tolist()
-        reduced = mine.clone()
-        dist.reduce(reduced, 0)
-        got["reduce"] = reduced.tolist() if rank == 0 else None
-        objects = [None] * size
         dist.all_gather_object(objects, {"rank": rank})
-        got["objects"] = objects
-        word = ["from", rank]
         dist.broadcast_object_list(word, src=1)
-        got["object list"] = word
-        work = dist.all_reduce(mine, op=dist.ReduceOp.MAX, async_op=True)
-        work.wait()
-        got["max"] = mine.tolist()
+        got = {
+            "all_reduce": into(mine.clone(), dist.all_reduce),
+            "half": into(torch.ones(2, device=here, dtype=torch.float16), dist.all_reduce),
+            "max": into(mine.clone(), lambda t: dist.all_reduce(t, op=dist.ReduceOp.MAX, async_op=True).wait()),
+            "all_gather": torch.stack(everyone).tolist(),
+            "all_gather_into_tensor": into(torch.empty(4, device=here), lambda t: dist.all_gather_into_tensor(t, mine)),
+            "broadcast": into(mine.clone(), lambda t: dist.broadcast(t, src=1)),
+            "sent": into(mine.clone(), lambda t: dist.recv(t, 0) if rank else dist.send(t, 1)),
+            "objects": objects, "object list": word,
+        }  # fmt: skip
+        own = {
+            "reduce_scatter": into(torch.empty(1, device=here), lambda t: dist.reduce_scatter_tensor(t, mine)),
+            "all_to_all": into(torch.empty(2, device=here), lambda t: dist.all_to_all_single(t, mine)),
+            "reduce": into(mine.clone(), lambda t: dist.reduce(t, 0)) if rank == 0 else dist.reduce(mine.clone(), 0),
+        }
         dist.barrier()
-        half = torch.ones(2, device=here, dtype=torch.float16)
-        dist.all_reduce(half)
-        got["half"] = half.tolist()
-        return got, dict(hccl.calls)
+        return got, own, dict(hccl.calls)
 
 
 def test_every_collective_gives_what_it_should():
-    (first, calls), (second, _) = helpers.launch(with_device, 2, collectives, timeout=300)
-    for got in (first, second):
-        assert got["all_reduce"] == [10, 12]
-        assert got["all_gather"] == [[0, 1], [10, 11]] and got["all_gather_into_tensor"] == [0, 1, 10, 11]
-        assert got["broadcast"] == [10, 11] and got["max"] == [10, 11] and got["half"] == [2, 2]
-        assert got["objects"] == [{"rank": 0}, {"rank": 1}] and got["object list"] == ["from", 1]
-    assert (first["reduce_scatter"], second["reduce_scatter"]) == ([10], [12])
-    assert (first["all_to_all"], second["all_to_all"]) == ([0, 10], [1, 11])
-    assert second["recv"] == [0, 1] and first["reduce"] == [10, 12]
+    (first, own, calls), (second, others, _) = helpers.launch(with_device, 2, collectives, timeout=300)
+    assert first == second == {
+        "all_reduce": [10, 12], "half": [2, 2], "max": [10, 11], "all_gather": [[0, 1], [10, 11]],
+        "all_gather_into_tensor": [0, 1, 10, 11], "broadcast": [10, 11], "sent": [0, 1],
+        "objects": [{"rank": 0}, {"rank": 1}], "object list": ["from", 1],
+    }  # fmt: skip
+    assert own == {"reduce_scatter": [10], "all_to_all": [0, 10], "reduce": [10, 12]}
+    assert others == {"reduce_scatter": [12], "all_to_all": [1, 11], "reduce": None}
     assert calls["allreduce"] == 3 and calls["barrier"] == 1
 
 

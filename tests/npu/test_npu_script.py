@@ -93,18 +93,11 @@ def test_a_script_that_takes_too_long_is_stopped_with_its_children(tmp_path):
     assert wait_until(lambda: not running(child), 5) is not None
 
 
-@pytest.mark.parametrize(
-    "arguments, options, error",
-    [
-        ("main.py", {}, TypeError),
-        ([], {}, TypeError),
-        (["nowhere.py"], {}, FileNotFoundError),
-        (["-c", "1"], {"devices": 0}, ValueError),
-        (["-c", "1"], {"devices": 9}, ValueError),
-        (["-c", "1"], {"devices": "2"}, TypeError),
-        (["-c", "1"], {"memory": 0}, ValueError),
-    ],
-)
+@pytest.mark.parametrize("arguments, options, error", [
+    ("main.py", {}, TypeError), ([], {}, TypeError), (["nowhere.py"], {}, FileNotFoundError),
+    (["-c", "1"], {"devices": 0}, ValueError), (["-c", "1"], {"devices": 9}, ValueError),
+    (["-c", "1"], {"devices": "2"}, TypeError), (["-c", "1"], {"memory": 0}, ValueError),
+])  # fmt: skip
 def test_bad_input_starts_nothing(arguments, options, error, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("a process was started"))
     with pytest.raises(error):

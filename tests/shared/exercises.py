@@ -1,5 +1,6 @@
 """The exercises of a notebook, and the tests that the checks of every notebook have to pass."""
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from helpers import check
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
+@functools.cache
 def cells(notebook):
     """Source of each cell by its id."""
     return {cell.id: cell.source for cell in nbformat.read(NOTEBOOKS / notebook, as_version=4).cells}
@@ -30,6 +32,15 @@ def solution(source):
     return re.search(r"```python\n(.*?)```", source, re.DOTALL)[1]
 
 
+def edited(source, edits):
+    """`source` after `edits`: "old => new", several of them joined by " ;; "."""
+    for edit in edits.split(" ;; "):
+        old, new = edit.split(" => ")
+        assert old in source, f"the text does not hold {old!r}"
+        source = source.replace(old, new)
+    return source
+
+
 def objection(name, mistake, capsys):
     """The hint of the check `name` to a mistake, which must not pass."""
     assert getattr(check, name)(mistake) is False
@@ -44,7 +55,7 @@ class Checks:
     Attributes:
         notebook: its file. known: names that its exercises use.
         exercises: {check: (prefix of its cells' ids, name that the cells define)}; None: tested elsewhere.
-        mistakes: {check: [mistake, or a tuple of mistakes of one kind]}.
+        mistakes: {check: [mistake, or a tuple of mistakes of one kind]}; a text with " => " edits the solution.
         slow: checks that start processes or compile; a quick run tries only the first three kinds of mistakes.
         marks: {check: pytest's mark, such as a reason to skip it}.
     """
@@ -53,6 +64,14 @@ class Checks:
 
     def __init_subclass__(cls):
         cloudpickle.register_pickle_by_value(sys.modules[cls.__module__])  # else ranks import pytest to find a mistake
+
+    @classmethod
+    def answer(cls, exercise, mistake):
+        """The reader's answer: the solution after edits, or `mistake` itself where it is not a text of edits."""
+        if not isinstance(mistake, str) or " => " not in mistake:
+            return mistake
+        cell, name = cls.exercises[exercise]
+        return function(name, edited(solution(cells(cls.notebook)[f"{cell}-solution"]), mistake), **cls.known)
 
     def test_the_solution_is_right_and_the_first_attempt_is_not(self, exercise, capsys):
         cell, name = self.exercises[exercise]
@@ -71,12 +90,12 @@ class Checks:
     def test_every_mistake_has_a_hint_of_its_own(self, slowly_mistaken, capsys):
         self._object(slowly_mistaken, self.mistakes[slowly_mistaken], capsys)
 
-    @staticmethod
-    def _object(name, kinds, capsys):
+    def _object(self, name, kinds, capsys):
         seen = {}
         for kind, of_kind in enumerate(kinds):
             for mistake in of_kind if isinstance(of_kind, tuple) else (of_kind,):
-                hint = re.sub(r"\d+", "#", objection(name, mistake, capsys))  # other numbers make no other hint
+                hint = objection(name, self.answer(name, mistake), capsys)
+                hint = re.sub(r"\d+", "#", hint)  # other numbers make no other hint
                 assert seen.setdefault(hint, kind) == kind, f"mistakes {seen[hint]} and {kind}: {hint}"
 
 

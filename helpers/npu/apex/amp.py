@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from . import casting, checks, functions, levels, masters
+from . import casting, functions, levels
 from .casting import disable_casts
 from .functions import (
     float_function,
@@ -30,7 +30,7 @@ from .functions import (
     register_promote_function,
 )
 from .session import Session, State
-from .stepper import Stepper
+from .stepper import Stepper, keep_in_checkpoints
 
 __all__ = [
     "disable_casts", "float_function", "half_function", "initialize", "load_state_dict", "master_params",
@@ -97,13 +97,17 @@ def initialize(
         master_weights=master_weights,
         loss_scale=loss_scale,
     )
-    checks.check_limits(num_losses, min_loss_scale, max_loss_scale)
-    nets = checks.listed(models, nn.Module, "models")
-    given = [] if optimizers is None else checks.listed(optimizers, Optimizer, "optimizers")
+    levels.check_limits(num_losses, min_loss_scale, max_loss_scale)
+    nets = levels.listed(models, nn.Module, "models")
+    given = [] if optimizers is None else levels.listed(optimizers, Optimizer, "optimizers")
     for model in nets:
-        checks.check_model(model, level)
+        levels.check_model(model, level)
     for optimizer in given:
-        checks.check_optimizer(optimizer)
+        if hasattr(optimizer, "_amp_stepper"):
+            raise RuntimeError(
+                "this optimizer went through amp.initialize before; make a new one for the model (in a notebook: run "
+                "its cell again)"
+            )
 
     earlier, session = _amp_state.session, Session(level, num_losses, (min_loss_scale, max_loss_scale), verbosity)
     _amp_state.session = session
@@ -116,7 +120,7 @@ def initialize(
     if level.patch_torch_functions:
         functions.ban()
     session.say(str(level))
-    if earlier is not None and earlier.enabled:
+    if earlier and earlier.level:
         session.say("there was an earlier amp.initialize; amp.state_dict() is about the models given now")
     return models if optimizers is None else (models, optimizers)
 
@@ -125,9 +129,10 @@ def _to_level(model, level, outputs):
     """Cast `model`; the Casts of its forward."""
     if level.cast_model_type:
         casting.cast_weights(model, level.cast_model_type, level.keep_batchnorm_fp32)
-        masters.keep_in_checkpoints(model)
+        keep_in_checkpoints(model)
     half = torch.float16 if level.patch_torch_functions else None
-    casts = casting.Casts(checks.device_kind(model), half, level.cast_model_type, outputs)
+    kind = next((p.device.type for p in model.parameters()), "cpu")
+    casts = casting.Casts(kind, half, level.cast_model_type, outputs)
     casting.cast_forward(model, casts)
     return casts
 
@@ -163,17 +168,18 @@ def scale_loss(loss, optimizers, loss_id=0, model=None, delay_unscale=False, del
             "amp.scale_loss was called before amp.initialize; call "
             "`model, optimizer = amp.initialize(model, optimizer, opt_level=…)` once, before the training loop"
         )
-    if not latest.enabled and not any(hasattr(o, "_amp_stepper") for o in _iterable(optimizers)):
+    given = optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
+    if not latest.level and not any(hasattr(optimizer, "_amp_stepper") for optimizer in given):
         yield loss
         return
-    steppers = checks.steppers_of(optimizers)
+    steppers = levels.steppers_of(optimizers)
     session = steppers[0].session
     if any(stepper.session is not session for stepper in steppers):
         raise RuntimeError("these optimizers come from two calls of amp.initialize; pass them to one call together")
     scaler = session.scaler(loss_id)
     if not torch.is_tensor(loss):
         raise TypeError(f"amp.scale_loss scales the tensor that backward starts from, not {loss!r} (from .item()?)")
-    if session.needs_no_scaling(scaler):
+    if not session.level.master_weights and not scaler.dynamic and scaler.loss_scale() == 1:  # an ordinary backward
         yield loss.float()
         return
 
@@ -195,10 +201,6 @@ def scale_loss(loss, optimizers, loss_id=0, model=None, delay_unscale=False, del
         stepper.close(scaler)
     if not delay_overflow_check:
         session.settle(loss=loss)
-
-
-def _iterable(optimizers):
-    return optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
 
 
 def master_params(optimizer):

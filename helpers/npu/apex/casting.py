@@ -1,51 +1,28 @@
 """Formats: of weights, of what goes into a model and comes out, and of the operations inside."""
 
 import contextlib
-import copy
 import copyreg
 import dataclasses
 import functools
 import threading
-from collections.abc import Mapping, MutableMapping
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map
 
 HALF = (torch.float16, torch.bfloat16)
 
 
-def converted(value, change):
-    """`value` with `change` applied to every tensor in it: in lists, tuples, mappings, dataclasses, nested or not."""
-    if torch.is_tensor(value):
-        return change(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields") and not hasattr(value, "to"):
-        return type(value)(*(converted(item, change) for item in value))
-    if type(value) in (list, tuple):
-        return type(value)(converted(item, change) for item in value)
-    if isinstance(value, Mapping):
-        items = {key: converted(item, change) for key, item in value.items()}
-        if not isinstance(value, MutableMapping) or type(value) is dict:
-            return items
-        new = copy.copy(value)  # keeps an order, a default, or attributes
-        new.update(items)
-        return new
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        new = copy.copy(value)
-        for field in dataclasses.fields(value):
-            object.__setattr__(new, field.name, converted(getattr(value, field.name), change))
-        return new
-    return change(value) if hasattr(value, "to") and not isinstance(value, type) else value
-
-
 def to_dtype(dtype, only=None):
-    """A `change` for `converted`: floating tensors (those of the formats `only`) become `dtype`."""
+    """A function for tree_map: floating tensors (those of the formats `only`) become `dtype`."""
 
     def change(value):
-        if not torch.is_tensor(value):  # the reader's own class of batches, which knows what to cast
-            return value.to(dtype) if only is None and not isinstance(value, nn.Module) else value
-        wanted = value.is_floating_point() if only is None else value.dtype in only
-        return value.to(dtype) if wanted and value.dtype != dtype else value
+        if torch.is_tensor(value):
+            wanted = value.is_floating_point() if only is None else value.dtype in only
+            return value.to(dtype) if wanted and value.dtype != dtype else value
+        own = only is None and hasattr(value, "to") and not isinstance(value, (type, nn.Module))
+        return value.to(dtype) if own else value  # the reader's own class of batches knows what to cast
 
     return change
 
@@ -62,21 +39,13 @@ def _exact(value):
 
 @dataclasses.dataclass
 class Casts:
-    """What is cast around one model's forward.
+    """What is cast around one model's forward."""
 
-    Attributes:
-        kind: device type of the model.
-        autocast: half dtype of operations that choose their own format, or None.
-        inputs: dtype of the inputs, or None for no cast.
-        outputs: dtype that the caller wants of all outputs, or None: half ones become float32.
-        local: whether the last forward was in DDP's `no_sync`, so that its gradients stay on this rank.
-    """
-
-    kind: str
-    autocast: torch.dtype | None = None
-    inputs: torch.dtype | None = None
-    outputs: torch.dtype | None = None
-    local: bool = False
+    kind: str  # of the model's device
+    autocast: torch.dtype | None = None  # half dtype of operations that choose their own format
+    inputs: torch.dtype | None = None  # None for no cast
+    outputs: torch.dtype | None = None  # None: half ones become float32
+    local: bool = False  # the last forward was in DDP's `no_sync`, so its gradients stay on this rank
 
     @contextlib.contextmanager
     def region(self):
@@ -166,9 +135,9 @@ def _casting(cls):
                 casts.local = ddp is not None and not ddp.require_backward_grad_sync
             with casts.region():
                 if casts.inputs:
-                    args, kwargs = converted((args, kwargs), to_dtype(casts.inputs))
+                    args, kwargs = tree_map(to_dtype(casts.inputs), (args, kwargs))
                 outputs = inner(*args, **kwargs)
-            return converted(outputs, to_dtype(casts.outputs) if casts.outputs else _exact)
+            return tree_map(to_dtype(casts.outputs) if casts.outputs else _exact, outputs)
 
         def __reduce_ex__(self, protocol):
             function, arguments, *rest = super().__reduce_ex__(protocol)
