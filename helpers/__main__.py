@@ -1,15 +1,183 @@
+"""The command line: `python -m helpers train|run|hosts|study|migrate|npu|report|records`.
+
+Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
+scripts of the source articles spell them.
+"""
+
+import argparse
 import multiprocessing.util
 import os
 import sys
 
-from .cli import main
+from .settings import add_options, chosen, hyphens
 
-code = main()
-if "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ:
-    # As a rank that torchrun or mpirun started: threads of torch.distributed that outlive the interpreter abort its
-    # shutdown now and then ("terminate called without an active exception"), after all the work has been done.
-    multiprocessing.util._run_finalizers()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-raise SystemExit(code)
+
+def main(arguments=None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser()
+    options = parser.parse_args(_of_a_script(arguments) if arguments[:1] == ["npu"] else map(hyphens, arguments))
+    try:
+        return options.command(options) or 0
+    except KeyboardInterrupt as stop:
+        print(f"\nstopped: {stop}" if str(stop) else "\nstopped", file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, OSError) as error:  # something the caller can put right
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser():
+    from .config import SETTINGS
+    from .hosts.commands import add_to as add_hosts
+    from .migrate.cli import add_to as add_migrate
+    from .npu.cli import add_to as add_npu
+    from .report.cli import add_to as add_report
+
+    about = "Train on one or more devices and measure it."
+    parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name, function, text):
+        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(command=function)
+        return sub
+
+    about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched, with ddp for several."
+    add_options(command("train", _train, about), "train", SETTINGS)
+    about = "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report."
+    ladder = command("run", _run, f"{about} On accelerators the model is resnet50 unless you name one.")
+    add_options(ladder, "run", SETTINGS)
+    ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
+    ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
+    ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
+    study = command("study", _study, "Record a study again on this machine; interrupted, it goes on where it was.")
+    study.add_argument("name", help="one of those that the notebooks show (helpers/comparison/studies.py)")
+    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, as part of the kit")
+    for add_to in (add_hosts, add_migrate, add_npu, add_report):
+        add_to(commands)
+    command("records", _records, "List the records on this machine.")
+    return parser
+
+
+def _train(options):
+    from .comparison.run import run, run_as_rank
+    from .config import SETTINGS, RunConfig
+    from .launcher import group
+    from .launcher.progress import Log
+    from .paths import results_root
+
+    rank, size, local_rank = group.place()
+    here = group.local_size(size)
+    launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+    settings = chosen(options, SETTINGS)
+    if options.log_every < 1:
+        raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
+    log = Log(options.log_every)
+    devices = settings.setdefault("nproc_per_node", here)
+    if launched and devices != here:
+        raise ValueError(f"--nproc-per-node is {devices}, but {here} processes were launched; leave it out")
+    if launched and size % here:
+        raise ValueError(f"{here} of {size} ranks are on this host; start the same number on each")
+    settings["nnodes"] = size // here if launched else 1
+    settings.setdefault("strategy", "ddp" if devices > 1 or size > 1 else "baseline")
+    config = RunConfig(**settings)
+    if launched and config.compiler == "xla":
+        raise ValueError(
+            "--compiler-opt=xla runs in an environment of its own, where these processes are not; let the command "
+            f"start them: python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
+        )
+    record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
+    if record is not None:
+        print(_line(record))
+        host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
+        print(f"record: {host}{results_root() / 'runs' / record['run_id']}.json")
+
+
+def _line(record):
+    """The result of one run in a line."""
+    from .records import read
+
+    values = read.row(record)
+    accuracy = ""
+    if values["accuracy"] is not None:
+        accuracy = f", accuracy {values['accuracy']:.1%} of {values['test_images']} images"
+    speed = "too few steps to time"
+    if values["step_time_s"]:
+        speed = f"{values['step_time_s'] * 1000:.1f} ms a step, {values['images_per_s']:.0f} images/s"
+    loss = "nothing left to train" if values["final_loss"] is None else f"loss {values['final_loss']:.4f}"
+    return f"{values['label']}: {speed}, {loss}{accuracy}"
+
+
+def _run(options):
+    from . import device, releases, report
+    from .comparison.ladder import compare
+    from .config import SETTINGS
+    from .paths import results_root
+
+    settings = chosen(options, SETTINGS)
+    here = device.machine(settings.get("device"))
+    if here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
+        raise ValueError(idle)  # hours on a CPU beside a GPU are nobody's wish
+    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {here.describe()}", flush=True)
+    if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
+        settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
+    if "steps" not in settings:
+        settings.setdefault("epochs", 10)
+    settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
+    made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
+    found = report.of(made)
+    paths = found.write_ladder(results_root() / "report")
+    print()
+    print(found.text())
+    print()
+    for name, path in paths.items():
+        print(f"{name}: {path}")
+    return 0 if all(record["status"] == "completed" for record in made.records) else 1
+
+
+def _study(options):
+    from .comparison import studies
+
+    study = studies.record(options.name, options.keep)
+    for record in study.records:
+        print(_line(record))
+    print(f"{study.name}: {study.made}")
+    print(f"{len(study.records)} runs: {study.path}")
+
+
+def _records(options):
+    from .paths import results_root
+    from .records import read
+
+    records = read.read_all()
+    for record in records:
+        print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
+    print(f"{len(records)} record(s) in {results_root() / 'runs'}")
+
+
+def _of_a_script(arguments):
+    """`npu`'s arguments, with `--` before those that are a script's own, which spells them as it likes."""
+    script = 1
+    while arguments[script : script + 1] and arguments[script].startswith("--"):
+        script += 1 if "=" in arguments[script] or arguments[script] == "--help" else 2
+    return [*arguments[:script], "--", *arguments[script:]]
+
+
+def _leave(code):
+    """Exit with status `code`."""
+    if "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ:
+        # In a rank that torchrun or mpirun started, threads of torch.distributed can outlive the interpreter and abort
+        # its shutdown ("terminate called without an active exception") after all the work has been done.
+        multiprocessing.util._run_finalizers()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    _leave(main())

@@ -19,6 +19,7 @@ MODELS = {
     "silu_mlp": "no convolution at all, small matrices",
     "transformer": "attention over patches of 4×4 pixels",
 }
+TORCHVISION_MODELS = ("resnet18", "resnet50")
 DATA = {name: RECIPES[name].summary.partition(";")[0] for name in RECIPES}
 STRATEGIES = {
     "baseline": "one device",

@@ -130,6 +130,15 @@ def check() -> None:
             )
 
 
+def need_torchvision(what) -> None:
+    """Raises UnfitTorch, with the command that leaves torch as it is, if torchvision is not installed."""
+    if version_of("torchvision") is None:
+        raise UnfitTorch(
+            f"{what} needs torchvision, which is not installed: "
+            f"{sys.executable} -m pip install torchvision torch=={version_of('torch')}"
+        )
+
+
 def check_gloo() -> None:
     """Raises UnfitTorch if this torch cannot connect processes on CPUs. Imports torch."""
     import torch.distributed as dist

@@ -213,7 +213,7 @@ def test_a_python_with_torch_lends_it_and_only_the_rest_is_installed(clone):
     status, output, constraints, calls = torch_of(clone, PYTHON=str(clone.bin / "python3"))
     assert status == 0 and f"using torch {installed} of {sys.executable}" in output
     assert constraints[0] == f"torch=={installed}"
-    assert "-c .venv/constraints.txt -e .[test]" in calls and "uv pip" not in calls and "-r " not in calls
+    assert "-c .venv/constraints.txt -e .[vision,test]" in calls and "uv pip" not in calls and "-r " not in calls
     site = Path(clone.python.parent.parent / "lender").read_text().strip()
     assert site == sys.executable
     assert clone.bootstrap() == NOTHING == clone.bootstrap(PYTHON=str(clone.bin / "python3"))

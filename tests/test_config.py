@@ -131,7 +131,8 @@ PLANTED = """\
 """
 LOOK = """
 from types import SimpleNamespace
-from helpers import RunConfig, cli, settings
+from helpers import __main__ as cli
+from helpers import RunConfig, settings
 from helpers.comparison.comparison import Comparison
 from helpers.comparison.form.widgets import Form
 from helpers.config import SETTINGS

@@ -1,13 +1,15 @@
 """Which torch the kit runs on, and what it says of one that will not do."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from helpers import cli, launch, releases
+from helpers import RunConfig, launch, releases, run
+from helpers import __main__ as cli
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,6 +54,13 @@ def test_torchvision_that_fits(installed, line):
     installed(torch="2.8.1")
     installed(requires=[line], torchvision="0.23.0")
     releases.check()
+
+
+def test_without_torchvision_what_needs_it_is_refused_before_it_starts(monkeypatch):
+    found = releases.version_of
+    monkeypatch.setattr(releases, "version_of", lambda name: None if name == "torchvision" else found(name))
+    with pytest.raises(releases.UnfitTorch, match="install torchvision torch==" + re.escape(found("torch"))):
+        run(RunConfig(model="resnet18", steps=1))
 
 
 def test_a_torch_without_gloo(monkeypatch):

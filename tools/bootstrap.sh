@@ -142,7 +142,7 @@ install_with_uv() {
         # setuptools, which builds the project: torch brings it along from 2.12 on only.
         "$@" setuptools -c $constraints || return
         case $venv in .venv-torch*) set -- "$@" --resolution lowest-direct ;; esac
-        "$@" --no-build-isolation -c $constraints -e '.[test]'
+        "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
     else
         "$@" -r $needs || return
         [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
@@ -153,7 +153,7 @@ install_with_pip() {
     set -- $venv/bin/python -m pip install
     if [ -s $constraints ]; then
         "$@" setuptools -c $constraints || return
-        "$@" --no-build-isolation -c $constraints -e '.[test]'
+        "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
     else
         "$@" -r $needs || return
         [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .

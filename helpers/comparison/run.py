@@ -4,6 +4,8 @@ import time
 from contextlib import contextmanager
 from functools import partial
 
+from .. import releases
+from ..config import TORCHVISION_MODELS
 from ..launcher import group, turns
 from ..launcher.background import start
 from ..launcher.launch import launch, prepare_launcher
@@ -32,9 +34,12 @@ def ready(config):
     """The machine that `config` is to run on, with its data prepared there: once, rather than on every rank.
 
     Raises:
-        XlaMissing, ValueError: the run cannot be made here.
+        XlaMissing, UnfitTorch, ValueError: the run cannot be made here.
     """
     from ..data import sets
+
+    if config.model in TORCHVISION_MODELS or config.input_path == "workers":
+        releases.need_torchvision("this run")
 
     if config.nnodes > 1:
         raise ValueError(

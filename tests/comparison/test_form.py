@@ -14,7 +14,8 @@ import records
 from kernel import wait_until
 
 import helpers
-from helpers import RunConfig, RunStopped, cli, config, device
+from helpers import RunConfig, RunStopped, config, device
+from helpers import __main__ as cli
 from helpers.comparison import ladder, run
 from helpers.comparison.form import form, page, widgets
 from helpers.comparison.form.choice import Choice, from_words

@@ -7,7 +7,8 @@ import pytest
 from toys import float64_net, toy_data
 
 import helpers
-from helpers import RunConfig, cli
+from helpers import RunConfig
+from helpers import __main__ as cli
 from helpers.comparison import run, studies
 from helpers.records import store
 

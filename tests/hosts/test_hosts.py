@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from helpers import RunConfig, cli
+from helpers import RunConfig
+from helpers import __main__ as cli
 from helpers.hosts import commands as hosts
 from helpers.hosts import twohosts
 from helpers.launcher import group, rendezvous

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from helpers.cli import main
+from helpers.__main__ import main
 from helpers.migrate import migrate
 
 SOURCE = "import torch\r\nx.cuda()\r\n"

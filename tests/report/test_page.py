@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 from records import baseline, curve, failed, ladder, on, planted
 
-from helpers import cli, report
+from helpers import __main__ as cli
 from helpers import paths as places
+from helpers import report
 from helpers.comparison.ladder import Comparison
 from helpers.plots import panels
 from helpers.records import read

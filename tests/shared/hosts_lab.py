@@ -102,7 +102,7 @@ def _agent(process, host, told, plan, wait):
 
 def _rank(plan, *arguments):
     """A rank of the training; the plan's misfortunes befall the first attempt only."""
-    from helpers import cli
+    from helpers import __main__ as cli
     from helpers.launcher import rank
     from helpers.training.loop import Run
 
