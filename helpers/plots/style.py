@@ -64,6 +64,18 @@ def canvas(height, **options):
     return figure
 
 
+def panel(figure, left, top, width, height):
+    """Axes at a place given in inches from the figure's upper left corner."""
+    wide, high = figure.get_size_inches()
+    return figure.add_axes((left / wide, 1 - (top + height) / high, width / wide, height / high))
+
+
+def write_at(figure, x, y, text, **style):
+    """Text with its upper left corner at inches from the figure's upper left corner."""
+    wide, high = figure.get_size_inches()
+    return figure.text(x / wide, 1 - y / high, text, **{"va": "top", "ha": "left", **style})
+
+
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
     axes.annotate(
