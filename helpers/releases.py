@@ -6,6 +6,7 @@ where the versions of requirements.txt will do) and says why on stderr; it needs
     python helpers/releases.py                 what this machine's NVIDIA driver can run
     python helpers/releases.py --keep PYTHON   the torch that is installed here, which is that of PYTHON
     python helpers/releases.py --release 2.6   that release
+    python helpers/releases.py --install       install the kit into this Python's environment, whose torch stays
 
 Drivers: https://docs.nvidia.com/deploy/cuda-compatibility (CUDA 12 wants 525, CUDA 13 wants 580). PyPI's torch comes
 with CUDA 12 up to 2.10 and with CUDA 13 since 2.11; cards of compute capability 7.0 (V100) are in those up to 2.10,
@@ -20,6 +21,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from datetime import timedelta
 from functools import lru_cache
 
@@ -213,11 +215,24 @@ def device_memory(kind):
 # -- for the bootstrap ------------------------------------------------------------------------------
 
 
+def install(constraints):
+    """Install this clone, and what it needs, into the environment of this Python; returns pip's exit status."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(constraints))
+        file.flush()
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        return subprocess.call([*pip, "--constraint", file.name, "--editable", folder + "[vision]"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", metavar="PYTHON")
     parser.add_argument("--release")
+    parser.add_argument("--install", action="store_true")
     options = parser.parse_args()
+    if options.install:
+        options.keep = sys.executable
     try:
         if options.release:
             if number(options.release) < number(OLDEST):
@@ -229,6 +244,8 @@ def main():
         raise SystemExit(f"bootstrap: error: {error}") from None
     if why:
         print(f"bootstrap: {why}", file=sys.stderr)
+    if options.install:
+        raise SystemExit(install(constraints))
     for line in constraints:
         print(line)
 

@@ -4,8 +4,11 @@ Each check takes a notebook and yields its problems; below, each is shown a note
 object to. The last part tests tools/render_notebooks.py.
 """
 
+import ast
+import importlib
 import re
 from pathlib import Path
+from types import ModuleType
 
 import nbformat
 import pytest
@@ -213,3 +216,33 @@ def test_a_stream_cut_in_pieces_is_put_together():
     pieces = [stream("a"), stream("b"), figure(), stream("c"), stream("d", "stderr")]
     outputs = render_notebooks.canonical_outputs(pieces, 1)
     assert [output.get("text") for output in outputs] == ["ab", None, "c", "d"]
+
+
+def names_of_the_kit(tree):
+    """{name: what it is} of all that the cells import from helpers."""
+    bound = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "helpers":
+            for alias in node.names:
+                try:
+                    thing = importlib.import_module(f"{node.module}.{alias.name}")
+                except ModuleNotFoundError as error:
+                    if not error.name.startswith("helpers"):  # a module for another environment
+                        continue
+                    thing = getattr(importlib.import_module(node.module), alias.name)
+                bound[alias.asname or alias.name] = thing
+    return bound
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_what_the_cells_use_of_the_kit_is_there(path):
+    """Running all notebooks finds this too, minutes later."""
+    cells = (cell.source for _, cell, _ in code_cells(nbformat.read(path, as_version=4)))
+    tree = ast.parse("\n".join(re.sub(r"(?m)^(\s*)[%!].*", r"\1pass", source) for source in cells))
+    bound, missing = names_of_the_kit(tree), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            thing = bound.get(node.value.id)
+            if isinstance(thing, ModuleType) and not hasattr(thing, node.attr):
+                missing.append(f"{node.value.id}.{node.attr}")
+    assert not missing
