@@ -12,8 +12,7 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 	$(python) -m helpers run $(ARGS)
 
 test: bootstrap  ## run the tests of every room and every notebook once (18 minutes on two cores)
-	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
-	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS) --nbval notebooks
+	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) --nbval notebooks tests
 
 test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts
 	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests

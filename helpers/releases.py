@@ -221,7 +221,7 @@ def install(constraints):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(constraints))
         file.flush()
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off"]
         return subprocess.call([*pip, "--constraint", file.name, "--editable", folder + "[vision]"])
 
 
