@@ -139,8 +139,8 @@ install_with_uv() {
     # uv leaves byte-compiling to the first import, which then takes twice as long.
     set -- "$1" pip install --python $venv/bin/python --compile-bytecode
     if [ -s $constraints ]; then
-        # setuptools, which builds the project: torch brings it along from 2.12 on only.
-        "$@" setuptools -c $constraints || return
+        # What builds the project: torch does not always bring it along, and a new environment may have an older one.
+        "$@" 'setuptools>=77.0.3' -c $constraints || return
         case $venv in .venv-torch*) set -- "$@" --resolution lowest-direct ;; esac
         "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
     else
@@ -152,7 +152,7 @@ install_with_uv() {
 install_with_pip() {
     set -- $venv/bin/python -m pip install
     if [ -s $constraints ]; then
-        "$@" setuptools -c $constraints || return
+        "$@" 'setuptools>=77.0.3' -c $constraints || return
         "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
     else
         "$@" -r $needs || return
