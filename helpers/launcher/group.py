@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ PLACES = (
 RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
 ROUND = "HELPERS_ROUND"  # set by helpers.hosts.torchrun: how often the hosts had met before
 _groups = itertools.count()  # those that this process was in
+_left = []  # gloo groups that this process has left
 TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
 
 
@@ -102,20 +102,17 @@ def distributed(kind=None, backend=None, timeout=None):
 
 
 def _leave(backend):
-    """Destroy the process group; nobody else waits while gloo shuts down.
+    """Leave the process group, but keep gloo's part of it until the process ends.
 
-    gloo's threads look every 10 ms whether they should end, one after the other (gloo's tcp/loop.cc): 20 ms, a fifth
-    of a short launch. A separate thread waits for them, and the process for that thread when it ends.
+    gloo's destructor waits for its threads, which look every 10 ms whether they should end (gloo's tcp/loop.cc): 20 ms,
+    a fifth of a short launch. And if a DDP model lets go of the group last, it runs with Python's lock held,
+    while gloo's thread may want that lock to free a tensor: with torch 2.6 this ended in a deadlock every few runs.
     """
     import torch.distributed as dist
 
-    last = [dist.group.WORLD] if backend == "gloo" else []  # NCCL's teardown is work that ranks do together
+    if backend == "gloo":  # NCCL's teardown is work that ranks do together
+        _left.append(dist.group.WORLD)
     dist.destroy_process_group()
-    if last:
-        try:
-            threading.Thread(target=last.clear, name="leaving gloo").start()
-        except RuntimeError:  # the interpreter ends and starts no threads any more
-            last.clear()
 
 
 def _prefix(size):
