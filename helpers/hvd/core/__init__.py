@@ -7,6 +7,7 @@
     engine       one rank's submitted collectives, and the thread that runs them
     coordinator  which collective runs next on all ranks; lives on rank 0
     service      rank 0's threads: reads requests, sends decisions, notices lost ranks
+    pulse        signs of life: a rank that is stopped is named by those that are not
     requests     what a rank asks for, and whether the ranks agree
     sets, errors, timeline
 """

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from ...launcher.group import place
 from ...launcher.rank import at_end
-from . import links, meeting, wire
+from . import links, meeting, pulse, wire
 from .engine import Engine
 from .errors import HorovodInternalError, NotInitialized, RankLost
 from .requests import listed
@@ -35,7 +35,7 @@ class Job:
         self.local_rank, self.local_size, self.cross_rank, self.cross_size = table[self.rank]
         self.homogeneous, self.secret = homogeneous, secret
         self.timeline = Timeline()
-        self.service = self.channel = None
+        self.service = self.channel = self.pulse = None
         self._names = defaultdict(itertools.count)
 
     @property
@@ -85,7 +85,8 @@ def start(members=None):
         members = sorted(members) if members else list(range(size))
         if number not in members:
             members = [number]
-        job = _meet(number, members, {"host": links.host(), "local_rank": local_rank}, next(_generation))
+        about = {"host": links.host(), "local_rank": local_rank, "process": os.getpid()}
+        job = _meet(number, members, about, next(_generation))
         _set_working(job)
         _job = job
 
@@ -100,6 +101,12 @@ def _meet(number, members, about, generation):
     channel, welcome, secret = links.join(board, number, members, about, _patience())
     job = Job(number, members, secret, welcome["table"], welcome["homogeneous"])
     job.channel = channel
+
+    def end(rank, why):
+        job.engine.abort(why, [rank])
+        channel.close()
+
+    job.pulse = pulse.Pulse({0: channel}, {0: welcome["place"]}, welcome["stall"], end)
     return job
 
 
@@ -113,10 +120,19 @@ def _first(channels, hellos, secret, number, members, generation):
     table, homogeneous = links.seats([hellos[member]["host"] for member in members], numbered)
     for channel in channels.values():
         channel.settimeout(None)
-        links.tell(channel, {"table": table, "homogeneous": homogeneous})
+        welcome = {"table": table, "homogeneous": homogeneous, "place": _place(hellos[number])}
+        links.tell(channel, {**welcome, "stall": pulse.stall_times()})
     job = Job(number, members, secret, table, homogeneous)
-    job.service = Service({members.index(member): channel for member, channel in channels.items()}, len(members))
+    job.service = Service(
+        {members.index(member): channel for member, channel in channels.items()}, len(members),
+        {members.index(member): _place(about) for member, about in hellos.items()},
+    )  # fmt: skip
+    job.pulse = job.service.pulse
     return job
+
+
+def _place(about):
+    return f"process {about['process']} on {about['host'].partition('/')[0]}"
 
 
 def _set_working(job):
@@ -125,11 +141,12 @@ def _set_working(job):
     else:
         send = job.channel.send
     engine = job.engine = Engine(job.rank, job.size, send, job.timeline)
-    engine.on_joined = job.restart_names
+    engine.on_joined, engine.silent = job.restart_names, job.pulse.silent
     if job.service:
         job.service.start(engine)
     else:
         threading.Thread(target=_listen, args=(job.channel, engine), daemon=True, name="hvd-rank0").start()
+        job.pulse.start()
     plane = importlib.import_module("helpers.hvd.plane")  # by name, because this package imports no framework
     address = job.channels[0].address() if job.channels else "127.0.0.1"
     try:
@@ -166,6 +183,7 @@ def stop(again=False):
     if job.service:
         job.service.stop()
     job.engine.stop()
+    job.pulse.stop()
     if job.channel:
         job.channel.close()
     job.timeline.stop()
