@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,10 +19,11 @@ LOCAL = ("localhost", "127.0.0.1")
 INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
-def start(command, count):
+def start(command, count, verbose=False):
     """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
 
     Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
+    `verbose`: show the command and the process of each rank.
     """
     ranks, lock = [], threading.Lock()
     for sig in (signal.SIGTERM, signal.SIGHUP):
@@ -33,6 +35,9 @@ def start(command, count):
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
             ranks.append(rank)
+            if verbose:
+                about = f"rank {len(ranks) - 1} is process {rank.pid}: {shlex.join(command)}"
+                print(f"helpers.hvd: {about}", file=sys.stderr, flush=True)
             for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
                 readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
                 readers[-1].start()
@@ -87,7 +92,9 @@ def _verdict(ranks):
             until = time.monotonic() + TOGETHER
     if not failed:
         return 0, None
-    code = next(iter(failed.values()))  # in the order in which they failed
+    # In the order in which they failed. A rank that ends because it has lost another has status 1, so 1 comes last.
+    failed = dict(sorted(failed.items(), key=lambda one: one[1] == 1))
+    code = next(iter(failed.values()))
     told = ", then ".join(f"rank {number} {_how(code)}" for number, code in failed.items())
     rest = "" if len(failed) == len(ranks) else "; the others were stopped"
     return code if code > 0 else 128 - code, told + rest

@@ -14,6 +14,7 @@ import torch
 from helpers import launch
 from helpers.hvd import __main__ as command
 from helpers.hvd import imports, start
+from helpers.hvd.core import timeline
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -138,6 +139,55 @@ def test_a_failing_rank_is_named_and_the_others_are_stopped(tmp_path):
     assert not Path(f"/proc/{worker}").exists() or "zombie" in Path(f"/proc/{worker}/status").read_text()
 
 
+def test_sys_exit_ends_the_job_with_its_status_and_the_timeline_is_there(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import sys, torch
+        import horovod.torch as hvd
+        hvd.init()
+        for n in range(20):
+            hvd.allreduce(torch.ones(3), name=f"t{n}")
+        if hvd.rank() == 1:
+            sys.exit(3)
+        hvd.allreduce(torch.ones(3), name="last")
+        """,
+    )
+    file = tmp_path / "timeline.json"
+    options = ["-H", "localhost:4", "--gloo", "-p", "22", "--verbose", "--timeline-filename", file]
+    done = hvd("-np", 2, *options, "--timeline-mark-cycles", path)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("helpers.hvd: rank 1 failed with exit status 3"), done.stderr
+    assert "RankLost: rank 1 has ended with sys.exit(3)" in done.stderr and "rank 0 is process" in done.stderr
+    assert {f"t{n}" for n in range(20)} <= set(timeline.phases(file)) and "CYCLE_START" in file.read_text()
+
+
+def test_the_timeline_of_a_killed_rank_and_no_secret_file_of_one_that_dies_early(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import os, signal, sys, time, torch
+        import horovod.torch as hvd
+        if sys.argv[1] == "early" and os.environ["RANK"] == "1":
+            while not any(folder.startswith("helpers-hvd") and os.listdir(f"{os.environ['TMPDIR']}/{folder}")
+                          for folder in os.listdir(os.environ["TMPDIR"])):
+                time.sleep(0.01)
+            os._exit(4)
+        hvd.init()
+        for n in range(20):
+            hvd.allreduce(torch.ones(3), name=f"t{n}")
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    file = tmp_path / "timeline.json"
+    assert hvd("-np", 2, path, "late", HOROVOD_TIMELINE=str(file)).returncode == 137
+    assert {f"t{n}" for n in range(20)} == set(timeline.phases(file))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    assert hvd("-np", 2, path, "early", TMPDIR=str(folder)).returncode == 4
+    assert [each.name for each in folder.iterdir()] and not list(folder.glob("helpers-hvd*/*"))
+
+
 def interruptible():
     """A shell makes what it starts in the background deaf to Ctrl-C, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -176,7 +226,11 @@ def test_exit_status_modules_and_a_world_of_one(tmp_path):
         (["-np", "0", "x.py"], "from 1 to"),
         (["-np", "two", "x.py"], "'two'"),
         (["-np"], "give a number"),
-        (["-H", "a:1", "x.py"], "no option -H"),
+        (["-H", "a:1", "x.py"], "mpirun -np N -H a:1 python -m helpers.hvd"),
+        (["-np", "3", "-H", "localhost:2", "x.py"], "room for 2"),
+        (["-H", "localhost:two", "x.py"], "localhost:2"),
+        (["--start-timeout", "soon", "x.py"], "number of seconds"),
+        (["--nonsense", "x.py"], "no option --nonsense"),
         (["nowhere.py"], "no script 'nowhere.py'"),
         (["-np", "2", "-m", "nowhere.at_all"], "no module 'nowhere.at_all'"),
     ],

@@ -93,8 +93,12 @@ def is_homogeneous():
 
 
 def start_timeline(file_path, mark_cycles=False):
-    """Record this rank's collectives to a file for chrome://tracing; there are no cycles to mark here."""
-    job.current().timeline.start(file_path)
+    """Record this rank's collectives to a file for chrome://tracing.
+
+    Args:
+        mark_cycles: also mark when this rank sends the requests it has collected (every HOROVOD_CYCLE_TIME or sooner).
+    """
+    job.current().timeline.start(file_path, mark_cycles)
 
 
 def stop_timeline():

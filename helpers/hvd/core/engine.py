@@ -153,6 +153,7 @@ class Engine:
             with self._wake:
                 asked, self._queue, self._bytes = self._queue, [], 0
             if asked:
+                self.timeline.cycle()
                 self._ask(asked)
 
     def _ask(self, asked):

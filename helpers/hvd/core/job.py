@@ -21,6 +21,7 @@ from .timeline import Timeline
 _job = None
 _generation = itertools.count()
 _lock = threading.RLock()
+_exits_with = None  # the text of a sys.exit() with a status, where the runner of the script has seen it
 
 
 class Job:
@@ -95,10 +96,13 @@ def _meet(number, members, about, generation):
     if len(members) == 1:
         return _first({}, {number: about}, os.urandom(32), number, members, generation)
     board = meeting.board(number, members, generation)
+    with meeting.tidied(board):
+        if number == members[0]:
+            channels, hellos, secret = links.gather(board, members, _patience())
+        else:
+            channel, welcome, secret = links.join(board, number, members, about, _patience())
     if number == members[0]:
-        channels, hellos, secret = links.gather(board, members, _patience())
         return _first(channels, {**hellos, number: about}, secret, number, members, generation)
-    channel, welcome, secret = links.join(board, number, members, about, _patience())
     job = Job(number, members, secret, welcome["table"], welcome["homogeneous"])
     job.channel = channel
 
@@ -156,8 +160,9 @@ def _set_working(job):
             channel.close()
         why = engine.lost[0] if engine.lost else f"{type(error).__name__}: {error}"
         raise RankLost(f"rank {job.rank} could not connect its data plane to the other ranks: {why}") from error
-    if os.environ.get("HOROVOD_TIMELINE") and job.rank == 0:
-        job.timeline.start(os.environ["HOROVOD_TIMELINE"])
+    path = os.environ.get("HOROVOD_TIMELINE", "DYNAMIC")
+    if path not in ("", "DYNAMIC") and job.rank == 0:  # DYNAMIC: the script calls start_timeline
+        job.timeline.start(path, os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0"))
 
 
 def _listen(channel, engine):
@@ -241,11 +246,18 @@ def _after_fork():
             pass
 
 
+def exits(status):
+    """The script ends by `sys.exit(status)`: this rank has failed, unless the status is 0."""
+    global _exits_with
+    _exits_with = f"sys.exit({status!r})" if status not in (None, 0) else None
+
+
 def _at_exit():
     """A process that ends by an exception is lost at once; any other shuts down and lets the others finish."""
     failed = getattr(sys, "last_type", None)
-    if failed is not None and _job is not None and not _job.engine.forked:
-        why = f"rank {_job.rank} has ended with {failed.__name__}: {str(getattr(sys, 'last_value', ''))[:500]}"
+    what = _exits_with or (failed and f"{failed.__name__}: {str(getattr(sys, 'last_value', ''))[:500]}")
+    if what and _job is not None and not _job.engine.forked:
+        why = f"rank {_job.rank} has ended with {what}"
         try:
             _job.engine.send({"failed": why, "rank": _job.rank})
         except (OSError, ValueError):

@@ -65,9 +65,9 @@ class Pulse:
         last = time.monotonic()
         while not self._stopped.wait(self.interval):
             now = time.monotonic()
-            if now - last > BEATS / 2 * self.interval:  # this rank was stopped itself: it has to listen first
-                for channel in self._channels.values():
-                    channel.heard = now
+            missed = now - last - 2 * self.interval  # this rank was stopped itself: that is no silence of the others
+            for channel in self._channels.values() if missed > 0 else ():
+                channel.heard = min(now, channel.heard + missed)
             last = now
             for rank, channel in list(self._channels.items()):
                 try:
