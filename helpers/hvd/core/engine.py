@@ -85,6 +85,7 @@ class Engine:
         self.notices = Notices(send)
         self.cycle = float(os.environ.get("HOROVOD_CYCLE_TIME", 20)) / 1000
         self.on_joined = lambda: None
+        self.patience = PATIENCE  # seconds to wait for the others when this rank leaves
         self.silent = list  # a function that returns the ranks without a sign of life, as far as this one can see
         self._carried = 0  # number of decisions carried out
         self._thread = threading.Thread(target=self._work, daemon=True, name="hvd")
@@ -326,7 +327,7 @@ class Engine:
             self._leaving = True
         self.flush()
         if self._say({"bye": "again" if again else "for good"}) and threading.current_thread() is not self._thread:
-            self._free.wait(PATIENCE)
+            self._free.wait(self.patience)
 
     def stop(self):
         """End the working thread and fail all collectives that have not ended."""

@@ -21,6 +21,7 @@ from .timeline import Timeline
 _job = None
 _generation = itertools.count()
 _lock = threading.RLock()
+_left_behind = False  # whether the last job ended well, but for a rank that was stopped before it could leave
 _exits_with = None  # the text of a sys.exit() with a status, where the runner of the script has seen it
 
 
@@ -146,6 +147,7 @@ def _set_working(job):
         send = job.channel.send
     engine = job.engine = Engine(job.rank, job.size, send, job.timeline)
     engine.on_joined, engine.silent = job.restart_names, job.pulse.silent
+    engine.patience = max(engine.patience, job.pulse.give_up + 1)  # so that a stopped rank is found at the end, too
     if job.service:
         job.service.start(engine)
     else:
@@ -179,16 +181,18 @@ def _listen(channel, engine):
 
 def stop(again=False):
     """Leave the job, if there is one; unfinished collectives fail. `again`: this rank will start again."""
-    global _job
+    global _job, _left_behind
     with _lock:
         job, _job = _job, None
     if job is None or job.engine.forked:
         return
+    well = not job.engine.lost
     job.engine.leave(again)
     if job.service:
         job.service.stop()
     job.engine.stop()
     job.pulse.stop()
+    _left_behind = well and job.pulse.gave_up
     if job.channel:
         job.channel.close()
     job.timeline.stop()
@@ -264,6 +268,10 @@ def _at_exit():
             pass
         _job.engine.abort(why, [_job.rank])  # so that this rank waits for nobody
     stop()
+    if _left_behind:  # a status that makes the launcher end the stopped rank
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(1)
 
 
 atexit.register(_at_exit)

@@ -29,18 +29,21 @@ class Pulse:
     Args:
         channels: {rank: Channel}. places: {rank: its process and host, as a text}.
         times: as `stall_times` returns them, the same on all ranks. end: called with (rank, why) to end the job.
+
+    Attributes: give_up, the second of the times; gave_up, whether a rank was silent for so long.
     """
 
     def __init__(self, channels, places, times, end):
         self._channels, self._places, self._end_job = dict(channels), places, end
-        self._warn, self._give_up = times
+        self._warn, self.give_up = times
+        self.gave_up = False
         self.interval = min([SELDOM, *(seconds / BEATS for seconds in times if seconds)])
         self._named = set()
         self._stopped = threading.Event()
 
     def start(self):
         """Start to send and to watch, unless both stall times are 0."""
-        if self._channels and (self._warn or self._give_up):
+        if self._channels and (self._warn or self.give_up):
             threading.Thread(target=self._work, daemon=True, name="hvd-pulse").start()
 
     def stop(self):
@@ -50,7 +53,7 @@ class Pulse:
     def silent(self):
         """The ranks that have missed three signs of life."""
         now = time.monotonic()
-        watched = self._warn or self._give_up
+        watched = self._warn or self.give_up
         return [rank for rank in list(self._channels) if watched and self._silence(rank, now) > 3 * self.interval]
 
     def _silence(self, rank, now):
@@ -78,11 +81,12 @@ class Pulse:
 
     def _watch(self, rank, silence):
         who = f"rank {rank} ({self._places[rank]})"
-        if self._give_up and silence > self._give_up:
+        if self.give_up and silence > self.give_up:
             why = (
-                f"{who} has shown no sign of life for {self._give_up:g} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS): its "
+                f"{who} has shown no sign of life for {self.give_up:g} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS): its "
                 "process is stopped, or its interpreter is blocked"
             )
+            self.gave_up = True
             print(f"hvd: {why}; the job ends", file=sys.stderr, flush=True)
             self._end_job(rank, why)
         elif self._warn and silence > self._warn - self.interval and rank not in self._named:

@@ -6,7 +6,6 @@ import threading
 
 from . import pulse, wire
 from .coordinator import Coordinator
-from .engine import PATIENCE
 from .requests import listed
 
 
@@ -205,7 +204,7 @@ class Service:
             heard = -1
             while self._present and not self.engine.lost and heard != self._heard:
                 heard = self._heard
-                self._here.wait_for(lambda: not self._present or self.engine.lost, PATIENCE)
+                self._here.wait_for(lambda: not self._present or self.engine.lost, self.engine.patience)
             self._ended.set()
         self.pulse.stop()
         for channel in self.channels.values():
