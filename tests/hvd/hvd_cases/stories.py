@@ -181,14 +181,17 @@ def stopped_for_a_while(story, rank, tell):
 def frozen(story, rank, tell):
     """The victim is stopped for good, as far as the others can tell, before a collective or inside of it."""
     hvd.init()
-    hvd.barrier()
-    if rank == story["victim"]:
-        begin = collectives.Call._begin
-        if story["where"] == "inside":
-            collectives.Call._begin = lambda *arguments: [_stop(story["sleep"]), begin(*arguments)][1]
-        else:
+
+    def work():
+        hvd.barrier()  # rank 0 may be stopped before the others have heard of its end
+        if rank == story["victim"] and story["where"] == "outside":
             _stop(story["sleep"])
-    seen = caught(lambda: hvd.allreduce(torch.ones(1000), name="wanted"))
+        hvd.allreduce(torch.ones(1000), name="wanted")
+
+    begin = collectives.Call._begin
+    if rank == story["victim"] and story["where"] == "inside":
+        collectives.Call._begin = lambda *arguments: [_stop(story["sleep"]), begin(*arguments)][1]
+    seen = caught(work)
     hvd.shutdown()
     return seen
 
