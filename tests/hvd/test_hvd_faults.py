@@ -134,6 +134,16 @@ def test_a_frozen_rank_is_named_by_one_that_is_alive_and_ends_the_job(cases, one
     assert "hung" not in told["codes"], told
 
 
+@pytest.mark.long
+def test_the_timeout_of_gloo_ends_a_collective_and_the_silent_rank_is_named():
+    env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "6", "HOROVOD_START_TIMEOUT": "30"}
+    story = {"module": "hvd_cases.stories", "work": "frozen", "size": 2, "where": "inside", "sleep": 12, "env": env}
+    for victim, told in enumerate(in_processes([{**story, "victim": victim} for victim in (0, 1)])):
+        saw = told["ranks"][1 - victim]
+        assert "RankLost" in saw["kinds"] and "Timed out" in saw["text"], told
+        assert f"rank {victim} showed no sign of life" in saw["text"], told
+
+
 def test_a_stalled_rank_is_reported_with_tensor_and_rank(seen):
     told = seen["late"]
     assert told["ranks"] == [{"sum": [3] * 2}] * 3, told
