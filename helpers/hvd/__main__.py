@@ -5,17 +5,38 @@
     mpirun -np 2 python -m helpers.hvd train.py               one rank of mpirun
     python -m helpers.hvd train.py                            a world of one
 
-`-m package.module` in place of the script works as with python itself.
+`-m package.module` in place of the script works as with python itself. Other options are horovodrun's:
+
+    -H localhost:2, --hosts      hosts and ranks on each; only this machine (mpirun and torchrun start ranks on several)
+    --gloo, -p PORT, --ssh-port  accepted; gloo moves the data in any case, and nothing here uses ssh
+    --min-np 1                   go on while so many ranks are left, in scripts with `hvd.elastic.run`
+    --max-np 4                   the same as -np 4: all ranks are started at once, none joins later
+    --verbose                    show the command and the process of each rank
+    --start-timeout, --gloo-timeout-seconds, --stall-check-warning-time-seconds, --stall-check-shutdown-time-seconds,
+    --timeline-filename, --timeline-mark-cycles, --no-stall-check       the environment variables of these names
 """
 
 import importlib.util
 import os
 import runpy
+import socket
 import sys
 
 from . import imports, start
 
-USAGE = "usage: python -m helpers.hvd [-np N] script.py [arguments…]   or   … -m module [arguments…]"
+USAGE = "usage: python -m helpers.hvd [-np N] [options] script.py [arguments…]   or   … -m module [arguments…]"
+SAME = {"--num-proc": "-np", "--max-np": "-np", "--max-num-proc": "-np", "--min-num-proc": "--min-np"}
+SAME.update({"--hosts": "-H", "--host": "-H"})  # other spelling -> ours
+VARIABLES = {  # option -> environment variable of the ranks
+    "--start-timeout": "HOROVOD_START_TIMEOUT",
+    "--gloo-timeout-seconds": "HOROVOD_GLOO_TIMEOUT_SECONDS",
+    "--stall-check-warning-time-seconds": "HOROVOD_STALL_CHECK_TIME_SECONDS",
+    "--stall-check-shutdown-time-seconds": "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+    "--timeline-filename": "HOROVOD_TIMELINE",
+}
+FLAGS = {"--timeline-mark-cycles": "HOROVOD_TIMELINE_MARK_CYCLES", "--no-stall-check": "HOROVOD_STALL_CHECK_DISABLE"}
+VALUED = {"-np", "--min-np", "-H", "-p", "--ssh-port", *VARIABLES}
+PLAIN = {"--gloo", "--verbose", *FLAGS}
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")  # a launcher sets one of them in its processes
 
 
@@ -24,16 +45,35 @@ class Refused(ValueError):
 
 
 def parse(arguments):
-    """(number of ranks or None, is it a module, script or module, its arguments)."""
-    rest, count = list(arguments), None
+    """Read a command line.
+
+    Returns:
+        (number of ranks or None, is it a module, script or module, its arguments, variables of the ranks, options of
+        `start.start`).
+    """
+    rest, given, environment = list(arguments), {}, {}
     while rest and rest[0].startswith("-") and rest[0] != "-m":
         option, _, value = rest.pop(0).partition("=")
         if option in ("-h", "--help"):
             print(USAGE + "\n\n" + __doc__)
             raise SystemExit(0)
-        if option not in ("-np", "--num-proc"):
+        option = SAME.get(option, option)
+        if option == "--host-discovery-script":
+            raise Refused("no rank joins a running job here; --min-np lets the others go on when one is lost")
+        if option in VALUED:
+            value = value or (rest.pop(0) if rest else "")
+        elif option not in PLAIN:
             raise Refused(f"there is no option {option}; options of the script come after its name")
-        count = _count(value or (rest.pop(0) if rest else ""))
+        given[option] = value
+        if option in VARIABLES or option in FLAGS:
+            environment[VARIABLES.get(option) or FLAGS[option]] = _value(option, value) if option in VARIABLES else "1"
+    slots = _slots(given["-H"], given.get("-np", "N")) if "-H" in given else None
+    count = _count(given["-np"]) if "-np" in given else slots
+    if slots and count > slots:
+        raise Refused(f"-np is {count}, but -H has room for {slots}; give localhost:{count}")
+    least = _count(given["--min-np"], "--min-np") if "--min-np" in given else None
+    if least and not least <= (count or 0):
+        raise Refused(f"--min-np is {least}, but {count or 0} ranks are started; give -np {least} or more")
     if rest and os.path.basename(rest[0]).rstrip(".0123456789") == "python":  # horovodrun -np 2 python train.py
         rest.pop(0)
     module = rest[:1] == ["-m"]
@@ -43,17 +83,43 @@ def parse(arguments):
     (_check_module if module else _check_script)(target[0])
     if count and any(name in os.environ for name in RANKS):
         raise Refused("this process is a rank of a launcher already; give the number of ranks there, not by -np")
-    return count, module, target[0], rest
+    return count, module, target[0], rest, environment, {"verbose": "--verbose" in given, "least": least}
 
 
-def _count(text):
+def _value(option, text):
+    try:
+        wrong = not text or option != "--timeline-filename" and float(text) < 0
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise Refused(f"{option} is {text!r}; give a {'file' if 'file' in option else 'number of seconds'}")
+    return os.path.abspath(text) if option == "--timeline-filename" else text
+
+
+def _slots(hosts, count):
+    """The number of ranks in `-H host:ranks,…`, all of them on this machine."""
+    total = 0
+    for part in hosts.split(","):
+        name, _, slots = part.strip().partition(":")
+        if not name or not (slots or "1").isdigit():
+            raise Refused(f"-H is {hosts!r}; give a host and its number of ranks, as in localhost:2")
+        if name not in (*start.LOCAL, socket.gethostname()):
+            raise Refused(
+                f"-H names {name}; ranks on several machines are started by mpirun: "
+                f"mpirun -np {count} -H {hosts} python -m helpers.hvd script.py"
+            )
+        total += int(slots or 1)
+    return total
+
+
+def _count(text, option="-np"):
     try:
         count = int(text)
     except ValueError:
-        raise Refused(f"-np is {text!r}; give a number of ranks") from None
+        raise Refused(f"{option} is {text!r}; give a number of ranks") from None
     most = max(64, 8 * (os.cpu_count() or 1))
     if not 1 <= count <= most:
-        raise Refused(f"-np is {count}; from 1 to {most} ranks can be started on this machine")
+        raise Refused(f"{option} is {count}; from 1 to {most} ranks can be started on this machine")
     return count
 
 
@@ -79,11 +145,17 @@ def run(module, target, arguments):
         print(f"helpers.hvd: {replaced} is installed too; it is not used", file=sys.stderr, flush=True)
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.argv = [target, *arguments]
-    if module:
-        return runpy.run_module(target, run_name="__main__", alter_sys=True)
-    if os.path.isfile(target):
-        sys.path[0] = os.path.dirname(os.path.abspath(target))  # as python does for a script
-    return runpy.run_path(target, run_name="__main__")
+    try:
+        if module:
+            return runpy.run_module(target, run_name="__main__", alter_sys=True)
+        if os.path.isfile(target):
+            sys.path[0] = os.path.dirname(os.path.abspath(target))  # as python does for a script
+        return runpy.run_path(target, run_name="__main__")
+    except SystemExit as end:
+        job = sys.modules.get("helpers.hvd.core.job")  # an exit handler cannot see the status
+        if job:
+            job.exits(end.code)
+        raise
 
 
 def _without_our_frames(hook):
@@ -100,15 +172,16 @@ def _without_our_frames(hook):
 
 def main(arguments):
     try:
-        count, module, target, rest = parse(arguments)
+        count, module, target, rest, environment, options = parse(arguments)
     except Refused as error:
         print(f"helpers.hvd: {error}\n{USAGE}", file=sys.stderr)
         return 2
+    os.environ.update(environment)
     if count is None:
         run(module, target, rest)
         return 0
     own = ["-m"] if module else []
-    return start.start([sys.executable, "-m", "helpers.hvd", *own, target, *rest], count)
+    return start.start([sys.executable, "-m", "helpers.hvd", *own, target, *rest], count, **options)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The collectives on torch tensors, in the process group that `plane` chose."""
 
+import os
 from datetime import timedelta
 
 import torch
@@ -12,7 +13,11 @@ for _name, _wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64
     if hasattr(torch, _name):
         WIDER[getattr(torch, _name)] = getattr(torch, _wide)
 OPS = {"Average": "SUM", "Sum": "SUM", "Min": "MIN", "Max": "MAX", "Product": "PRODUCT"}
-TIMEOUT = timedelta(minutes=30)  # the engine notices a dead rank long before
+
+
+def timeout():
+    """How long a collective may take: HOROVOD_GLOO_TIMEOUT_SECONDS, or 30 minutes, as the engine notices lost ranks."""
+    return timedelta(seconds=float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 1800)))
 
 
 class Call:
@@ -182,7 +187,7 @@ def _batches(tensors, op):
 
 def _options(kind):
     options = kind()
-    options.timeout = TIMEOUT
+    options.timeout = timeout()
     return options
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from .collectives import TIMEOUT, Call, Room
+from .collectives import Call, Room, timeout
 
 
 class EngineStore(dist.Store):
@@ -25,11 +25,11 @@ class EngineStore(dist.Store):
         self._post(f"{self._prefix}/{key}", value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key):
-        return self._read(f"{self._prefix}/{key}", TIMEOUT.total_seconds())
+        return self._read(f"{self._prefix}/{key}", timeout().total_seconds())
 
-    def wait(self, keys, timeout=TIMEOUT):
+    def wait(self, keys, within=None):
         for key in keys:
-            self._read(f"{self._prefix}/{key}", timeout.total_seconds())
+            self._read(f"{self._prefix}/{key}", (within or timeout()).total_seconds())
 
     def has_extended_api(self):
         return False
@@ -75,7 +75,7 @@ class Plane:
             store = EngineStore(f"{number}/{device}", self._post, self._read)
             place = ranks.index(self.rank), len(ranks)
             if device == "cuda":
-                group = dist.ProcessGroupNCCL(store, *place, TIMEOUT)
+                group = dist.ProcessGroupNCCL(store, *place, timeout())
             else:
                 options = dist.ProcessGroupGloo._Options()
                 options._timeout = self._patience  # for connecting; collectives have a timeout of their own

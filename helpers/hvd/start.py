@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,10 +19,11 @@ LOCAL = ("localhost", "127.0.0.1")
 INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
-def start(command, count):
+def start(command, count, verbose=False, least=None):
     """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
 
-    Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
+    Their output appears here, each line labelled with its rank. When fewer than `least` (default: all) have not failed,
+    the others are stopped. `verbose`: show the command and the process of each rank.
     """
     ranks, lock = [], threading.Lock()
     for sig in (signal.SIGTERM, signal.SIGHUP):
@@ -33,10 +35,13 @@ def start(command, count):
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
             ranks.append(rank)
+            if verbose:
+                about = f"rank {len(ranks) - 1} is process {rank.pid}: {shlex.join(command)}"
+                print(f"helpers.hvd: {about}", file=sys.stderr, flush=True)
             for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
                 readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
                 readers[-1].start()
-        status, outcome = _verdict(ranks)
+        status, outcome = _verdict(ranks, least or count)
     except KeyboardInterrupt:
         status, outcome = 130, "interrupted; all ranks were stopped"
         _signal(ranks, signal.SIGINT)
@@ -76,26 +81,43 @@ def tie_to_starter():
             os._exit(1)
 
 
-def _verdict(ranks):
-    """Wait for all ranks, or for the first that fails: (exit status, a sentence or None)."""
+def _verdict(ranks, least):
+    """Wait for all ranks, or until fewer than `least` have not failed: (exit status, a sentence or None)."""
     failed, until, running = {}, None, True
     while running and (until is None or time.monotonic() < until):
         time.sleep(POLL)
         running = [rank for rank in ranks if rank.poll() is None]
         failed.update((number, rank.returncode) for number, rank in enumerate(ranks) if rank.returncode)
-        if failed and until is None:
+        if len(ranks) - len(failed) < least and until is None:
             until = time.monotonic() + TOGETHER
+        if least < len(ranks) and 0 < len(running) < len(ranks) and all(map(_stopped, running)):
+            failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)  # the survivors finished without it
+            break
     if not failed:
         return 0, None
-    code = next(iter(failed.values()))  # in the order in which they failed
+    # In the order in which they failed. A rank that ends because it has lost another has status 1, so 1 comes last.
+    failed = dict(sorted(failed.items(), key=lambda one: one[1] == 1))
+    code = next(iter(failed.values()))
     told = ", then ".join(f"rank {number} {_how(code)}" for number, code in failed.items())
+    if len(ranks) - len(failed) >= least:
+        return 0, told + "; the other ranks finished without it"
     rest = "" if len(failed) == len(ranks) else "; the others were stopped"
     return code if code > 0 else 128 - code, told + rest
+
+
+def _stopped(rank):
+    try:
+        with open(f"/proc/{rank.pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:  # it has ended, or this is not Linux
+        return False
 
 
 def _how(code):
     if code > 0:
         return f"failed with exit status {code}"
+    if code == -signal.SIGSTOP:
+        return "stood still"
     return f"was killed by {signal.Signals(-code).name}"
 
 

@@ -1,5 +1,7 @@
 """The checks of notebook 08: right answers pass, and each kind of mistake has a hint of its own."""
 
+import json
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -30,6 +32,8 @@ def test_a_timeline_is_read_as_it_is_written(tmp_path):
         traced(str(path))
     finally:
         hvd.shutdown()
+    shown = [event["args"]["name"] for event in json.loads(path.read_text()) if event.get("ph") == "M"]
+    assert shown == ["allreduce.fc.weight", "allgather.rows"]
     found = timeline.phases(path)
     assert set(found) == {"fc.weight", "rows"} and found["fc.weight"][2] <= found["rows"][0]
     assert all(ready <= began <= ended for ready, began, ended in found.values())

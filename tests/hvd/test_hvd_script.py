@@ -1,6 +1,7 @@
 """Unmodified Horovod scripts: `python -m helpers.hvd`, its import hook, and its start of ranks."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from helpers import launch
 from helpers.hvd import __main__ as command
 from helpers.hvd import imports, start
+from helpers.hvd.core import timeline
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -138,6 +140,118 @@ def test_a_failing_rank_is_named_and_the_others_are_stopped(tmp_path):
     assert not Path(f"/proc/{worker}").exists() or "zombie" in Path(f"/proc/{worker}/status").read_text()
 
 
+def test_sys_exit_ends_the_job_with_its_status_and_the_timeline_is_there(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import sys, torch
+        import horovod.torch as hvd
+        hvd.init()
+        for n in range(20):
+            hvd.allreduce(torch.ones(3), name=f"t{n}")
+        if hvd.rank() == 1:
+            sys.exit(3)
+        hvd.allreduce(torch.ones(3), name="last")
+        """,
+    )
+    file = tmp_path / "timeline.json"
+    options = ["-H", "localhost:4", "--gloo", "-p", "22", "--verbose", "--timeline-filename", file]
+    done = hvd("-np", 2, *options, "--timeline-mark-cycles", path)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("helpers.hvd: rank 1 failed with exit status 3"), done.stderr
+    assert "RankLost: rank 1 has ended with sys.exit(3)" in done.stderr and "rank 0 is process" in done.stderr
+    assert {f"t{n}" for n in range(20)} <= set(timeline.phases(file)) and "CYCLE_START" in file.read_text()
+
+
+def test_the_timeline_of_a_killed_rank_and_no_secret_file_of_one_that_dies_early(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import os, signal, sys, time, torch
+        import horovod.torch as hvd
+        if sys.argv[1] == "early" and os.environ["RANK"] == "1":
+            while not any(folder.startswith("helpers-hvd") and os.listdir(f"{os.environ['TMPDIR']}/{folder}")
+                          for folder in os.listdir(os.environ["TMPDIR"])):
+                time.sleep(0.01)
+            os._exit(4)
+        hvd.init()
+        for n in range(20):
+            hvd.allreduce(torch.ones(3), name=f"t{n}")
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    file = tmp_path / "timeline.json"
+    assert hvd("-np", 2, path, "late", HOROVOD_TIMELINE=str(file)).returncode == 137
+    assert {f"t{n}" for n in range(20)} == set(timeline.phases(file))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    assert hvd("-np", 2, path, "early", TMPDIR=str(folder)).returncode == 4
+    assert [each.name for each in folder.iterdir()] and not list(folder.glob("helpers-hvd*/*"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("starter", ["hvd", "torchrun", "mpirun"])
+def test_a_rank_that_is_stopped_at_its_end_ends_the_job(tmp_path, starter, victim):
+    if starter == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")
+    path = script(
+        tmp_path,
+        """
+        import os, signal, sys, torch
+        import helpers.hvd.torch as hvd
+        hvd.init()
+        hvd.allreduce(torch.ones(1))
+        hvd.barrier()
+        if hvd.rank() == int(sys.argv[1]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+    )
+    command = {
+        "hvd": [sys.executable, "-m", "helpers.hvd", "-np", "2"],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],
+        "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable],
+    }[starter]
+    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    stall = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+    done = subprocess.run(
+        [*command, str(path), str(victim)], env={**clean, **stall, "PYTHONPATH": str(ROOT)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert f"hvd: rank {victim} (process" in done.stderr and "the job ends" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("how", ["KILL", pytest.param("STOP", marks=pytest.mark.long)])
+def test_survivors_go_on_where_the_command_allows_it(tmp_path, how):
+    path = script(
+        tmp_path,
+        """
+        import os, signal, sys, torch
+        import horovod.torch as hvd
+        hvd.init()
+
+        @hvd.elastic.run
+        def train(state):
+            while state.batch < 5:
+                if state.batch == 3 and os.environ["RANK"] == "1":
+                    os.kill(os.getpid(), getattr(signal, "SIG" + sys.argv[1]))
+                total = hvd.allreduce(torch.ones(1), op=hvd.Sum, name="batch").item()
+                state.batch += 1
+                state.commit()
+            return total
+
+        print("total", train(hvd.elastic.TorchState(batch=0)), flush=True)
+        """,
+    )
+    stall = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
+    done = hvd("--min-np", 1, "--max-np", 3, path, how, **stall)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[rank 0] total 2.0", "[rank 2] total 2.0"]
+    told = {"KILL": "rank 1 was killed by SIGKILL", "STOP": "rank 1 stood still"}[how]
+    assert done.stderr.splitlines()[-1] == f"helpers.hvd: {told}; the other ranks finished without it"
+
+
 def interruptible():
     """A shell makes what it starts in the background deaf to Ctrl-C, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -176,7 +290,13 @@ def test_exit_status_modules_and_a_world_of_one(tmp_path):
         (["-np", "0", "x.py"], "from 1 to"),
         (["-np", "two", "x.py"], "'two'"),
         (["-np"], "give a number"),
-        (["-H", "a:1", "x.py"], "no option -H"),
+        (["-H", "a:1", "x.py"], "mpirun -np N -H a:1 python -m helpers.hvd"),
+        (["-np", "3", "-H", "localhost:2", "x.py"], "room for 2"),
+        (["-H", "localhost:two", "x.py"], "localhost:2"),
+        (["--start-timeout", "soon", "x.py"], "number of seconds"),
+        (["-np", "2", "--min-np", "3", "x.py"], "give -np 3 or more"),
+        (["--min-np", "1", "--host-discovery-script", "hosts.sh", "x.py"], "--min-np lets the others go on"),
+        (["--nonsense", "x.py"], "no option --nonsense"),
         (["nowhere.py"], "no script 'nowhere.py'"),
         (["-np", "2", "-m", "nowhere.at_all"], "no module 'nowhere.at_all'"),
     ],

@@ -7,6 +7,7 @@
     engine       one rank's submitted collectives, and the thread that runs them
     coordinator  which collective runs next on all ranks; lives on rank 0
     service      rank 0's threads: reads requests, sends decisions, notices lost ranks
+    pulse        signs of life: a rank that is stopped is named by those that are not
     requests     what a rank asks for, and whether the ranks agree
     sets, errors, timeline
 """
@@ -92,8 +93,12 @@ def is_homogeneous():
 
 
 def start_timeline(file_path, mark_cycles=False):
-    """Record this rank's collectives to a file for chrome://tracing; there are no cycles to mark here."""
-    job.current().timeline.start(file_path)
+    """Record this rank's collectives to a file for chrome://tracing.
+
+    Args:
+        mark_cycles: also mark when this rank sends the requests it has collected (every HOROVOD_CYCLE_TIME or sooner).
+    """
+    job.current().timeline.start(file_path, mark_cycles)
 
 
 def stop_timeline():

@@ -97,10 +97,13 @@ class Coordinator:
         return [rank for rank in self.sets[key[0]] if rank not in came and rank not in self.joined]
 
     def _complete(self, key):
-        return bool(self.waiting[key].requests) and not self._missing(key)
+        came = len(self.waiting[key].requests)
+        if came == len(self.sets[key[0]]) or not self.joined:  # the usual case, for every tensor of every step
+            return came == len(self.sets[key[0]])
+        return came > 0 and not self._missing(key)
 
     def _never_complete(self, key):
-        gone = [rank for rank in self._missing(key) if rank in self.left]
+        gone = [rank for rank in self._missing(key) if rank in self.left] if self.left else ()
         if gone:
             why = "; ".join(self.left[rank] for rank in gone)
             text = f"{self.waiting[key].kind} '{key[1]}' needs {req.listed(gone)}: {why}"

@@ -85,6 +85,8 @@ class Engine:
         self.notices = Notices(send)
         self.cycle = float(os.environ.get("HOROVOD_CYCLE_TIME", 20)) / 1000
         self.on_joined = lambda: None
+        self.patience = PATIENCE  # seconds to wait for the others when this rank leaves
+        self.silent = list  # a function that returns the ranks without a sign of life, as far as this one can see
         self._carried = 0  # number of decisions carried out
         self._thread = threading.Thread(target=self._work, daemon=True, name="hvd")
 
@@ -152,6 +154,7 @@ class Engine:
             with self._wake:
                 asked, self._queue, self._bytes = self._queue, [], 0
             if asked:
+                self.timeline.cycle()
                 self._ask(asked)
 
     def _ask(self, asked):
@@ -287,7 +290,14 @@ class Engine:
             if self.gone:
                 why = f"{listed(sorted(self.gone))} left while a collective was under way ({error})"
             self._say({"failed": why})
-            self.abort(why, self.gone)
+            silent = self.silent()
+            for _ in range(20 if not silent else 0):  # rank 0 answers, and may know which rank is silent
+                if self.lost or self._stop:
+                    break
+                time.sleep(GRACE / 20)
+            if silent:
+                why += f" ({listed(silent)} showed no sign of life)"
+            self.abort(why, self.gone or silent)
         self._give_up([entry for entry in entries if entry is not None], self.lost[0] if self.lost else str(error))
 
     def _take(self, number, name):
@@ -317,7 +327,7 @@ class Engine:
             self._leaving = True
         self.flush()
         if self._say({"bye": "again" if again else "for good"}) and threading.current_thread() is not self._thread:
-            self._free.wait(PATIENCE)
+            self._free.wait(self.patience)
 
     def stop(self):
         """End the working thread and fail all collectives that have not ended."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from ...launcher.group import place
 from ...launcher.rank import at_end
-from . import links, meeting, wire
+from . import links, meeting, pulse, wire
 from .engine import Engine
 from .errors import HorovodInternalError, NotInitialized, RankLost
 from .requests import listed
@@ -21,6 +21,8 @@ from .timeline import Timeline
 _job = None
 _generation = itertools.count()
 _lock = threading.RLock()
+_left_behind = False  # whether the last job ended well, but for a rank that was stopped before it could leave
+_exits_with = None  # the text of a sys.exit() with a status, where the runner of the script has seen it
 
 
 class Job:
@@ -35,7 +37,7 @@ class Job:
         self.local_rank, self.local_size, self.cross_rank, self.cross_size = table[self.rank]
         self.homogeneous, self.secret = homogeneous, secret
         self.timeline = Timeline()
-        self.service = self.channel = None
+        self.service = self.channel = self.pulse = None
         self._names = defaultdict(itertools.count)
 
     @property
@@ -85,7 +87,8 @@ def start(members=None):
         members = sorted(members) if members else list(range(size))
         if number not in members:
             members = [number]
-        job = _meet(number, members, {"host": links.host(), "local_rank": local_rank}, next(_generation))
+        about = {"host": links.host(), "local_rank": local_rank, "process": os.getpid()}
+        job = _meet(number, members, about, next(_generation))
         _set_working(job)
         _job = job
 
@@ -94,12 +97,21 @@ def _meet(number, members, about, generation):
     if len(members) == 1:
         return _first({}, {number: about}, os.urandom(32), number, members, generation)
     board = meeting.board(number, members, generation)
+    with meeting.tidied(board):
+        if number == members[0]:
+            channels, hellos, secret = links.gather(board, members, _patience())
+        else:
+            channel, welcome, secret = links.join(board, number, members, about, _patience())
     if number == members[0]:
-        channels, hellos, secret = links.gather(board, members, _patience())
         return _first(channels, {**hellos, number: about}, secret, number, members, generation)
-    channel, welcome, secret = links.join(board, number, members, about, _patience())
     job = Job(number, members, secret, welcome["table"], welcome["homogeneous"])
     job.channel = channel
+
+    def end(rank, why):
+        job.engine.abort(why, [rank])
+        channel.close()
+
+    job.pulse = pulse.Pulse({0: channel}, {0: welcome["place"]}, welcome["stall"], end)
     return job
 
 
@@ -113,10 +125,19 @@ def _first(channels, hellos, secret, number, members, generation):
     table, homogeneous = links.seats([hellos[member]["host"] for member in members], numbered)
     for channel in channels.values():
         channel.settimeout(None)
-        links.tell(channel, {"table": table, "homogeneous": homogeneous})
+        welcome = {"table": table, "homogeneous": homogeneous, "place": _place(hellos[number])}
+        links.tell(channel, {**welcome, "stall": pulse.stall_times()})
     job = Job(number, members, secret, table, homogeneous)
-    job.service = Service({members.index(member): channel for member, channel in channels.items()}, len(members))
+    job.service = Service(
+        {members.index(member): channel for member, channel in channels.items()}, len(members),
+        {members.index(member): _place(about) for member, about in hellos.items()},
+    )  # fmt: skip
+    job.pulse = job.service.pulse
     return job
+
+
+def _place(about):
+    return f"process {about['process']} on {about['host'].partition('/')[0]}"
 
 
 def _set_working(job):
@@ -125,11 +146,13 @@ def _set_working(job):
     else:
         send = job.channel.send
     engine = job.engine = Engine(job.rank, job.size, send, job.timeline)
-    engine.on_joined = job.restart_names
+    engine.on_joined, engine.silent = job.restart_names, job.pulse.silent
+    engine.patience = max(engine.patience, job.pulse.give_up + 1)  # so that a stopped rank is found at the end, too
     if job.service:
         job.service.start(engine)
     else:
         threading.Thread(target=_listen, args=(job.channel, engine), daemon=True, name="hvd-rank0").start()
+        job.pulse.start()
     plane = importlib.import_module("helpers.hvd.plane")  # by name, because this package imports no framework
     address = job.channels[0].address() if job.channels else "127.0.0.1"
     try:
@@ -139,8 +162,9 @@ def _set_working(job):
             channel.close()
         why = engine.lost[0] if engine.lost else f"{type(error).__name__}: {error}"
         raise RankLost(f"rank {job.rank} could not connect its data plane to the other ranks: {why}") from error
-    if os.environ.get("HOROVOD_TIMELINE") and job.rank == 0:
-        job.timeline.start(os.environ["HOROVOD_TIMELINE"])
+    path = os.environ.get("HOROVOD_TIMELINE", "DYNAMIC")
+    if path not in ("", "DYNAMIC") and job.rank == 0:  # DYNAMIC: the script calls start_timeline
+        job.timeline.start(path, os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0"))
 
 
 def _listen(channel, engine):
@@ -157,15 +181,18 @@ def _listen(channel, engine):
 
 def stop(again=False):
     """Leave the job, if there is one; unfinished collectives fail. `again`: this rank will start again."""
-    global _job
+    global _job, _left_behind
     with _lock:
         job, _job = _job, None
     if job is None or job.engine.forked:
         return
+    well = not job.engine.lost
     job.engine.leave(again)
     if job.service:
         job.service.stop()
     job.engine.stop()
+    job.pulse.stop()
+    _left_behind = well and job.pulse.gave_up
     if job.channel:
         job.channel.close()
     job.timeline.stop()
@@ -223,17 +250,28 @@ def _after_fork():
             pass
 
 
+def exits(status):
+    """The script ends by `sys.exit(status)`: this rank has failed, unless the status is 0."""
+    global _exits_with
+    _exits_with = f"sys.exit({status!r})" if status not in (None, 0) else None
+
+
 def _at_exit():
     """A process that ends by an exception is lost at once; any other shuts down and lets the others finish."""
     failed = getattr(sys, "last_type", None)
-    if failed is not None and _job is not None and not _job.engine.forked:
-        why = f"rank {_job.rank} has ended with {failed.__name__}: {str(getattr(sys, 'last_value', ''))[:500]}"
+    what = _exits_with or (failed and f"{failed.__name__}: {str(getattr(sys, 'last_value', ''))[:500]}")
+    if what and _job is not None and not _job.engine.forked:
+        why = f"rank {_job.rank} has ended with {what}"
         try:
             _job.engine.send({"failed": why, "rank": _job.rank})
         except (OSError, ValueError):
             pass
         _job.engine.abort(why, [_job.rank])  # so that this rank waits for nobody
     stop()
+    if _left_behind:  # a status that makes the launcher end the stopped rank
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(1)
 
 
 atexit.register(_at_exit)

@@ -7,10 +7,13 @@ launcher share; whoever can read that store can read the secret. MASTER_ADDR nee
 import hashlib
 import json
 import os
+import signal
 import socket
 import stat
 import tempfile
+import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +30,27 @@ def board(rank, members, generation):
     if one_host(len(members)):
         return FileBoard(f"{job()}-{generation}")
     return StoreBoard(f"helpers-hvd-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}-{generation}", rank, len(members))
+
+
+@contextmanager
+def tidied(board):
+    """Remove the notice when this rank fails inside, also when its launcher stops it."""
+
+    def leave(number, frame):
+        raise SystemExit(128 + number)
+
+    stoppable = threading.current_thread() is threading.main_thread()
+    stoppable = stoppable and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if stoppable:
+        signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    except BaseException:
+        board.remove()
+        raise
+    finally:
+        if stoppable:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def one_host(size):

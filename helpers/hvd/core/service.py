@@ -4,9 +4,8 @@ import os
 import sys
 import threading
 
-from . import wire
+from . import pulse, wire
 from .coordinator import Coordinator
-from .engine import PATIENCE
 from .requests import listed
 
 
@@ -54,10 +53,10 @@ class Service:
     """Runs in the process of rank 0.
 
     Args:
-        channels: {rank: Channel} of the other ranks. size: world size.
+        channels: {rank: Channel} of the other ranks. size: world size. places: {rank: its process and host}.
     """
 
-    def __init__(self, channels, size):
+    def __init__(self, channels, size, places):
         fusion = int(os.environ.get("HOROVOD_FUSION_THRESHOLD", 2**27))
         self.channels, self.size = channels, size
         self.coordinator = Coordinator(size, self._deliver, fusion)
@@ -68,10 +67,9 @@ class Service:
         self._here = threading.Condition(self._lock)
         self._present, self._heard = set(channels), 0
         self._ended = threading.Event()
-        self._warn = float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS", 60))
-        self._give_up = float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0))
-        if os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") not in ("", "0"):
-            self._warn = self._give_up = 0
+        self._frozen = {}  # rank -> why it was given up
+        self._warn, self._give_up = pulse.stall_times()
+        self.pulse = pulse.Pulse(channels, places, (self._warn, self._give_up), self._give_rank_up)
 
     def start(self, engine):
         """Start to read from the ranks and to watch for collectives that wait too long."""
@@ -80,6 +78,7 @@ class Service:
             threading.Thread(target=self._listen, args=(rank,), daemon=True, name=f"hvd-rank{rank}").start()
         if self._warn or self._give_up:
             threading.Thread(target=self._watch, daemon=True, name="hvd-stall").start()
+        self.pulse.start()
 
     def take(self, rank, message):
         """Handle a message of a rank.
@@ -87,6 +86,8 @@ class Service:
         Raises:
             KeyError, TypeError, ValueError, AttributeError: the message is malformed.
         """
+        if message == []:  # a sign of life
+            return
         with self._lock:
             self._heard += 1
             if "ask" in message:
@@ -97,7 +98,7 @@ class Service:
                 for each in range(self.size):
                     self._deliver(each, {"post": message["post"]})
             elif "failed" in message:
-                self._abort(message["failed"], [rank] if "rank" in message else [])
+                self._fail(message["failed"], [rank] if "rank" in message else [])
             elif "bye" in message:
                 self.farewells.leaves(rank)
                 self.coordinator.leave(rank, message["bye"] == "again")
@@ -132,7 +133,7 @@ class Service:
             pass  # the thread that reads from this rank notices it too
 
     def _listen(self, rank):
-        why = f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
+        why = None
         try:
             while True:
                 self.take(rank, self.channels[rank].receive())
@@ -146,8 +147,19 @@ class Service:
             self._present.discard(rank)
             self._here.notify_all()
             if rank not in self.coordinator.left and not self._ended.is_set():
-                self._abort(why, [rank])
+                gone = f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
+                self._abort(why or self._frozen.get(rank, gone), [rank])
             self._send()
+
+    def _give_rank_up(self, rank, why):
+        """End the job because a rank is silent. Its thread does the rest: whoever holds the lock may wait for it."""
+        self._frozen[rank] = why
+        self.channels[rank].offer([{"lost": [rank], "why": why}])
+        self.channels[rank].close()
+
+    def _fail(self, why, ranks):
+        silent = [] if ranks else self.pulse.silent()
+        self._abort(f"{why} ({listed(silent)} showed no sign of life)" if silent else why, ranks or silent)
 
     def _abort(self, why, ranks):
         for rank in range(self.size):
@@ -192,7 +204,8 @@ class Service:
             heard = -1
             while self._present and not self.engine.lost and heard != self._heard:
                 heard = self._heard
-                self._here.wait_for(lambda: not self._present or self.engine.lost, PATIENCE)
+                self._here.wait_for(lambda: not self._present or self.engine.lost, self.engine.patience)
             self._ended.set()
+        self.pulse.stop()
         for channel in self.channels.values():
             channel.close()

@@ -6,16 +6,19 @@ import time
 
 
 class Timeline:
-    """Between `start(path)` and `stop()`, each tensor of this rank is a row, and each collective two phases in it."""
+    """Between `start(path)` and `stop()`, each tensor of this rank is a row, and each collective two phases in it.
+
+    Each line is written at once, so that the file of a job that crashes has everything up to then.
+    """
 
     def __init__(self):
-        self._file, self._rows, self._lock = None, {}, threading.Lock()
+        self._file, self._rows, self._lock, self._marks = None, {}, threading.Lock(), False
 
-    def start(self, path):
-        """Write to `path` (a new file) from now on."""
+    def start(self, path, mark_cycles=False):
+        """Write to `path` (a new file) from now on; `mark_cycles`: also when requests are sent to rank 0."""
         with self._lock:
             self._close()
-            self._file = open(path, "w", encoding="utf-8")
+            self._file, self._marks = open(path, "w", encoding="utf-8", buffering=1), mark_cycles
             self._rows, self._began = {}, time.monotonic()
             self._file.write("[\n")
 
@@ -30,34 +33,49 @@ class Timeline:
             self._file.close()
             self._file = None
 
+    def cycle(self):
+        """Mark that this rank sends the requests it has collected, which Horovod calls a cycle."""
+        with self._lock:
+            if self._file and self._marks:
+                self._write({"name": "CYCLE_START", "ph": "i", "ts": self._ts(time.monotonic()), "s": "g"})
+
     def ran(self, entry, began):
         """Record a collective that has just ended: it waited for other ranks until `began` and ran until now."""
         if self._file is None:
             return
-        kind, ended = entry.request["kind"].upper(), time.monotonic()
+        kind, name, ended = entry.request["kind"], entry.request["name"], time.monotonic()
+        name = name if name.startswith(f"{kind}.noname.") else f"{kind}.{name}"
         with self._lock:
             if self._file is None:
                 return
-            row = self._rows.get(entry.request["name"])
+            row = self._rows.get(name)
             if row is None:
-                row = self._rows[entry.request["name"]] = len(self._rows) + 1
-                self._write({"name": "process_name", "ph": "M", "pid": row, "args": {"name": entry.request["name"]}})
-            self._phase(row, f"NEGOTIATE_{kind}", entry.submitted, began)
-            self._phase(row, kind, began, ended)
+                row = self._rows[name] = len(self._rows) + 1
+                self._write({"name": "process_name", "ph": "M", "pid": row, "args": {"name": name}})
+            self._phase(row, f"NEGOTIATE_{kind.upper()}", entry.submitted, began)
+            self._phase(row, kind.upper(), began, ended)
 
     def _phase(self, row, name, since, until):
-        times = {"ts": round(1e6 * (since - self._began)), "dur": round(1e6 * (until - since))}
+        times = {"ts": self._ts(since), "dur": round(1e6 * (until - since))}
         self._write({"name": name, "ph": "X", "pid": row, "tid": 0, **times})
+
+    def _ts(self, moment):
+        return round(1e6 * (moment - self._began))
 
     def _write(self, event):
         self._file.write(json.dumps(event) + ",\n")
 
 
 def phases(path):
-    """Read a timeline: {tensor: (submitted, began, ended)} in milliseconds, of the last collective of each tensor."""
+    """Read a timeline, also of a job that crashed, which has no end.
+
+    Returns:
+        {tensor, without the kind before its name: (submitted, began, ended)} in ms, of its last collective.
+    """
     with open(path, encoding="utf-8") as file:
-        events = [event for event in json.load(file) if event]
-    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+        lines = [line.rstrip(",\n") for line in file if line.startswith("{") and line.endswith(",\n")]
+    events = [json.loads(line) for line in lines]
+    names = {event["pid"]: event["args"]["name"].partition(".")[2] for event in events if event["ph"] == "M"}
     found = {}
     for event in events:
         if event["ph"] != "X":

@@ -9,9 +9,11 @@ comes from the network is unpickled, and lengths are bounded.
 import hmac
 import json
 import os
+import select
 import socket
 import struct
 import threading
+import time
 
 GREETING = b"hvd1"
 NONCE = 16
@@ -41,6 +43,7 @@ class Channel:
         self._ours, self._theirs = ours, theirs
         self._sent = self._received = 0
         self._sending = threading.Lock()
+        self.heard = time.monotonic()  # when the last message came
 
     def send(self, message):
         """Send a value that JSON can express.
@@ -52,9 +55,34 @@ class Channel:
         if len(data) > LARGE:
             raise TooLong(f"a control message of {len(data)} bytes is longer than {LARGE} bytes")
         with self._sending:
-            frame = struct.pack(">I", len(data)) + self._proof(self._ours, self._sent, data) + data
-            self._sent += 1
-            self._sock.sendall(frame)
+            self._send(data)
+
+    def _send(self, data):
+        frame = struct.pack(">I", len(data)) + self._proof(self._ours, self._sent, data) + data
+        self._sent += 1
+        self._sock.sendall(frame)
+
+    def offer(self, message):
+        """Send a short message, unless it would have to wait: because of another sender, or of a full buffer.
+
+        Raises:
+            OSError, ValueError: the connection is closed.
+        """
+        if self._sending.acquire(blocking=False):
+            try:
+                if self._ready(select.POLLOUT):  # then a good part of the buffer is free
+                    self._send(json.dumps(message).encode())
+            finally:
+                self._sending.release()
+
+    def readable(self):
+        """Whether there is something to receive. Raises ValueError when the connection is closed."""
+        return self._ready(select.POLLIN)
+
+    def _ready(self, event):
+        poll = select.poll()
+        poll.register(self._sock, event)
+        return bool(poll.poll(0))
 
     def receive(self, limit=LARGE):
         """The next message.
@@ -69,6 +97,7 @@ class Channel:
         if not hmac.compare_digest(claimed, self._proof(self._theirs, self._received, data)):
             raise WireError("a frame without the proof of this job's secret")
         self._received += 1
+        self.heard = time.monotonic()
         try:
             return json.loads(data.decode())
         except (ValueError, RecursionError) as error:

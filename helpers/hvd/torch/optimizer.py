@@ -72,14 +72,24 @@ def DistributedOptimizer(
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     made = _as_subclass(optimizer, _DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
     made.backward_passes_per_step, made.op, made.process_set = backward_passes_per_step, op, process_set
-    made._compression, made._names = compression, {id(parameter): name for name, parameter in named}
+    made._compression, made._parameter_names = compression, {parameter: name for name, parameter in named}
     made._reducer, groups = None, _checked_groups(groups)
+    if size() > 1 and process_set.included():
+        _fill_with_zeros(made)
     if not adasum and size() > 1 and process_set.included():
         made._reducer = Reducer(
             made._all_named(), compression, backward_passes_per_step, op, gradient_predivide_factor, groups,
             sparse_as_dense, process_set,
         )  # fmt: skip
     return made
+
+
+def _fill_with_zeros(optimizer):
+    """Gradients begin as zeros, as with Horovod: scripts read `p.grad` before the first backward pass."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter, requires_grad=False)
 
 
 def _as_subclass(optimizer, mixin):
@@ -96,7 +106,7 @@ class _Distributed:
 
     def _all_named(self):
         """Pairs (name, parameter) of all groups, also of those added since."""
-        return [(self._names.get(id(parameter), name), parameter) for name, parameter in _numbered(self)]
+        return [(self._parameter_names.get(parameter, name), parameter) for name, parameter in _numbered(self)]
 
 
 class _DistributedOptimizer(_Distributed):

@@ -229,6 +229,13 @@ def agree(model):
 
 
 @case("optimizer", least=2)
+def begins_with_zeros():
+    model, optimizer = made()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in model.parameters())
+    assert optimizer._parameter_names == {parameter: name for name, parameter in model.named_parameters()}
+
+
+@case("optimizer", least=2)
 def gradients_of_some_ranks():
     """A branch that one rank does not take: zeros of that rank count in the average, with groups and without."""
     for options in ({}, {"groups": 2}):

@@ -172,15 +172,37 @@ def stopped_for_a_while(story, rank, tell):
     """A rank that the system does not run for a second is not a lost one."""
     hvd.init()
     if rank == story["victim"]:
-        pid = os.getpid()
-        if os.fork() == 0:
-            time.sleep(1.3)
-            os.kill(pid, signal.SIGCONT)
-            os._exit(0)
-        os.kill(pid, signal.SIGSTOP)
+        _stop(1.3)
     total = [hvd.allreduce(torch.ones(1), op=hvd.Sum).item() for _ in range(3)]
     hvd.shutdown()
     return {"total": total}
+
+
+def frozen(story, rank, tell):
+    """The victim is stopped for good, as far as the others can tell, before a collective or inside of it."""
+    hvd.init()
+
+    def work():
+        hvd.barrier()  # rank 0 may be stopped before the others have heard of its end
+        if rank == story["victim"] and story["where"] == "outside":
+            _stop(story["sleep"])
+        hvd.allreduce(torch.ones(1000), name="wanted")
+
+    begin = collectives.Call._begin
+    if rank == story["victim"] and story["where"] == "inside":
+        collectives.Call._begin = lambda *arguments: [_stop(story["sleep"]), begin(*arguments)][1]
+    seen = caught(work)
+    hvd.shutdown()
+    return seen
+
+
+def _stop(seconds):
+    pid = os.getpid()
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+        os._exit(0)
+    os.kill(pid, signal.SIGSTOP)
 
 
 def rests_after_a_loss(story, rank, tell):
