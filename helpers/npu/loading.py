@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -76,10 +77,30 @@ def _register(log):
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     hccl.register()
     _print_on_the_host(torch)
+    torch.optim.optimizer.register_optimizer_step_post_hook(_find_left_behind)
     if folder := os.environ.get("HELPERS_NPU_REPORT"):
         from . import counts
 
         counts.write_at_exit(folder)
+
+
+def _find_left_behind(optimizer, *_):
+    """Warn once for an optimizer whose parameters stayed on the CPU, without gradients, when its model moved.
+
+    A move to the card makes new parameters (torch.nn.Module._apply), so nothing would train and nothing fail.
+    """
+    import torch
+
+    parameters = [it for group in optimizer.param_groups for it in group["params"] if it.device.type == "cpu"]
+    if parameters and torch.npu.is_initialized() and all(it.grad is None for it in parameters):
+        if not vars(optimizer).setdefault("_left_behind", False):
+            optimizer._left_behind = True
+            warnings.warn(
+                f"{type(optimizer).__name__} steps {len(parameters)} parameters that are on the CPU and have no "
+                "gradients, so they do not train: on an NPU a move makes new parameters. Make the optimizer after "
+                "model.npu() (emulated NPU)",
+                stacklevel=4,
+            )
 
 
 def _print_on_the_host(torch):

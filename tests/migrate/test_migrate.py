@@ -351,6 +351,47 @@ def test_what_is_left_is_told_with_its_line_and_advice(case):
     assert f"main.py:{found[0].line}" in migration.report() and found[0].advice.split()[0] in migration.report()
 
 
+# An optimizer that is made before its model moves would train what is left behind.
+
+EARLY = TORCH + """\
+net, other = Net(), Net()
+# of Adam's kind
+optimizer = torch.optim.AdamW(net.parameters())
+second = torch.optim.SGD([{"params": other.parameters()}])
+if torch.npu.is_available():
+    net.npu()
+    loss.npu()
+other = other.to(device)
+"""
+LATE = TORCH + """\
+net, other = Net(), Net()
+if torch.npu.is_available():
+    net.npu()
+    loss.npu()
+# of Adam's kind
+optimizer = torch.optim.AdamW(net.parameters())
+other = other.to(device)
+second = torch.optim.SGD([{"params": other.parameters()}])
+"""
+
+
+def test_an_optimizer_is_made_after_its_model_has_moved():
+    assert result(EARLY.replace(NPU, "").replace("npu", "cuda")) == LATE == result(EARLY)
+    indented = "class A:\n  def __init__(self):\n    self.opt = Adam(self.net.parameters())\n    self.net.cuda()\n"
+    assert result(indented).index("npu") < result(indented).index("Adam")
+
+
+@pytest.mark.parametrize("source", [
+    "opt = Adam(net.parameters())\nplan = Plan(opt)\nnet.cuda()",
+    "def f():\n  if a:\n    opt = Adam(net.parameters())\n  net.cuda()",
+    "class A(Module):\n  def __init__(self):\n    self.opt = Adam(self.parameters())\nnet = A().cuda()",
+])  # fmt: skip
+def test_an_optimizer_that_cannot_be_made_later_is_noted(source):
+    notes = [note for note in migrate(source + "\n").notes if "before its mod" in note.text]
+    assert len(notes) == 1 and "Adam" in source.split("\n")[notes[0].source_line - 1]
+    assert not [note for note in migrate(source.replace(".cuda()", ".eval()") + "\n").notes if "before" in note.text]
+
+
 def test_comments_and_texts_share_one_note():
     migration = migrate('"""Needs CUDA."""\n# cuda\nimport torch\nprint("""a\nNCCL b""")  # gpu\n')
     notes = [note for note in migration.notes if note.kind == "left"]

@@ -14,6 +14,7 @@ from .methods import rename_methods
 from .model import move_model, unwrap_data_parallel
 from .names import import_from_npu, import_torch_npu, rename
 from .optimization import move_loss, show_learning_rate
+from .order import optimize_after_move
 from .precision import initialize, scale_loss
 from .strings import translate
 
@@ -35,6 +36,7 @@ PASSES = (
     (show_learning_rate,),
     (move_batches,),
     (scale_loss,),
+    (optimize_after_move,),
     # The general passes read one text, and edit it together.
     (switch_off, rename, import_from_npu, rename_methods, translate, unpin, unwrap_data_parallel, import_torch_npu),
     # Notes only; they read the result.
