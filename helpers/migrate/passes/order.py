@@ -17,7 +17,8 @@ def optimize_after_move(script):
     """Put an optimizer right after the move of its model; where something uses it in between, say so."""
     moves = [(node, _path(node.func.value)) for node in script.of(ast.Call) if _moves(script, node)]
     for call in script.of(ast.Call) if moves else ():
-        models = _models(call)
+        if not (models := _models(call)):
+            continue
         if ["self"] in models and any(_from_outside(script, node, call) for node, _ in moves):
             script.left(call, "an optimizer of self.parameters() is made before its module can move", _WHY)
             continue
