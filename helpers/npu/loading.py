@@ -77,7 +77,7 @@ def _register(log):
     sys.modules["torch.npu"], sys.modules["torch.npu.amp"] = module, amp
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     hccl.register()
-    module.library = batch_norm.register()
+    module._library = batch_norm.register()
     _print_on_the_host(torch)
     _compile_to_eager(torch)
     register_optimizer_step_post_hook(_find_left_behind)
