@@ -3,6 +3,7 @@
 import bisect
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import accumulate
 
 from .source import lines_of
 
@@ -25,12 +26,15 @@ class Blame:
         self.lines = [Line(text, place) for place, text in enumerate(self.source)]
         self.removed_by = {}  # place in the source -> the step that took the line out
 
-    def update(self, text, step):
-        """Take over `text`, which `step` made of the present text; returns where(place) for notes."""
+    def update(self, text, step, places=None):
+        """Take over `text`, which `step` made of the present text; returns where(place) for notes.
+
+        `places` are the offsets of what differs, (start, end) before and (start, end) after; None: anywhere.
+        """
         after = lines_of(text)
         before = [line.text for line in self.lines]
         moves, made = [], []
-        for kind, i1, i2, j1, j2 in _opcodes(before, after):
+        for kind, i1, i2, j1, j2 in _opcodes(before, after, places):
             if kind == "equal":
                 made += self.lines[i1:i2]
             else:
@@ -62,19 +66,34 @@ class Blame:
         return [line.origin if line.origin is not None else next(iter(line.replaces), None) for line in self.lines]
 
 
-def _opcodes(before, after):
-    """difflib's opcodes, with what is equal at both ends cut off first."""
-    head = 0
-    while head < min(len(before), len(after)) and before[head] == after[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    middle = SequenceMatcher(None, before[head : len(before) - tail], after[head : len(after) - tail], autojunk=False)
-    yield "equal", 0, head, 0, head
-    for kind, i1, i2, j1, j2 in middle.get_opcodes():
-        yield kind, i1 + head, i2 + head, j1 + head, j2 + head
-    yield "equal", len(before) - tail, len(before), len(after) - tail, len(after)
+def _opcodes(before, after, places):
+    """difflib's opcodes, looked for only where the texts differ."""
+    i = j = 0
+    for i1, i2, j1, j2 in _differing(before, after, places):
+        yield "equal", i, i1, j, j1
+        for kind, a1, a2, b1, b2 in SequenceMatcher(None, before[i1:i2], after[j1:j2], autojunk=False).get_opcodes():
+            yield kind, a1 + i1, a2 + i1, b1 + j1, b2 + j1
+        i, j = i2, j2
+    yield "equal", i, len(before), j, len(after)
+
+
+def _differing(before, after, places):
+    """[[i1, i2, j1, j2]] of the lines that `places` touch, from 0, those that meet in one."""
+    if places is None:
+        return [[0, len(before), 0, len(after)]]
+    old, new = ([0, *accumulate(map(len, lines))] for lines in (before, after))
+    found = []
+    for start, end, start_new, end_new in places:
+        i1, j1 = bisect.bisect_right(old, start) - 1, bisect.bisect_right(new, start_new) - 1
+        i2, j2 = bisect.bisect_left(old, end), bisect.bisect_left(new, end_new)
+        if old[i2] != end or new[j2] != end_new:  # the rest of a line follows: the same one
+            i2, j2 = bisect.bisect_right(old, end), bisect.bisect_right(new, end_new)
+        i2, j2 = min(i2, len(before)), min(j2, len(after))
+        if found and (i1 < found[-1][1] or j1 < found[-1][3]):
+            found[-1][1], found[-1][3] = max(i2, found[-1][1]), max(j2, found[-1][3])
+        else:
+            found.append([i1, i2, j1, j2])
+    return found
 
 
 def _sources(line):

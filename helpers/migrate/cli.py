@@ -45,14 +45,25 @@ class Job:
 
 
 def run(options):
-    """Migrate everything, then write everything; an error on the way writes nothing. Returns the exit status."""
-    jobs = [_job(source, inside, options) for source, inside in _inputs(options.paths)]
+    """Migrate everything, then write everything; an error on the way writes nothing. Returns the exit status.
+
+    Of a folder, what is no Python 3 is named and left out, and the status is 1.
+    """
+    jobs, failed = [], []
+    for source, inside, named in _inputs(options.paths):
+        try:
+            jobs.append(_job(source, inside, options))
+        except MigrationError as error:
+            if named:
+                raise
+            failed.append(error)
     if options.out == "-":
         if len(jobs) != 1:
             raise ValueError(f"--out - prints one script, and these are {len(jobs)}; give a folder")
         _print_bytes(jobs[0].raw)
     elif options.out is not None:
-        _write(_targets(jobs, Path(options.out), options.force))
+        folder = Path(options.out)
+        _write(_targets(jobs, folder, options.force), {folder / job.inside: job.source for job in jobs})
     elif options.in_place:
         _write({job.source.resolve(): job.raw for job in _with_files(jobs) if job.migration.changed})
     else:
@@ -60,22 +71,24 @@ def run(options):
             _print_bytes(job.migration.diff().encode(job.migration.encoding))
     if options.report or not (options.diff or options.out or options.in_place):
         print("\n".join(job.migration.report() for job in jobs), end="")
-    return 0
+    for error in failed:
+        print(f"left out: {error}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _inputs(paths):
-    """(file, its name inside what was given) of every script; None for stdin."""
+    """(file, its name inside what was given, whether it was named itself) of every script; None for stdin."""
     found = []
     for path in paths:
         if path == "-":
-            found.append((None, Path("stdin.py")))
+            found.append((None, Path("stdin.py"), True))
         elif os.path.isdir(path):
             inside = list(_scripts(Path(path)))
             if not inside:
                 raise ValueError(f"there is no .py file in {path}")
-            found += [(file, file.relative_to(path)) for file in inside]
+            found += [(file, file.relative_to(path), False) for file in inside]
         else:
-            found.append((Path(path), Path(Path(path).name)))
+            found.append((Path(path), Path(Path(path).name), True))
     return found
 
 
@@ -115,15 +128,16 @@ def _targets(jobs, folder, force):
     return targets
 
 
-def _write(targets):
-    """Write files whole or not at all, each with the permissions that it had."""
+def _write(targets, sources=None):
+    """Write files whole or not at all, each with the permissions that it, or its source, had."""
     for target, raw in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             temporary.write_bytes(raw)
-            if target.exists():
-                shutil.copymode(target, temporary)
+            model = target if target.exists() else (sources or {}).get(target)
+            if model:
+                shutil.copymode(model, temporary)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

@@ -36,8 +36,8 @@ def insert_after(script, statement, text):
     """Insert the statement `text` after another one, on a line of its own where it can."""
     line = line_of(script, statement)
     at = end_of_line(script, line[-1])
-    if _follows_colon(script, line) or script.source[:at].rstrip().endswith("\\"):
-        script.insert(script.span(line[-1])[1], f"; {text.partition('  #')[0]}")
+    if statement is not line[-1] or _follows_colon(script, line) or script.source[:at].rstrip().endswith("\\"):
+        script.insert(script.span(statement)[1], f"; {text.partition('  #')[0]}")  # before what follows on the line
         return
     missing = "" if script.source[:at].endswith("\n") else script.newline
     ending = script.newline if not missing else ""

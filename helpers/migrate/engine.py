@@ -10,6 +10,7 @@ from .script import Script
 from .source import MigrationError, decode, parse
 
 STYLES = ("article", "modern")
+ROUNDS = 5  # for the edits of one group of passes that lie inside each other
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,17 @@ def migrate(path_or_source, *, to="npu", style="article", name=None):
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
     text, name, encoding = _read(path_or_source, name)
+    if name.endswith(".ipynb") or text.lstrip().startswith('{"') and '"cells"' in text:
+        advice = "migrate its script (jupyter nbconvert --to script NAME.ipynb), and copy the changes"
+        raise MigrationError(name, None, f"this is a notebook, and migrate reads scripts: {advice}")
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     parse(text[len(mark) :], name)
     blame, notes = Blame(text[len(mark) :]), Notes()
-    result = _run(text[len(mark) :], name, style, blame, notes)
+    try:
+        result = _run(text[len(mark) :], name, style, blame, notes)
+    except RecursionError:
+        reason = "expressions are nested too deeply; split the longest ones and migrate again"
+        raise MigrationError(name, None, reason) from None
     if mark and blame.source:
         blame.source[:1] = [mark + line for line in blame.source[:1]]
         blame.lines[0].text = mark + blame.lines[0].text
@@ -106,7 +114,7 @@ def _read(path_or_source, name):
 def _is_path(text):
     if "\n" in text or not text.strip():
         return False
-    return text.endswith(".py") or os.path.isfile(text)
+    return text.endswith((".py", ".ipynb")) or os.path.isfile(text)
 
 
 def _run(text, name, style, blame, notes):
@@ -114,22 +122,30 @@ def _run(text, name, style, blame, notes):
 
     script = None
     for group in PASSES:
-        script = script or Script(text, name, style, notes)
-        for one in group:
-            one(script)
-        for step, after in script.edited():
-            _check(after, group, step)
-            notes.move(blame.update(after, step))
-            text, script = after, None
+        for again in range(ROUNDS):
+            script = script or Script(text, name, style, notes)
+            for one in group:
+                one(script)
+            edited, swallowed = script.edited(), script.swallowed
+            for step, after, places in edited:
+                _check(after, group, step)
+                notes.move(blame.update(after, step, places))
+                text, script = after, None
+            if not swallowed:
+                break
+            assert again < ROUNDS - 1, f"edits of {_names(group)} lie inside each other in every round"
     return text
+
+
+def _names(group):
+    return ", ".join(one.__name__ for one in group)
 
 
 def _check(text, group, step):
     try:
         parse(text, "result")
     except MigrationError as error:
-        names = ", ".join(one.__name__ for one in group)
-        raise AssertionError(f"step {step} of {names} wrote what does not parse: {error}") from None
+        raise AssertionError(f"step {step} of {_names(group)} wrote what does not parse: {error}") from None
 
 
 def _changes(blame):

@@ -41,28 +41,32 @@ class Scope:
 
 def scopes(module):
     """{node: its Scope} of every node of a module."""
-    found = {}
-    _visit(module.body, Scope(module), found)
+    found, outermost = {}, Scope(module)
+    waiting = [(node, outermost) for node in reversed(module.body)]
+    while waiting:  # a loop: expressions may be nested deeper than Python calls
+        node, scope = waiting.pop()
+        found[node] = scope
+        waiting += reversed(list(_inside(node, scope, found)))
     return found
 
 
-def _visit(nodes, scope, found):
-    for node in nodes:
-        found[node] = scope
-        if isinstance(node, FUNCTIONS):
-            _function(node, scope, found)
-        elif isinstance(node, ast.ClassDef):
-            scope.bind(node.name, node)
-            _visit(chain(node.decorator_list, node.bases, node.keywords), scope, found)
-            _visit([*getattr(node, "type_params", ()), *node.body], Scope(node, scope), found)
-        elif isinstance(node, COMPREHENSIONS):
-            inner, first = Scope(node, scope), node.generators[0]
-            _visit([first.iter], scope, found)
-            parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-            _visit([first.target, *first.ifs, *node.generators[1:], *parts], inner, found)
-        else:
-            _bind(node, scope)
-            _visit(ast.iter_child_nodes(node), scope, found)
+def _inside(node, scope, found):
+    """(node, its Scope) of what is in a node, in the order in which names are bound."""
+    if isinstance(node, FUNCTIONS):
+        yield from _function(node, scope, found)
+    elif isinstance(node, ast.ClassDef):
+        scope.bind(node.name, node)
+        inner = Scope(node, scope)
+        yield from ((it, scope) for it in chain(node.decorator_list, node.bases, node.keywords))
+        yield from ((it, inner) for it in (*getattr(node, "type_params", ()), *node.body))
+    elif isinstance(node, COMPREHENSIONS):
+        inner, first = Scope(node, scope), node.generators[0]
+        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        yield first.iter, scope
+        yield from ((it, inner) for it in (first.target, *first.ifs, *node.generators[1:], *parts))
+    else:
+        _bind(node, scope)
+        yield from ((it, scope) for it in ast.iter_child_nodes(node))
 
 
 def _function(node, scope, found):
@@ -74,11 +78,11 @@ def _function(node, scope, found):
         scope.bind(node.name, node)
         outside += [*node.decorator_list, *filter(None, [node.returns])]
         body = [*getattr(node, "type_params", ()), *node.body]
-    _visit(outside, scope, found)
     for param in params:
         found[param] = inner
         inner.bind(param.arg, param)
-    _visit(body, inner, found)
+    yield from ((it, scope) for it in outside)
+    yield from ((it, inner) for it in body)
 
 
 def _bind(node, scope):

@@ -17,7 +17,7 @@ class Script(Tree):
 
     def __init__(self, source, file, style, notes):
         super().__init__(source, file)
-        self.style, self.step, self.notes = style, None, notes
+        self.style, self.step, self.notes, self.swallowed = style, None, notes, False
         self._edits, self._doomed = [], {}
 
     @cached_property
@@ -56,17 +56,22 @@ class Script(Tree):
         self._edits, self._doomed = [], {}
 
     def edited(self):
-        """[(step, text)]: the text after the edits of one step, after those of two, and so on; then they are forgotten.
+        """[(step, text, places)]: the text after the edits of one step, after those of two, and so on.
 
-        Every line of the last text is known to come from one step.
+        Every line of the last text is known to come from one step; `places` are those of its edits (see _changed).
+        `swallowed` then says whether edits lay inside others and were left out: the passes that made them have to run
+        once more on the last text. The edits are then forgotten.
         """
         from .edits import delete_statements
 
         delete_statements(self, self._doomed)
-        edits = _apart(self._edits)
+        edits, self.swallowed = _apart(self._edits)
         self.forget()
         steps = sorted({edit[3] for edit in edits})
-        return [(step, _apply(self.source, [edit for edit in edits if edit[3] <= step])) for step in steps]
+        return [
+            (step, _apply(self.source, [edit for edit in edits if edit[3] <= step]), _changed(edits, step))
+            for step in steps
+        ]  # fmt: skip
 
     # Whole lines
 
@@ -188,13 +193,19 @@ def _places(node):
 
 
 def _apart(edits):
-    """The edits in order, each once, without those that lie inside another one."""
-    kept = []
+    """(the edits in order, each once, without those that lie inside another one; whether such a one is left out).
+
+    What lies in a text that is taken out is not missed.
+    """
+    kept, swallowed = [], False
     # What is inserted where something is replaced comes before it.
     for edit in sorted(dict.fromkeys(edits), key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1])):
         if not kept or edit[0] >= kept[-1][1]:
             kept.append(edit)
-    return kept
+        else:
+            assert edit[1] <= kept[-1][1], f"the edits {kept[-1]} and {edit} overlap"
+            swallowed |= bool(kept[-1][2])
+    return kept, swallowed
 
 
 def _apply(source, edits):
@@ -203,3 +214,14 @@ def _apply(source, edits):
         parts += [source[at:start], text]
         at = end
     return "".join([*parts, source[at:]])
+
+
+def _changed(edits, step):
+    """[(start, end, start, end)] of the edits of a step: before in the text of the steps before it, then in its own."""
+    made, old, new = [], 0, 0  # how far what follows has moved
+    for start, end, text, of in edits:
+        if of == step:
+            made.append((start + old, end + old, start + new, start + new + len(text)))
+        old += (len(text) - (end - start)) * (of < step)
+        new += (len(text) - (end - start)) * (of <= step)
+    return made

@@ -1,5 +1,6 @@
 """The names, strings and comments of a text with their places; an f-string comes in its pieces."""
 
+import bisect
 import io
 import re
 import tokenize
@@ -63,8 +64,9 @@ def _pieces(token, fields):
     def take(start, end):
         return token.code[start - token.start : end - token.start]
 
-    for start, end in fields:
-        if at <= start < token.start + len(token.code):  # not in an expression that comes before
+    first = bisect.bisect_left(fields, (at, 0))
+    for start, end in fields[first : bisect.bisect_left(fields, (token.start + len(token.code), 0))]:
+        if at <= start:  # not in an expression that comes before
             found.append(Token("text", at, take(at, start), inside=take(at, start), at=at))
             found += tokens(f"({take(start, end)})", fields, start - 1)
             at = end

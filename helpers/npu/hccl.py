@@ -29,6 +29,8 @@ COLLECTIVES = (
 class Hccl(c10d.Backend):
     """Every collective runs in gloo on zero-copy host views of the cards' buffers."""
 
+    supports_coalescing = False  # batch_isend_irecv asks; the inherited property would ask this class, without end
+
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
         _remember(rank)
@@ -57,14 +59,16 @@ class Hccl(c10d.Backend):
             )
 
     def _run(self, name, args):
-        tensors = list(_tensors(args))
+        result, tensors = args[0], list(_tensors(args))
         for tensor in tensors:
             _check(tensor, name)
         self._meet(tensors[0].get_device() if tensors else torch.npu.current_device())
         calls[name] += 1
         bytes_sent[name] += sum(t.nbytes for t in tensors)
+        if name in ("all_gather_single", "_allgather_base"):  # gloo cuts along the first dimension, whatever it is
+            args = [arg.detach().view(-1) if isinstance(arg, torch.Tensor) else arg for arg in args]
         work = getattr(self._gloo, name)(*map(_host, args))
-        return _Work(work, args[0])
+        return _Work(work, result)
 
     def barrier(self, opts=None):
         self._meet(torch.npu.current_device())

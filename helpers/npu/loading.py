@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -64,22 +65,60 @@ def _installed(package, module=""):
 
 def _register(log):
     import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from .build import library
 
     torch.ops.load_library(library(log))
     torch.utils.rename_privateuse1_backend("npu")
-    from . import amp, hccl, module
+    from . import amp, batch_norm, hccl, module
 
     torch._register_device_module("npu", module)
     sys.modules["torch.npu"], sys.modules["torch.npu.amp"] = module, amp
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     hccl.register()
+    module._library = batch_norm.register()
     _print_on_the_host(torch)
+    _compile_to_eager(torch)
+    register_optimizer_step_post_hook(_find_left_behind)
     if folder := os.environ.get("HELPERS_NPU_REPORT"):
         from . import counts
 
         counts.write_at_exit(folder)
+
+
+def _compile_to_eager(torch):
+    """torch.compile with its own backend, inductor, which has no code for npu: run what it would compile as it is."""
+    inductor = torch._TorchCompileInductorWrapper
+    compiled = inductor.__call__
+
+    def compile_or_run(self, module, inputs):
+        if all(getattr(it, "device", torch.device("cpu")).type != "npu" for it in inputs):
+            return compiled(self, module, inputs)
+        text = "inductor has no kernels for npu: torch.compile runs this graph eagerly (emulated NPU)"
+        warnings.warn(text, stacklevel=2)
+        return module.forward
+
+    inductor.__call__ = compile_or_run
+
+
+def _find_left_behind(optimizer, *_):
+    """Warn once for an optimizer whose parameters stayed on the CPU, without gradients, when its model moved.
+
+    A move to the card makes new parameters (torch.nn.Module._apply), so nothing would train and nothing fail.
+    """
+    import torch
+
+    parameters = [it for group in optimizer.param_groups for it in group["params"] if it.device.type == "cpu"]
+    if parameters and torch.npu.is_initialized() and all(it.grad is None for it in parameters):
+        if not vars(optimizer).setdefault("_left_behind", False):
+            optimizer._left_behind = True
+            warnings.warn(
+                f"{type(optimizer).__name__} steps {len(parameters)} parameters that are on the CPU and have no "
+                "gradients, so they do not train: on an NPU a move makes new parameters. Make the optimizer after "
+                "model.npu() (emulated NPU)",
+                stacklevel=3,
+            )
 
 
 def _print_on_the_host(torch):

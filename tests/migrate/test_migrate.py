@@ -12,6 +12,7 @@ from mutants import of_cuda
 from helpers.migrate import STEPS, MigrationError, migrate
 from helpers.migrate.advice import WORD
 from helpers.migrate.blame import Blame
+from helpers.migrate.script import Script
 
 HERE = Path(__file__).parent
 OWN = [path for path in sorted((HERE.parent / "scripts").glob("*.py")) if not path.name.startswith("hvd_")]
@@ -94,6 +95,8 @@ USES = {
     "torch.amp": ("torch.amp.GradScaler('cuda')", "torch.amp.GradScaler('npu')"),
     "type in a string": ("t = x.type('torch.cuda.HalfTensor')", "t = x.type('torch.npu.HalfTensor')"),
     "default": ("def f(device='cuda'): pass", "def f(device='npu'): pass"),
+    "by type": ("f(({'cuda': 3})[x.device.type])", "f(({'npu': 3})[x.device.type])"),
+    "by type of a table": ("t = {'cuda': 3}\nt.get(device.type)", "t = {'npu': 3}\nt.get(device.type)"),
     "by device": ("b = {'cpu': 'gloo', 'cuda': 'nccl'}", "b = {'cpu': 'gloo', 'npu': 'hccl'}"),
     "two backends": ("g('cpu:gloo,cuda:nccl')", "g('cpu:gloo,npu:hccl')"),
     "nccl": ("torch.distributed.init_process_group('nccl')", "torch.distributed.init_process_group('hccl')"),
@@ -216,7 +219,7 @@ IMPORTS = {
         '"""Text."""\nfrom __future__ import annotations\nfrom torch import nn\nm.cuda()',
         '"""Text."""\nfrom __future__ import annotations\nfrom torch import nn\n{npu}m.npu()',
     ),
-    "on one line": ("import os; import torch; x.cuda()", "import os; import torch; x.npu()\n{npu}"),
+    "on one line": ("import os; import torch; x.cuda()", "import os; import torch; import torch_npu; x.npu()"),
     "under a condition": ("if a: import torch\nx.cuda()", "if a: import torch; import torch_npu\nx.npu()"),
     "for types": (
         "if TYPE_CHECKING:\n    import torch\nimport torch\nx.cuda()",
@@ -337,6 +340,10 @@ LEFT = {
     "fused adam": ("from apex.optimizers import FusedAdam", "apex.optimizers", "torch.optim"),
     "horovod": ("import horovod.torch as hvd", "horovod", "DistributedDataParallel"),
     "comment": ("a = 1  # CUDA only", "comments and texts", "reword"),
+    "key": ("config['cuda']", "the key 'cuda'", "'npu'"),
+    "command": ("os.system('CUDA_VISIBLE_DEVICES=0 python a.py')", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
+    "hogwild": ("net.share_memory()", "share_memory()", "DistributedDataParallel"),
+    "data parallel": ("f(torch.nn.DataParallel(net))", "inputs stay where they are", "move what the model is given"),
 }
 
 
@@ -349,6 +356,70 @@ def test_what_is_left_is_told_with_its_line_and_advice(case):
     line = 3 + migration.result.startswith(TORCH)
     assert found[0].line in (line, line + 1) and found[0].source_line in (3, 4)
     assert f"main.py:{found[0].line}" in migration.report() and found[0].advice.split()[0] in migration.report()
+
+
+# An optimizer that is made before its model moves would train what is left behind.
+
+EARLY = TORCH + """\
+net, other = Net(), Net()
+# of Adam's kind
+optimizer = torch.optim.AdamW(net.parameters())
+second = torch.optim.SGD([{"params": other.parameters()}])
+if torch.npu.is_available():
+    net.npu()
+    loss.npu()
+other = other.to(device)
+"""
+LATE = TORCH + """\
+net, other = Net(), Net()
+if torch.npu.is_available():
+    net.npu()
+    loss.npu()
+# of Adam's kind
+optimizer = torch.optim.AdamW(net.parameters())
+other = other.to(device)
+second = torch.optim.SGD([{"params": other.parameters()}])
+"""
+
+
+def test_an_optimizer_is_made_after_its_model_has_moved():
+    assert result(EARLY.replace(NPU, "").replace("npu", "cuda")) == LATE == result(EARLY)
+    indented = "class A:\n  def __init__(self):\n    self.opt = Adam(self.net.parameters())\n    self.net.cuda()\n"
+    assert result(indented).index("npu") < result(indented).index("Adam")
+
+
+@pytest.mark.parametrize("source", [
+    "opt = Adam(net.parameters())\nplan = Plan(opt)\nnet.cuda()",
+    "def f():\n  if a:\n    opt = Adam(net.parameters())\n  net.cuda()",
+    "class A(Module):\n  def __init__(self):\n    self.opt = Adam(self.parameters())\nnet = A().cuda()",
+])  # fmt: skip
+def test_an_optimizer_that_cannot_be_made_later_is_noted(source):
+    notes = [note for note in migrate(source + "\n").notes if "before its mod" in note.text]
+    assert len(notes) == 1 and "Adam" in source.split("\n")[notes[0].source_line - 1]
+    assert not [note for note in migrate(source.replace(".cuda()", ".eval()") + "\n").notes if "before" in note.text]
+
+
+def test_edits_inside_each_other_are_all_made():
+    inner = "DataLoader(d, pin_memory=torch.cuda.is_available(), other=torch.cuda.is_available())\n"
+    assert "pin_memory=False, other=torch.npu" in result("import torch\n" + inner)
+    script = Script("f(g(x))\n", "main.py", "article", None)
+    for start, end, text in ((0, 7, "F(G(x))"), (2, 3, "h"), (4, 5, "y")):
+        script.edit_span(start, end, text, 1)
+    assert script.edited() == [(1, "F(G(x))\n", [(0, 7, 0, 7)])] and script.swallowed
+    script.edit_span(0, 3, "a", 1)
+    script.edit_span(2, 5, "b", 1)
+    with pytest.raises(AssertionError, match="overlap"):
+        script.edited()
+
+
+@pytest.mark.parametrize("source", ["f(input, x.device)\n", "def step(inputs, unput): return inputs.to(device)\n"])
+def test_a_file_without_cuda_gets_no_import(source):
+    assert result("import torch\n" + source) == "import torch\n" + source
+
+
+def test_torch_npu_is_imported_before_it_is_used_on_the_same_line():
+    line = "import torch; x = torch.ones(2).cuda()\n"
+    assert result(line) == "import torch; import torch_npu; x = torch.ones(2).npu()\n"
 
 
 def test_comments_and_texts_share_one_note():
@@ -538,6 +609,13 @@ def test_what_does_not_parse_is_refused_with_file_and_line(source, line):
         migrate(source, name="old.py")
     assert isinstance(caught.value, ValueError) and str(caught.value).startswith("old.py:")
     assert line is None or caught.value.line == line
+
+
+def test_long_and_deep_expressions_are_read():
+    long = " + ".join(f"f{i}(torch.cuda.memory_allocated())" for i in range(900))
+    assert result(f"import torch\nx = {long}\n").count("torch.npu") == 900
+    with pytest.raises(MigrationError, match="main.py:1: "):
+        migrate("x" + ".f()" * 5000 + "\n", name="main.py")
 
 
 def test_what_is_not_text_or_not_known_is_refused(tmp_path):

@@ -120,6 +120,21 @@ def test_a_bad_file_ends_with_status_2_and_writes_nothing(folder, capsys, case, 
     assert contents(folder) == before
 
 
+def test_a_bad_file_of_a_folder_is_named_and_left_out(folder, capsys):
+    (folder / "scripts/bad.py").write_text("print 'cuda'\n")
+    (folder / "scripts/main.py").chmod(0o755)
+    assert main(["migrate", "scripts", "--out", "done"]) == 1
+    assert "left out: scripts/bad.py:1: " in capsys.readouterr().err
+    assert sorted(it.name for it in (folder / "done").rglob("*.py")) == ["main.py", "model.py", "plain.py"]
+    assert os.access(folder / "done/main.py", os.X_OK) and not os.access(folder / "done/net/model.py", os.X_OK)
+
+
+def test_a_notebook_is_refused(folder, capsys):
+    (folder / "a.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["x.cuda()"]}]}')
+    assert main(["migrate", "a.ipynb"]) == 2
+    assert "a.ipynb: this is a notebook" in capsys.readouterr().err
+
+
 def test_stdin(folder, monkeypatch, capfdbinary):
     def give(raw):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))

@@ -522,3 +522,11 @@ def test_the_command_to_start_it_is_told():
     assert "torchrun --nproc_per_node=2 train.py --amp" in notes(TEXTS["2020"], "choose", "modern")["launch"]
     own = "python train.py --one-per-card --hosts 1 --host 0 --device-list 0,1"
     assert own in notes(ODD, "choose")["launch"]
+
+
+@pytest.mark.parametrize("style", ["article", "modern"])
+def test_the_number_of_a_process_is_not_taken_for_its_card(style):
+    source = (Path(__file__).parents[2] / "helpers/migrate/examples/imagenet.py").read_text()
+    at = source.index("\n    for epoch in")
+    source = source[:at] + "\n    probe = torch.ones(2).cuda(gpu)" + source[at:]
+    assert "    probe = torch.ones(2).npu(args.gpu)\n" in migrate(source, style=style, name="main.py").result

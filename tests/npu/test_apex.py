@@ -526,6 +526,21 @@ def test_a_resumed_training_is_bitwise_the_one_that_was_not_stopped(kind):
         assert same(end[0], weights(model)) and same(end[1], weights(optimizer)) and end[2] == amp.state_dict()
 
 
+def test_a_checkpoint_that_is_loaded_before_initialize_goes_on_bitwise():
+    model, optimizer = initialized("O2")
+    train(model, optimizer, 3)
+    state = saved(model, optimizer)
+    train(model, optimizer, 3, start=3)
+    other, its_optimizer = made("cpu", seed=1)
+    other.load_state_dict(state["model"])
+    its_optimizer.load_state_dict(state["optimizer"])
+    other, its_optimizer = amp.initialize(other, its_optimizer, opt_level="O2", verbosity=0)
+    amp.load_state_dict(state["amp"])
+    assert same(weights(its_optimizer), [state["model"][name] for name, _ in other.named_parameters()])
+    train(other, its_optimizer, 3, start=3)
+    assert same(weights(model), weights(other)) and same(weights(optimizer), weights(its_optimizer))
+
+
 @pytest.mark.parametrize("source, target", [("O1", "O2"), ("O2", "O1"), ("O0", "O2"), ("O2", "O3"), ("O3", "O1")])
 def test_a_checkpoint_goes_on_at_another_level(source, target):
     model, optimizer = initialized(source)

@@ -49,6 +49,33 @@ def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit(ranks):
     assert on_cards[0][1] != on_cards[1][1]  # the ranks had different data
 
 
+def synchronized():
+    """Output, gradients and statistics of batch norm over two cards, and over both shares in one process on the CPU."""
+    with helpers.distributed("npu") as world:
+        torch.manual_seed(0)
+        x, dy = torch.randn(2, 3, 4, 5, 5).unbind(), torch.randn(2, 3, 4, 5, 5).unbind()
+        weight = torch.rand(4)
+        model = nn.SyncBatchNorm(4).to(world.device)
+        alone, whole = nn.BatchNorm2d(4), torch.cat(x).requires_grad_()
+        for each in (model, alone):
+            each.weight.data.copy_(weight)
+        mine = x[world.rank].to(world.device).requires_grad_()
+        y, expected = model(mine), alone(whole)
+        y.backward(dy[world.rank].to(world.device))
+        expected.backward(torch.cat(dy))
+        dist.all_reduce(model.weight.grad)
+        got = y, mine.grad, model.weight.grad, model.running_mean, model.running_var
+        wanted = expected.chunk(2)[world.rank], whole.grad.chunk(2)[world.rank], alone.weight.grad, *alone.buffers()
+        for a, b in zip(got, wanted, strict=False):
+            torch.testing.assert_close(a.detach().cpu(), b.detach(), rtol=1e-4, atol=1e-5)
+        assert model.half()(mine.detach().half()).dtype == torch.float16
+        return True
+
+
+def test_synchronized_batch_norm_is_batch_norm_over_all_cards():
+    assert helpers.launch(with_device, 2, synchronized, timeout=300) == [True, True]
+
+
 def compressed():
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -102,6 +129,9 @@ def collectives():
             "reduce": into(mine.clone(), lambda t: dist.reduce(t, 0)) if rank == 0 else dist.reduce(mine.clone(), 0),
         }
         dist.barrier()
+        received, other = torch.empty_like(mine), 1 - rank
+        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, other), dist.P2POp(dist.irecv, received, other)])
+        assert [work.wait() for work in works] == [True, True] and received[0] == 10 * other
         return got, own, dict(hccl.calls)
 
 

@@ -198,6 +198,48 @@ def test_a_number_on_the_host_and_indices_on_the_host_may_be_mixed_in():
 
 
 @on_npu
+@pytest.mark.parametrize("format", [torch.float16, torch.bfloat16], ids=str)
+def test_matrices_of_different_formats_are_refused_as_on_the_cpu(format):
+    calls = {
+        "mm": lambda to: to(torch.ones(2, 3)).to(format) @ to(torch.ones(3, 2)),
+        "linear": lambda to: F.linear(to(torch.ones(2, 3)).to(format), to(torch.ones(4, 3)), to(torch.ones(4))),
+        "bmm": lambda to: torch.bmm(to(torch.ones(1, 2, 3)).to(format), to(torch.ones(1, 3, 2))),
+        "conv": lambda to: F.conv2d(to(torch.ones(1, 1, 3, 3)).to(format), to(torch.ones(1, 1, 2, 2))),
+        "weight": lambda to: F.linear(to(torch.ones(2, 3)), to(torch.ones(4, 3)).to(format)),
+    }
+    for call in calls.values():
+        for device in ("cpu", "npu"):
+            with pytest.raises(RuntimeError):
+                call(lambda t, device=device: t.to(device))
+
+
+@on_npu
+def test_an_optimizer_that_was_made_before_the_move_is_named_once():
+    def step(moved_first):
+        net = nn.Linear(2, 1)
+        net = net.npu() if moved_first else net
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            net.npu()(torch.ones(1, 2, device="npu")).sum().backward()
+            optimizer.step()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        step(moved_first=True)
+        assert [it for it in told if "do not train" in str(it.message)] == []
+        step(moved_first=False)
+    (only,) = [it for it in told if "do not train" in str(it.message)]
+    assert "2 parameters that are on the CPU" in str(only.message) and only.filename == __file__
+
+
+@on_npu
+def test_compiling_falls_back_to_eager_with_a_sentence():
+    f = torch.compile(lambda x: x * 2 + 1)
+    with pytest.warns(UserWarning, match="runs this graph eagerly"):
+        assert f(torch.ones(3, device="npu")).tolist() == [3, 3, 3]
+
+
+@on_npu
 def test_float64_becomes_float32_with_one_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -7,13 +7,14 @@ from .checkpoint import place_checkpoints
 from .choices import leave_choices
 from .cudnn import switch_off
 from .device import place_process
-from .launch import add_process_map, count_processes, look_up_card, meet_at_address, set_address
+from .launch import add_process_map, count_processes, look_up_card, meet_at_address, name_card, set_address
 from .leftovers import report_leftovers
 from .loaders import drop_last, unpin
 from .methods import rename_methods
 from .model import move_model, unwrap_data_parallel
 from .names import import_from_npu, import_torch_npu, rename
 from .optimization import move_loss, show_learning_rate
+from .order import optimize_after_move
 from .precision import initialize, scale_loss
 from .strings import translate
 
@@ -35,6 +36,8 @@ PASSES = (
     (show_learning_rate,),
     (move_batches,),
     (scale_loss,),
+    (name_card,),
+    (optimize_after_move,),
     # The general passes read one text, and edit it together.
     (switch_off, rename, import_from_npu, rename_methods, translate, unpin, unwrap_data_parallel, import_torch_npu),
     # Notes only; they read the result.

@@ -34,6 +34,7 @@ if 'LOCAL_RANK' in os.environ:  # started by torchrun, which counts the processe
     $spawned = False
 """ + FIXED_ADDRESS.lstrip()
 COUNTS = ("torch.cuda.device_count", "torch.npu.device_count", "torch.accelerator.device_count")
+TAKE_CARDS = ("cuda", "npu", "to", "set_device", "device", "synchronize", "mem_get_info", "memory_allocated")
 MAP = "process_device_map = device_id_to_process_device_map($args.device_list)\n"
 SPAWNED = MAP + """\
 if $spawned:
@@ -135,6 +136,20 @@ def _count_by_process(script, shape):
             for inner in script.walk(node.value):
                 if isinstance(inner, ast.Attribute) and script.code(inner) == shape.card:
                     script.edit(inner, shape.process)
+
+
+@shaped(8)
+def name_card(script, shape):
+    """`x.cuda(gpu)` and its like, with the number of the process, name the card that the process got instead."""
+    if shape.card == shape.process:
+        return
+    known = [it.lineno for it in script.of(ast.Assign) if script.code(it.targets[0]) == shape.card]
+    for call in script.of(ast.Call):
+        if getattr(call.func, "attr", "") not in TAKE_CARDS or script.function(call) is not shape.worker:
+            continue
+        for part in call.args:
+            if getattr(part, "id", "") == shape.process and known and call.lineno > known[0]:
+                script.edit(part, shape.card)
 
 
 @shaped(7)

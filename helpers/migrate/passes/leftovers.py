@@ -5,7 +5,7 @@ import re
 
 from .. import advice
 from ..chains import chains
-from ..counterparts import offered
+from ..counterparts import ENVIRONMENT, offered
 from .kinds import anywhere
 
 _WORD = advice.WORD
@@ -13,6 +13,11 @@ _WHOLE = ("torch.cuda", "torch.backends.cudnn", "torch.backends.cuda")  # shown 
 _FLOAT64 = "An NPU computes it as float32, with a warning, and HCCL refuses it: use float32."
 _METHODS = {
     "double": ("double(): float64", _FLOAT64),
+    "share_memory": (
+        "share_memory()",
+        "Processes share the memory of the CPU only: on NPUs every process trains a model of its own, and "
+        "DistributedDataParallel keeps them alike.",
+    ),
     "pin_memory": ("pin_memory()", "Pinned memory is CUDA's; torch_npu has its own. Take it out if it fails."),
 }
 
@@ -20,7 +25,7 @@ _METHODS = {
 @anywhere(1)
 def report_leftovers(script):
     """Add the notes about CUDA."""
-    told = _torch(script) | _packages(script)
+    told = _torch(script) | _packages(script) | _keys(script)
     _methods(script)
     _options(script)
     names, texts = _mentions(script, told)
@@ -33,7 +38,7 @@ def report_leftovers(script):
         count = len(texts)
         script.left(
             texts, f"comments and texts speak of CUDA, cuDNN, NCCL or NVIDIA on {count} line{'s' * (count > 1)}",
-            "They change nothing; reword them when you have read the script again.",
+            "Comments change nothing; read the texts, and reword both.",
         )  # fmt: skip
 
 
@@ -63,6 +68,20 @@ def _packages(script):
                 lines = [node.lineno, alias.lineno]
                 script.left(lines, f"import of {known[0]}", known[1].format(version=offered()["version"]))
                 told |= {*range(*script.span(alias)), *range(*script.name_span(node))}
+    return told
+
+
+def _keys(script):
+    """Notes about entries of tables under a device's old name; returns the offsets of these texts."""
+    told = set()
+    for node in script.of(ast.Constant):
+        above = script.parent(node)
+        asked = isinstance(above, ast.Call) and getattr(above.func, "attr", "") in ("get", "pop", "setdefault", "index")
+        is_key = isinstance(above, ast.Dict) and node in above.keys or getattr(above, "slice", None) is node
+        if node.value in ("cuda", "nccl") and (is_key or asked):
+            advice = "Where a device's type or a backend is looked up, the key is now 'npu' or 'hccl'."
+            script.left(node, f"the key {node.value!r}", advice)
+            told.add(script.span(node)[0])
     return told
 
 
@@ -116,6 +135,10 @@ def _mentions(script, told):
             script.left(line, "nvidia-smi", "`npu-smi info` shows the cards; its output is another.")
         elif token.kind == "string" and re.fullmatch(r"[A-Z][A-Z0-9_]+", text) and "_" in text:
             script.left(line, f"environment variable {text}", _variable(text))
+        elif token.kind != "comment" and (found := [it for it in ENVIRONMENT if it in text]):
+            advice = f"In a command it has no effect on NPUs, and chooses no card: there it is {ENVIRONMENT[found[0]]}."
+            script.left(line + text.count("\n", 0, text.index(found[0])), f"a text with {found[0]}", advice)
+            texts |= {line + at for at, part in enumerate(token.code.split("\n")) if _WORD.search(part)}
         elif token.kind == "string" and re.fullmatch(r"[\w-]+", text):
             names.setdefault(text, set()).add(line)
         else:

@@ -115,6 +115,7 @@ def move_model(script, shape):
     if any("parallel" in placement.kinds(it) for it in statements):
         script.left(
             place, "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
+            "It also moved inputs to its cards: check that they are moved now. "
             "Take 'module.' off the keys of an old checkpoint before a single card resumes from it.",
         )  # fmt: skip
 
@@ -153,9 +154,10 @@ def unwrap_data_parallel(script):
         script.edit_span(start, first, "" if simple else "(")
         script.edit_span(last, end, "" if simple else ")")
     script.left(
-        calls[0], "nn.DataParallel is gone: this trains on one card",
-        "For more cards start one process each (torchrun) and wrap the model in DistributedDataParallel. Checkpoints "
-        "that DataParallel wrote have keys that begin with 'module.': take that off to load them.",
+        calls[0], "nn.DataParallel is gone: this trains on one card, and inputs stay where they are",
+        "DataParallel moved inputs to its cards: move what the model is given, x = x.npu(), where that is still on "
+        "the CPU. For more cards start one process each (torchrun) and wrap the model in DistributedDataParallel. "
+        "Checkpoints that DataParallel wrote have keys that begin with 'module.': take that off to load them.",
     )  # fmt: skip
 
 

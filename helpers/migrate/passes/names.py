@@ -154,7 +154,7 @@ def _settle(script, name, uses, wanted):
 
 _NPU = "import torch_npu  # registers the device"
 _APEX = "from apex import amp"
-_DEVICES = re.compile(r"npu|hccl|accelerator|^device$", re.IGNORECASE)
+_DEVICES = re.compile(r"(?<![A-Za-z])(npu|NPU)(?![a-z])|(?<![A-Za-z])(hccl|HCCL)(?![a-z])|(?i:accelerator)|^--device$")
 
 
 @anywhere(1)

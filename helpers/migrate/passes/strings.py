@@ -57,7 +57,7 @@ def _is_key(script, node, text):
         return False
     parent = script.parent(node)
     if isinstance(parent, ast.Dict) and node in parent.keys:
-        return not _by_device(parent)
+        return not (_by_device(parent) or _asked_by_type(script, parent))
     outer = script.parent(parent)
     if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Subscript):
         node, parent = parent, outer
@@ -71,6 +71,19 @@ def _by_device(table):
     """Whether a dictionary is keyed by devices (or backends), and not yet for the NPU."""
     keys = {getattr(key, "value", None) for key in table.keys}
     return bool(keys & (_OTHER_DEVICES | {"gloo", "mpi"})) and not keys & {"npu", "hccl"}
+
+
+def _asked_by_type(script, table):
+    """Whether a dictionary is asked for an entry by the type of a device: `{"cuda": 3}[x.device.type]`."""
+    above, asked = script.parent(table), [table]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        asked = [it for it in script.of(ast.Name) if above.targets[0] in script.bindings(it)]
+    keys = []
+    for node in map(script.parent, asked):
+        keys += [node.slice] if isinstance(node, ast.Subscript) else []
+        keys += script.parent(node).args[:1] if getattr(node, "attr", "") == "get" else []
+    new = {getattr(key, "value", None) for key in table.keys} & {"npu", "hccl"}
+    return not new and any(getattr(key, "attr", "") == "type" for key in keys)
 
 
 def _device_table(script, node):

@@ -111,9 +111,10 @@ def initialize(
 
     earlier, session = _amp_state.session, Session(level, num_losses, (min_loss_scale, max_loss_scale), verbosity)
     _amp_state.session = session
-    all_casts = [_to_level(model, level, cast_model_outputs) for model in nets]
+    exact = {}
+    all_casts = [_to_level(model, level, cast_model_outputs, exact) for model in nets]
     for optimizer in given:
-        Stepper(optimizer, session, nets)
+        Stepper(optimizer, session, nets, exact)
         if optimizer.state and level.cast_model_type:  # gathered before; now in the format of what it updates
             optimizer.load_state_dict(optimizer.state_dict())
     casting.set_outside(all_casts[0] if level.patch_torch_functions and all_casts else None)
@@ -125,10 +126,10 @@ def initialize(
     return models if optimizers is None else (models, optimizers)
 
 
-def _to_level(model, level, outputs):
-    """Cast `model`; the Casts of its forward."""
+def _to_level(model, level, outputs, exact):
+    """Cast `model`; the Casts of its forward. Its weights before go into `exact`."""
     if level.cast_model_type:
-        casting.cast_weights(model, level.cast_model_type, level.keep_batchnorm_fp32)
+        exact |= casting.cast_weights(model, level.cast_model_type, level.keep_batchnorm_fp32)
         keep_in_checkpoints(model)
     half = torch.float16 if level.patch_torch_functions else None
     kind = next((p.device.type for p in model.parameters()), "cpu")

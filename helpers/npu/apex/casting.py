@@ -101,16 +101,24 @@ def disable_casts():
 
 
 def cast_weights(model, dtype, keep_batchnorm_fp32):
-    """Parameters and floating buffers of `model` in `dtype`, in place; batch norm with weights can stay as it is."""
+    """Parameters and floating buffers of `model` in `dtype`, in place; batch norm with weights can stay as it is.
+
+    Returns what the parameters were, {id: float32 tensor}, for their masters: a checkpoint that was loaded before is
+    not rounded.
+    """
+    exact = {}
     for module in model.modules():
         if keep_batchnorm_fp32 and isinstance(module, nn.modules.batchnorm._BatchNorm) and module.affine:
             continue
         for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
             if tensor.is_floating_point() and tensor.dtype != dtype:
                 tensor.grad = None
+                if tensor.dtype == torch.float32:
+                    exact[id(tensor)] = tensor.data
                 tensor.data = tensor.data.to(dtype)
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters()
+    return exact
 
 
 def cast_forward(model, casts):

@@ -26,8 +26,9 @@ class Master:
     can be heard of. So the two are compared, element by element, before each use.
     """
 
-    def __init__(self, weight):
-        self.value = nn.Parameter(weight.detach().float(), requires_grad=weight.requires_grad)
+    def __init__(self, weight, exact=None):
+        value = weight.detach().float() if exact is None else exact.clone()
+        self.value = nn.Parameter(value, requires_grad=weight.requires_grad)
         self._version = self.value._version
 
     @torch.no_grad()
@@ -82,11 +83,11 @@ class Stepper:
     It works through the optimizer's own step hooks, so that learning-rate schedulers, made before or
     after, see the optimizer that they know. A step is skipped by hiding the gradients from it.
 
-    `session` is the `initialize` it belongs to, `models` are those whose parameters it updates, `skip` says whether the
-    next step is left out.
+    `session` is the `initialize` it belongs to, `models` are those whose parameters it updates, `exact` what these were
+    before they were cast ({id: tensor}), `skip` says whether the next step is left out.
     """
 
-    def __init__(self, optimizer, session, models):
+    def __init__(self, optimizer, session, models, exact):
         own = {id(p) for group in optimizer.param_groups for p in group["params"]}
         self.optimizer, self.session = optimizer, session
         self.models = [model for model in models if _shares(model, own)]
@@ -97,7 +98,8 @@ class Stepper:
         self._open = False  # between the two ends of a scale_loss
         self._fresh = False  # gradients have arrived since the last step
         self._hidden = []
-        self._adopt()
+        # Only of a checkpoint: new weights begin rounded, as DDP sends them to all ranks, and as apex rounds them.
+        self._adopt(exact if optimizer.state else {})
         optimizer._amp_stepper = self
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
@@ -115,7 +117,7 @@ class Stepper:
     def _halves(self):
         return [weight for weight, _ in self._pairs]
 
-    def _adopt(self):
+    def _adopt(self, exact):
         """Put masters in the place of half weights."""
         if not self.session.level.master_weights:
             return
@@ -126,7 +128,7 @@ class Stepper:
                     continue
                 if id(weight) in known:
                     raise ValueError("some parameters appear in more than one parameter group")
-                master = _MASTERS.setdefault(weight, Master(weight))
+                master = _MASTERS.setdefault(weight, Master(weight, exact.get(id(weight))))
                 group["params"][index] = master.value
                 if weight in state:
                     state[master.value] = state.pop(weight)
@@ -238,7 +240,7 @@ class Stepper:
         """Add a group; its half weights get masters."""
         self._add_param_group(param_group)
         try:
-            self._adopt()
+            self._adopt({})
         except ValueError:
             self.optimizer.param_groups.pop()
             raise

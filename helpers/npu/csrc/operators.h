@@ -101,6 +101,14 @@ inline void to_card(Call& call, const c10::FunctionSchema& schema, torch::jit::S
   }
 }
 
+// Matrices of one format only: the CPU refuses a mixture, and must see it.
+inline bool same_format(const std::vector<Tensor>& tensors) {
+  std::unordered_set<at::ScalarType> formats;
+  for (auto& t : tensors)
+    if (t.defined() && at::isFloatingType(t.scalar_type())) formats.insert(t.scalar_type());
+  return formats.size() < 2;
+}
+
 inline void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   static const Names matrices = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::addmv", "aten::mv",
                                  "aten::dot", "aten::addbmm", "aten::convolution_overrideable"};
@@ -110,6 +118,9 @@ inline void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t base = stack->size() - schema.arguments().size();
   const torch::jit::Stack given(stack->begin() + base, stack->end());
   const bool matrix = matrices.count(schema.name());
+  std::vector<Tensor> tensors;
+  for (auto& value : given)
+    if (matrix && value.isTensor()) tensors.push_back(value.toTensor());
   auto run = [&](Call& call, bool wide) {
     auto asked = to_host(call, schema, *stack, wide);
     if (!mixes.count(schema.name())) call.refuse_mixture();
@@ -122,9 +133,9 @@ inline void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Call* call = &first;
   std::optional<c10::Device> asked;
   try {
-    asked = run(first, matrix);
+    asked = run(first, matrix && same_format(tensors));
   } catch (const c10::NotImplementedError&) {  // no CPU kernel in fp16: once more in fp32, rounded at the end
-    if (!first.has_half() || first.widened) throw;
+    if (!first.has_half() || first.widened || matrix) throw;
     stack->resize(base);
     stack->insert(stack->end(), given.begin(), given.end());
     asked = run(second, true);
@@ -219,7 +230,8 @@ inline Tensor convolution(const Tensor& x, const Tensor& w, const std::optional<
                           c10::SymIntArrayRef output_padding, c10::SymInt groups) {
   static auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution_overrideable", "");
   Call call(op);
-  Tensor hx = call.in(x, true), hw = call.in(w, true), hb = b ? call.in(*b, true) : Tensor();
+  const bool wide = same_format({x, w, b ? *b : Tensor()});
+  Tensor hx = call.in(x, wide), hw = call.in(w, wide), hb = b ? call.in(*b, wide) : Tensor();
   call.refuse_mixture();
   TORCH_CHECK(!call.has_double(), "convolution: DT_DOUBLE is not supported, use float32 (emulated NPU)");
   count_operator(call);
