@@ -23,7 +23,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "HELPERS_DEV
 PYTHON = Path(os.environ.get("HELPERS_KERAS_PYTHON") or ROOT / ".venv-keras" / "bin" / "python").expanduser()
 CASES = [
     "fit_float64", "fit_compressed", "without_reduction", "tape_loops", "callbacks", "momentum_correction",
-    "saved_and_loaded", "collectives", "process_sets", "overflow", "errors",
+    "saved_and_loaded", "collectives", "process_sets", "overflow", "unordered", "random_programs", "errors",
 ]  # fmt: skip
 
 
@@ -145,6 +145,26 @@ def test_process_sets(given):
 @extra
 def test_ranks_agree_on_an_overflow(given):
     assert given("overflow") == [(1.0, 0.5, 1.0 - 0.75 * 2)] * 2
+
+
+@extra
+def test_unordered_operations_are_named_or_refused(given):
+    for wrong, refused in given("unordered"):
+        assert wrong == []
+        for text, place in zip(refused, ("TensorFlow 1", "tf.data"), strict=True):
+            assert place in text and "tf.function" in text
+
+
+@extra
+def test_random_programs(given):
+    assert given("random_programs") == [[], []]
+
+
+@extra
+@pytest.mark.long
+def test_many_random_programs():
+    options = dict(python=PYTHON, threads=1, env=QUIET, timeout=900)
+    assert launch(keras_ranks.many_random_programs, 2, 1000, **options) == [[], []]
 
 
 @extra
