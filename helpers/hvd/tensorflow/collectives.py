@@ -266,7 +266,7 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_se
         The rows received, in the order of ranks; with `splits` also how many came from each rank (int32).
     """
     tensor = dense(tensor)
-    given = [] if splits is None else [tf.cast(dense(splits), tf.int32)]
+    given = [] if splits is None else [dense(splits)]
 
     def exchange(name, array, *splits):
         size = process_set.size()
