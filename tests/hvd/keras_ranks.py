@@ -363,9 +363,15 @@ def process_sets():
         value = x * (hvd.rank() + 1.0)
     gradient = hvd.DistributedGradientTape(tape, process_set=second).gradient(value, x).numpy().item()
     alone = hvd.allreduce(x + hvd.rank(), process_set=second).numpy().item() if hvd.rank() == 1 else None
+    number, included = second.process_set_id, hvd.process_set_included_op
+    operations = lambda: [  # noqa: E731
+        hvd.size_op(number), hvd.size_op(), included(number), included(), included(7), hvd.rank_op()
+    ]  # fmt: skip
+    numbers = [operation.numpy().item() for operation in operations()]
+    assert [operation.numpy().item() for operation in tf.function(operations)()] == numbers
     hvd.barrier()
     hvd.remove_process_set(second)
-    return gradient, alone
+    return gradient, alone, numbers
 
 
 def overflow():
@@ -509,7 +515,23 @@ def errors():
             return f"{type(error).__name__}: {error}"
         return "no error"
 
+    def caught():
+        try:
+            hvd.allreduce(x, name="mismatch once more")
+        except tf.errors.FailedPreconditionError as error:
+            return isinstance(error, hvd.HorovodInternalError)
+
+    def uninitialized():
+        hvd.shutdown()
+        try:
+            hvd.allreduce(x)
+        except tf.errors.FailedPreconditionError as error:
+            return str(error)
+        finally:
+            hvd.init()
+
     x = tf.ones([2 + hvd.rank()])
+    legacy = type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})()
     inputs, targets = data(embedding=True)
     model, compiled = network(0, embedding=True), network(0)
     passes = hvd.DistributedOptimizer(adam(), backward_passes_per_step=2)
@@ -522,6 +544,10 @@ def errors():
         several.fit(*data(), verbose=0, callbacks=[start])
     return {
         "shapes": text(lambda: hvd.allreduce(x, name="mismatch")),
+        "caught": caught(),
+        "uninitialized": uninitialized(),
+        "legacy": text(lambda: hvd.DistributedOptimizer(legacy)),
+        "no set": text(lambda: hvd.size_op(7)),
         "shapes in a function": text(tf.function(lambda: hvd.allreduce(x, name="mismatch again"))),
         "slices": text(lambda: fit(model, passes, inputs, targets, 8)),
         "xla": text(lambda: compiled.fit(*data(), verbose=0)),

@@ -17,7 +17,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util
 
 from .. import arrays
-from ..core import Adasum, Average, Sum, global_process_set, job, rank, sets
+from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, global_process_set, job, rank, sets
 from ..gradients import allreduce_groups
 from .compression import Compression
 
@@ -35,6 +35,13 @@ NO_ORDER = (
 # TensorFlow would rewrite our functions wherever a tf.function calls them, and run them more slowly.
 as_is = tf.autograph.experimental.do_not_convert
 dense = tf.convert_to_tensor  # of a tensor, a variable (also Keras's), IndexedSlices, or what can be made one
+
+
+class FailedPreconditionError(CollectiveError, tf.errors.FailedPreconditionError):
+    """What Horovod raises for TensorFlow where ranks disagree or `init()` was not called."""
+
+    def __init__(self, error):
+        tf.errors.FailedPreconditionError.__init__(self, None, None, str(error))
 
 
 def check_order():
@@ -70,6 +77,7 @@ def call(function, inputs, dtypes):
 
     Raises:
         NotImplementedError: see `check_order`.
+        FailedPreconditionError: the ranks disagree (in a tf.function TensorFlow makes it an InvalidArgumentError).
     """
 
     def on_arrays(*inputs):
@@ -77,7 +85,11 @@ def call(function, inputs, dtypes):
         return [np.asarray(result, dtype.as_numpy_dtype) for result, dtype in zip(results, dtypes)]
 
     if tf.executing_eagerly():
-        return [tf.convert_to_tensor(result) for result in on_arrays(*[tensor.numpy() for tensor in inputs])]
+        try:
+            results = on_arrays(*[tensor.numpy() for tensor in inputs])
+        except (CollectiveError, NotInitialized) as error:
+            raise FailedPreconditionError(error) from error
+        return list(map(tf.convert_to_tensor, results))
     check_order()
     graph = tf.compat.v1.get_default_graph()
     # TensorFlow leaves gradients of a function unordered; waiting for other ranks they could take all of its threads.
@@ -145,7 +157,7 @@ def allreduce(
 
     Raises:
         NotImplementedError: `op` or factors that IndexedSlices cannot have.
-        HorovodInternalError: the ranks disagree (inside a tf.function TensorFlow wraps it in an UnknownError).
+        FailedPreconditionError, which is a HorovodInternalError, too: the ranks disagree (see `call`).
     """
     scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
     options = dict(compression=compression, op=op, process_set=process_set, name=name)
