@@ -6,7 +6,9 @@ and have no effect: the ranks meet in main memory.
 
 A collective gets its number when it runs: eagerly and in a tf.function that is the order of the program. The order in
 which TensorFlow runs gradients of a tf.function is any, so each is named after the forward collective it belongs to.
-Where the forward order is any (`check_order`), collectives are refused.
+Where the forward order is any (`check_order`), collectives are refused. A collective holds one of TensorFlow's threads
+while it waits. Where gradients of several nested tf.functions do not depend on each other, these can run out, and hvd
+reports a stall: tf.config.threading.set_inter_op_parallelism_threads(16), before the first operation, gives more.
 """
 
 import warnings
