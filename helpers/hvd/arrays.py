@@ -74,14 +74,19 @@ def allreduce_(array, name=None, op=Average, prescale_factor=1.0, postscale_fact
     return _written(array, tensor)
 
 
+def _begin_grouped(operation, arrays, *arguments):
+    """`_begin` of a list of arrays."""
+    arrays = [numpy.asarray(array) for array in arrays]
+    handle = operation([to_tensor(array) for array in arrays], *arguments)
+    _likes[handle] = arrays
+    return handle
+
+
 def grouped_allreduce_async(arrays, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
                             process_set=global_process_set):  # fmt: skip
     """Begin to reduce a list of arrays together; returns one handle."""
-    arrays, scales = [numpy.asarray(array) for array in arrays], (prescale_factor, postscale_factor)
-    tensors = [to_tensor(array) for array in arrays]
-    handle = mpi_ops.grouped_allreduce_async(tensors, None, name, op, *scales, process_set)
-    _likes[handle] = arrays
-    return handle
+    scales = prescale_factor, postscale_factor
+    return _begin_grouped(mpi_ops.grouped_allreduce_async, arrays, None, name, op, *scales, process_set)
 
 
 def grouped_allreduce(arrays, *args, **options):
@@ -92,6 +97,11 @@ def grouped_allreduce(arrays, *args, **options):
 def allgather(array, name=None, process_set=global_process_set):
     """The ranks' arrays concatenated along the first dimension."""
     return synchronize(_begin(mpi_ops.allgather_async, array, name, process_set))
+
+
+def grouped_allgather(arrays, name=None, process_set=global_process_set):
+    """`allgather` of a list of arrays together."""
+    return synchronize(_begin_grouped(mpi_ops.grouped_allgather_async, arrays, name, process_set))
 
 
 def broadcast(array, root_rank, name=None, process_set=global_process_set):
@@ -108,8 +118,7 @@ def broadcast_(array, root_rank, name=None, process_set=global_process_set):
 
 def alltoall(array, splits=None, name=None, process_set=global_process_set):
     """Rows sent to each rank and received from each; with `splits` (array, received splits)."""
-    given = None if splits is None else [int(split) for split in splits]
-    output, received = synchronize(_begin(mpi_ops.alltoall_async, array, given, name, process_set))
+    output, received = synchronize(_begin(mpi_ops.alltoall_async, array, splits, name, process_set))
     return output if splits is None else (output, received)
 
 
@@ -118,6 +127,13 @@ def reducescatter(array, name=None, op=Average, prescale_factor=1.0, postscale_f
     """This rank's rows of the reduced array."""
     operation, scales = mpi_ops.reducescatter_async, (prescale_factor, postscale_factor)
     return synchronize(_begin(operation, array, name, op, process_set, *scales))
+
+
+def grouped_reducescatter(arrays, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0,
+                          postscale_factor=1.0):  # fmt: skip
+    """`reducescatter` of a list of arrays together."""
+    operation, scales = mpi_ops.grouped_reducescatter_async, (prescale_factor, postscale_factor)
+    return synchronize(_begin_grouped(operation, arrays, name, op, process_set, *scales))
 
 
 def _written(array, tensor):
@@ -130,6 +146,6 @@ def _written(array, tensor):
 
 __all__ = [
     "allgather", "allgather_object", "allreduce", "allreduce_", "allreduce_async", "alltoall", "barrier", "broadcast",
-    "broadcast_", "broadcast_object", "grouped_allreduce", "grouped_allreduce_async", "join", "poll", "reducescatter",
-    "synchronize", "to_array", "to_tensor",
+    "broadcast_", "broadcast_object", "grouped_allgather", "grouped_allreduce", "grouped_allreduce_async",
+    "grouped_reducescatter", "join", "poll", "reducescatter", "synchronize", "to_array", "to_tensor",
 ]  # fmt: skip

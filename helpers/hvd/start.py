@@ -1,5 +1,6 @@
 """Start N ranks on this machine: a command, as `horovodrun -np N` does, or a function, as `horovod.run` does."""
 
+import multiprocessing
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent import futures
 
 from .imports import ROOT
 
@@ -175,7 +177,7 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     Raises:
         ValueError: `hosts` names another machine, or there is an option without a counterpart.
     """
-    from ..launcher.launch import launch
+    from .. import releases
 
     for host in (hosts or "").split(","):
         name = host.partition(":")[0].strip()
@@ -184,4 +186,37 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     unknown = sorted(name for name, value in others.items() if value is not None and name not in INDIFFERENT)
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
+    try:
+        releases.check()
+    except releases.UnfitTorch:  # MXNet's Python has an older torch, on which `launch` does not run
+        if executable not in (None, sys.executable):
+            raise
+        return _spawned(func, args, kwargs or {}, np, env or {})
+    from ..launcher.launch import launch
+
     return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))
+
+
+def _spawned(func, args, kwargs, count, env):
+    """`run` by multiprocessing: one fresh process a rank, whose output is not labelled; a lost one ends the others."""
+    spawn = multiprocessing.get_context("spawn")
+    pools = [futures.ProcessPoolExecutor(1, spawn) for _ in range(count)]
+    calls = [
+        pool.submit(_as_rank, {**environment, **env}, func, args, kwargs)
+        for pool, environment in zip(pools, _environments(count))
+    ]
+    processes = [process for pool in pools for process in pool._processes.values()]
+    try:
+        for call in futures.as_completed(calls):
+            if call.exception():
+                rank = calls.index(call)
+                raise RuntimeError(f"rank {rank} failed: {call.exception()}") from call.exception()
+        return [call.result() for call in calls]
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def _as_rank(environment, func, args, kwargs):
+    os.environ.update(environment)
+    return func(*args, **kwargs)

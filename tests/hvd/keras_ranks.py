@@ -363,9 +363,15 @@ def process_sets():
         value = x * (hvd.rank() + 1.0)
     gradient = hvd.DistributedGradientTape(tape, process_set=second).gradient(value, x).numpy().item()
     alone = hvd.allreduce(x + hvd.rank(), process_set=second).numpy().item() if hvd.rank() == 1 else None
+    number, included = second.process_set_id, hvd.process_set_included_op
+    operations = lambda: [  # noqa: E731
+        hvd.size_op(number), hvd.size_op(), included(number), included(), included(7), hvd.rank_op()
+    ]  # fmt: skip
+    numbers = [operation.numpy().item() for operation in operations()]
+    assert [operation.numpy().item() for operation in tf.function(operations)()] == numbers
     hvd.barrier()
     hvd.remove_process_set(second)
-    return gradient, alone
+    return gradient, alone, numbers
 
 
 def overflow():
@@ -390,6 +396,110 @@ def overflow():
     return *after, weight.numpy().item()
 
 
+def unordered():
+    """What TensorFlow runs in an order of its own: wrong gradients of a function, and the texts of what is refused."""
+    import tensorflow as tf
+
+    import helpers.hvd.tensorflow as hvd
+
+    def refused(function):
+        try:
+            return function()
+        except NotImplementedError as error:
+            return str(error)
+
+    def in_session():
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            return session.run([hvd.allreduce(tf.constant([10.0**i]), op=hvd.Sum) for i in range(6)])
+
+    def meet(xs):
+        return [hvd.allreduce(x, op=hvd.Sum) for x in xs] + [hvd.allgather(x[None]) for x in xs]
+
+    function, wrong = tf.function(meet), []
+    for _ in range(10):
+        xs = [tf.constant(1.0 + i) for i in range(6)]
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            reduced, gathered = function(xs)[:6], function(xs)[6:]
+            total = tf.add_n([tf.reduce_sum(y) * 4.0**i for i, y in enumerate(reduced + gathered)])
+        found = [float(gradient) for gradient in tape.gradient(total, xs)]
+        wrong += [found] if found != [hvd.size() * 4.0**i + 4.0 ** (i + 6) for i in range(6)] else []
+    dataset = tf.data.Dataset.range(6)
+    return wrong, [refused(in_session), refused(lambda: dataset.map(lambda i: hvd.allreduce(tf.cast(i, tf.float32))))]
+
+
+def random_programs(count=20, seed=0):
+    """Programs drawn at random, which call collectives eagerly or in a tf.function: what came out wrong."""
+    import tensorflow as tf
+
+    import helpers.hvd.tensorflow as hvd
+
+    random, wrong = np.random.default_rng(seed), []
+    for number in range(count):
+        steps = [_random_step(random, f"{number}.{i}") for i in range(random.integers(1, 9))]
+        how = random.choice(["eager", "function", "loop"])
+
+        def program(steps=steps):
+            return [_collective(hvd, *step, hvd.rank(), hvd.size()) for step in steps]
+
+        def looped(program=program):
+            for _ in tf.range(2):
+                results = program()
+            return results
+
+        results = {"eager": program, "function": tf.function(program), "loop": tf.function(looped)}[how]()
+        for step, result in zip(steps, results, strict=True):
+            expected = _expected(*step, hvd.rank(), hvd.size())
+            if not np.array_equal(tf.cast(result, tf.float64).numpy(), expected):
+                wrong.append((how, step, result.numpy().tolist()))
+    return wrong
+
+
+def many_random_programs(count):
+    import helpers.hvd.keras as hvd
+
+    hvd.init()
+    wrong = random_programs(count, seed=1)
+    hvd.shutdown()
+    return wrong
+
+
+def _random_step(random, name):
+    """(kind, dtype, reduction, rows, salt of the values, name or None)."""
+    kind = random.choice(["allreduce", "grouped", "allgather", "broadcast", "reducescatter", "alltoall"])
+    dtype = random.choice(["float16", "bfloat16", "float32", "float64", "int32", "int64"])
+    return str(kind), str(dtype), str(random.choice(["Sum", "Average", "Max"])), int(random.integers(1, 4)), \
+        int(random.integers(1, 50)), name if random.random() < 0.5 else None  # fmt: skip
+
+
+def _values(rows, salt, rank, size):
+    """[rows * size, 2]: even numbers, so that averages of two ranks are whole."""
+    return 2.0 * (np.arange(rows * size * 2).reshape(-1, 2) % 7 + salt + 3 * rank)
+
+
+def _collective(hvd, kind, dtype, op, rows, salt, name, rank, size):
+    import tensorflow as tf
+
+    x, op = tf.constant(_values(rows, salt, rank, size), dtype), getattr(hvd, op)
+    if kind == "grouped":
+        return hvd.grouped_allreduce([x, x + x], op=op, name=name)[1]
+    if kind in ("allreduce", "reducescatter"):
+        return getattr(hvd, kind)(x, op=hvd.Sum if kind == "reducescatter" else op, name=name)
+    return hvd.broadcast(x, salt % size, name) if kind == "broadcast" else getattr(hvd, kind)(x, name=name)
+
+
+def _expected(kind, dtype, op, rows, salt, name, rank, size):
+    given = np.stack([_values(rows, salt, other, size) for other in range(size)])
+    mine = slice(rank * rows, (rank + 1) * rows)
+    if kind in ("allreduce", "grouped"):
+        reduced = {"Sum": np.sum, "Average": np.mean, "Max": np.max}[op](given, axis=0)
+        return reduced * 2 if kind == "grouped" else reduced
+    return {
+        "allgather": given.reshape(-1, 2), "broadcast": given[salt % size], "reducescatter": given.sum(0)[mine],
+        "alltoall": given[:, mine].reshape(-1, 2),
+    }[kind]  # fmt: skip
+
+
 def errors():
     """The texts of what goes wrong."""
     import keras
@@ -405,7 +515,23 @@ def errors():
             return f"{type(error).__name__}: {error}"
         return "no error"
 
+    def caught():
+        try:
+            hvd.allreduce(x, name="mismatch once more")
+        except tf.errors.FailedPreconditionError as error:
+            return isinstance(error, hvd.HorovodInternalError)
+
+    def uninitialized():
+        hvd.shutdown()
+        try:
+            hvd.allreduce(x)
+        except tf.errors.FailedPreconditionError as error:
+            return str(error)
+        finally:
+            hvd.init()
+
     x = tf.ones([2 + hvd.rank()])
+    legacy = type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})()
     inputs, targets = data(embedding=True)
     model, compiled = network(0, embedding=True), network(0)
     passes = hvd.DistributedOptimizer(adam(), backward_passes_per_step=2)
@@ -418,6 +544,10 @@ def errors():
         several.fit(*data(), verbose=0, callbacks=[start])
     return {
         "shapes": text(lambda: hvd.allreduce(x, name="mismatch")),
+        "caught": caught(),
+        "uninitialized": uninitialized(),
+        "legacy": text(lambda: hvd.DistributedOptimizer(legacy)),
+        "no set": text(lambda: hvd.size_op(7)),
         "shapes in a function": text(tf.function(lambda: hvd.allreduce(x, name="mismatch again"))),
         "slices": text(lambda: fit(model, passes, inputs, targets, 8)),
         "xla": text(lambda: compiled.fit(*data(), verbose=0)),

@@ -111,8 +111,28 @@ def case_reducescatter():
     rows = 2 * hvd.size() + 1
     mine, total = mx.nd.array(data_of(hvd.rank(), "float32", (rows, 3))), sum(everyone("float32", (rows, 3)))
     wanted = np.array_split(total, hvd.size())[hvd.rank()]
-    check(hvd.reducescatter(mine, average=False), wanted, 1e-6)
+    check(hvd.reducescatter(mine, hvd.Sum), wanted, 1e-6)
     check(hvd.reducescatter(mine), wanted / np.float32(hvd.size()), 1e-6)
+
+
+def case_every_reduction():
+    rows = hvd.size() + 1
+    given = everyone("float64", (rows, 3))
+    mine = mx.nd.array(given[hvd.rank()], dtype="float64")
+    wanted = {hvd.Sum: sum(given), hvd.Average: sum(given) / hvd.size(), hvd.Min: np.min(given, 0),
+              hvd.Max: np.max(given, 0), hvd.Product: np.prod(given, 0)}  # fmt: skip
+    for op, expected in wanted.items():
+        check(hvd.allreduce(mine, op=op), expected, 1e-12)
+        check(hvd.grouped_allreduce_([mine.copy(), mine.copy()], op=op)[1], expected, 1e-12)
+    check(hvd.allreduce(mx.nd.ones((3,)), op=hvd.Adasum), np.ones(3, "float32"), 1e-6)
+    refused(lambda: hvd.allreduce(mine, True, op=hvd.Sum), ValueError, "supersedes average")
+    check(hvd.grouped_allgather([mine, mine])[1], np.concatenate(given))
+    scattered = np.array_split(sum(given), hvd.size())[hvd.rank()]
+    check(hvd.reducescatter(mine, hvd.Sum, prescale_factor=0.5, postscale_factor=6.0), 3 * scattered, 1e-12)
+    check(hvd.grouped_reducescatter([mine, mine], hvd.Sum)[1], scattered, 1e-12)
+    check(hvd.grouped_reducescatter([mine])[0], scattered / hvd.size(), 1e-12)
+    for splits in ([1.5] * hvd.size(), mx.nd.ones((hvd.size(),))):
+        refused(lambda splits=splits: hvd.alltoall(mine, splits), HorovodInternalError, "whole numbers")
 
 
 def case_numpy_style_arrays_scalars_and_arrays_without_elements():

@@ -23,7 +23,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "HELPERS_DEV
 PYTHON = Path(os.environ.get("HELPERS_KERAS_PYTHON") or ROOT / ".venv-keras" / "bin" / "python").expanduser()
 CASES = [
     "fit_float64", "fit_compressed", "without_reduction", "tape_loops", "callbacks", "momentum_correction",
-    "saved_and_loaded", "collectives", "process_sets", "overflow", "errors",
+    "saved_and_loaded", "collectives", "process_sets", "overflow", "unordered", "random_programs", "errors",
 ]  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_collectives_and_their_gradients(given):
 
 @extra
 def test_process_sets(given):
-    assert given("process_sets") == [(1.0, None), (2.0, 2.0)]
+    assert given("process_sets") == [(1.0, None, [1, 2, 0, 1, -2, 0]), (2.0, 2.0, [1, 2, 1, 1, -2, 1])]
 
 
 @extra
@@ -148,14 +148,37 @@ def test_ranks_agree_on_an_overflow(given):
 
 
 @extra
+def test_unordered_operations_are_named_or_refused(given):
+    for wrong, refused in given("unordered"):
+        assert wrong == []
+        for text, place in zip(refused, ("TensorFlow 1", "tf.data"), strict=True):
+            assert place in text and "tf.function" in text
+
+
+@extra
+def test_random_programs(given):
+    assert given("random_programs") == [[], []]
+
+
+@extra
+@pytest.mark.long
+def test_many_random_programs():
+    options = dict(python=PYTHON, threads=1, env=QUIET, timeout=900)
+    assert launch(keras_ranks.many_random_programs, 2, 1000, **options) == [[], []]
+
+
+@extra
 def test_errors_say_what_happened(given):
     for rank in given("errors"):
-        assert rank["shapes"].startswith("CollectiveError") and "mismatch" in rank["shapes"]
+        assert rank["shapes"].startswith("FailedPreconditionError") and "mismatch" in rank["shapes"]
         assert "mismatch again" in rank["shapes in a function"] and "CollectiveError" in rank["shapes in a function"]
         assert rank["slices"].startswith("ValueError") and "sparse_as_dense=True" in rank["slices"]
         for case in ("xla", "xla function"):
             assert "NotImplementedError" in rank[case] and "jit_compile=False" in rank[case]
         assert rank["xla switched off"] == (False, ["jit_compile is switched off: XLA cannot call the other ranks"])
+        assert rank["caught"] and "hvd.init()" in rank["uninitialized"]
+        assert "tf_keras" in rank["legacy"] and "env -u TF_USE_LEGACY_KERAS" in rank["legacy"]
+        assert "no process set 7" in rank["no set"]
         assert "distributed already" in rank["twice"] and "keras.optimizers" in rank["old"]
         assert rank["op"] == "ValueError: gradient_predivide_factor not supported with op != Average"
         assert rank["min"].startswith("NotImplementedError: Only Sum and Average")

@@ -5,7 +5,7 @@ import warnings
 import keras
 import numpy as np
 
-from .. import arrays
+from .. import arrays, keras_backend
 from ..core import Average, global_process_set, rank, size
 from ..tensorflow.functions import broadcast_variables
 from ..tensorflow.gradients import ref
@@ -29,6 +29,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.broadcast_done = False
 
     def set_model(self, model):
+        keras_backend.refuse_legacy(model)
         super().set_model(model)
         if getattr(model, "jit_compile", False):
             warnings.warn("jit_compile is switched off: XLA cannot call the other ranks", stacklevel=2)

@@ -32,46 +32,72 @@ def put(tensor, result):
         return result.copyto(tensor)
 
 
-def _op(average):
-    return Average if average else Sum
+def _reduction(op, average):
+    """The op that `op` and the older argument `average` ask for."""
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    return op if op is not None else Sum if average is not None and not average else Average
 
 
 def allreduce(
-    tensor, average=True, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
-    process_set=global_process_set,
+    tensor, average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
+    process_set=global_process_set, op=None,
 ):  # fmt: skip
-    """The average (or sum) of `tensor` over the ranks, in a new array of the same shape."""
-    return grouped_allreduce([tensor], average, name, priority, prescale_factor, postscale_factor, process_set)[0]
+    """The average of `tensor` over the ranks, or what `op` says, in a new array of the same shape.
+
+    Args:
+        average: True for Average, False for Sum (Horovod's older argument).
+        op: Average (default), Sum, Min, Max, Product, or Adasum (2^k ranks).
+
+    Raises:
+        ValueError: both `average` and `op`. HorovodInternalError: the ranks disagree.
+    """
+    return grouped_allreduce([tensor], average, name, priority, prescale_factor, postscale_factor, process_set, op)[0]
 
 
-def allreduce_(tensor, *args, **options):
-    """`allreduce` in place, with the same arguments; returns `tensor`."""
-    return put(tensor, allreduce(tensor, *args, **options))
+def allreduce_(
+    tensor, average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
+    process_set=global_process_set, op=None,
+):  # fmt: skip
+    """`allreduce` in place; returns `tensor`."""
+    scales = prescale_factor, postscale_factor
+    return grouped_allreduce_([tensor], average, name, priority, *scales, process_set, op)[0]
 
 
 def grouped_allreduce(
-    tensors, average=True, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
-    process_set=global_process_set,
+    tensors, average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
+    process_set=global_process_set, op=None,
 ):  # fmt: skip
-    """The averages (or sums) of a list of tensors, which are reduced as one; new arrays."""
-    values = [to_numpy(tensor) for tensor in tensors]
-    if not values:
-        return []
+    """`allreduce` of a list of tensors, which are reduced as one; new arrays."""
     scales = prescale_factor, postscale_factor
-    results = arrays.grouped_allreduce(values, name, _op(average), *scales, process_set)
-    return [like(tensor, result) for tensor, result in zip(tensors, results)]
+    return _grouped(arrays.grouped_allreduce, tensors, name, _reduction(op, average), *scales, process_set)
 
 
-def grouped_allreduce_(tensors, *args, **options):
-    """`grouped_allreduce` in place, with the same arguments; returns `tensors`."""
-    for tensor, result in zip(tensors, grouped_allreduce(tensors, *args, **options)):
+def grouped_allreduce_(
+    tensors, average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0,
+    process_set=global_process_set, op=None,
+):  # fmt: skip
+    """`grouped_allreduce` in place; returns `tensors`."""
+    scales = prescale_factor, postscale_factor
+    for tensor, result in zip(tensors, grouped_allreduce(tensors, average, name, priority, *scales, process_set, op)):
         put(tensor, result)
     return tensors
 
 
+def _grouped(collective, tensors, *arguments):
+    values = [to_numpy(tensor) for tensor in tensors]
+    results = collective(values, *arguments) if values else []
+    return [like(tensor, result) for tensor, result in zip(tensors, results)]
+
+
 def allgather(tensor, name=None, priority=0, process_set=global_process_set):
     """The tensors of all ranks after one another along dimension 0, which may differ in length."""
-    return like(tensor, arrays.allgather(to_numpy(tensor), name, process_set))
+    return grouped_allgather([tensor], name, priority, process_set)[0]
+
+
+def grouped_allgather(tensors, name=None, priority=0, process_set=global_process_set):
+    """`allgather` of each of a list of tensors, all at one time; new arrays."""
+    return _grouped(arrays.grouped_allgather, tensors, name, process_set)
 
 
 def broadcast(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
@@ -79,15 +105,18 @@ def broadcast(tensor, root_rank, name=None, priority=0, process_set=global_proce
     return like(tensor, arrays.broadcast(to_numpy(tensor), root_rank, name, process_set))
 
 
-def broadcast_(tensor, *args, **options):
-    """`broadcast` in place, with the same arguments; returns `tensor`."""
-    return put(tensor, broadcast(tensor, *args, **options))
+def broadcast_(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
+    """`broadcast` in place; returns `tensor`."""
+    return put(tensor, broadcast(tensor, root_rank, name, priority, process_set))
 
 
 def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_process_set):
     """Send splits[r] rows of `tensor` to rank r, equally many to each without splits.
 
     Returns what came from the ranks, in their order; with splits, also how many rows from each (int32).
+
+    Raises:
+        HorovodInternalError: splits that are no whole numbers (an NDArray of them needs an integer dtype).
     """
     values = to_numpy(tensor)
     if splits is None:
@@ -97,6 +126,18 @@ def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_proc
     return like(tensor, received), mx.nd.array(counts, dtype="int32")
 
 
-def reducescatter(tensor, average=True, name=None, priority=0, process_set=global_process_set):
+def reducescatter(
+    tensor, op=Average, name=None, priority=0, process_set=global_process_set, prescale_factor=1.0,
+    postscale_factor=1.0,
+):  # fmt: skip
     """This rank's rows of the average (or sum); the first ranks get one more where they do not divide."""
-    return like(tensor, arrays.reducescatter(to_numpy(tensor), name, _op(average), process_set=process_set))
+    return grouped_reducescatter([tensor], op, name, priority, process_set, prescale_factor, postscale_factor)[0]
+
+
+def grouped_reducescatter(
+    tensors, op=Average, name=None, priority=0, process_set=global_process_set, prescale_factor=1.0,
+    postscale_factor=1.0,
+):  # fmt: skip
+    """`reducescatter` of each of a list of tensors, all at one time; new arrays."""
+    scales = prescale_factor, postscale_factor
+    return _grouped(arrays.grouped_reducescatter, tensors, name, op, process_set, *scales)

@@ -19,6 +19,8 @@ Not offered: elastic training, XLA (jit_compile=True), and TensorFlow 1 (session
 
 # ruff: noqa: F401, F403
 
+import numpy as np
+
 try:
     import tensorflow as tf
 except ImportError as error:
@@ -30,7 +32,15 @@ except ImportError as error:
 # isort: split
 from .. import keras_backend
 from ..core import *
-from ..core import Average, global_process_set, local_rank, local_size, rank, size
+from ..core import (
+    Average,
+    get_process_set_ids_and_ranks,
+    global_process_set,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+)
 from . import elastic
 from .collectives import (
     allgather,
@@ -61,25 +71,61 @@ def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
     return [tf.convert_to_tensor(variable) for variable in variables]
 
 
-def _as_tensor(number):
-    def operation(process_set_id=0, name=None):
-        return tf.constant(number(), tf.int32)
-
-    operation.__doc__ = f"`{number.__name__}()`, as a tensor."
-    return operation
+def _at_run_time(number):
+    """The int32 tensor of what `number()` gives when the graph runs."""
+    return tf.ensure_shape(tf.numpy_function(lambda: np.int32(number()), [], tf.int32), ())
 
 
-size_op, local_size_op, rank_op, local_rank_op = map(_as_tensor, (size, local_size, rank, local_rank))
+def size_op(process_set_id=0, name=None):
+    """How many ranks the process set of this number has (int32); it is looked up when the graph runs.
+
+    Raises:
+        ValueError: there is no such set (in a tf.function TensorFlow makes it an InvalidArgumentError).
+    """
+
+    def count():
+        sets = get_process_set_ids_and_ranks()
+        if process_set_id not in sets:
+            raise ValueError(f"there is no process set {process_set_id} on rank {rank()}; there are {sorted(sets)}")
+        return len(sets[process_set_id])
+
+    return _at_run_time(count)
+
+
+def process_set_included_op(process_set_id=0, name=None):
+    """1 if this rank is in the process set of this number, else 0; -1 before init(), -2 for no such set (int32)."""
+
+    def included():
+        if not is_initialized():
+            return -1
+        ranks = get_process_set_ids_and_ranks().get(process_set_id)
+        return -2 if ranks is None else rank() in ranks
+
+    return _at_run_time(included)
+
+
+def local_size_op(name=None):
+    """`local_size()` when the graph runs (int32)."""
+    return _at_run_time(local_size)
+
+
+def rank_op(name=None):
+    """`rank()` when the graph runs (int32)."""
+    return _at_run_time(rank)
+
+
+def local_rank_op(name=None):
+    """`local_rank()` when the graph runs (int32)."""
+    return _at_run_time(local_rank)
 
 
 def DistributedOptimizer(
     optimizer, name=None, use_locking=False, device_dense="", device_sparse="", compression=Compression.none,
-    sparse_as_dense=False, backward_passes_per_step=1, op=Average, **options,
+    sparse_as_dense=False, backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
+    average_aggregated_gradients=False, num_groups=0, groups=None, process_set=global_process_set,
+    scale_local_gradients=True,
 ):  # fmt: skip
     """A Keras optimizer that reduces gradients over the ranks: `helpers.hvd.keras.DistributedOptimizer`.
-
-    Args:
-        options: the other arguments of that one.
 
     Raises:
         ValueError: a TensorFlow 1 optimizer, or none at all.
@@ -88,8 +134,8 @@ def DistributedOptimizer(
     from .optimizer import DistributedOptimizer  # imports Keras, as SyncBatchNormalization does
 
     return DistributedOptimizer(
-        optimizer, name, compression=compression, sparse_as_dense=sparse_as_dense, op=op,
-        backward_passes_per_step=backward_passes_per_step, **options,
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
+        backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set, scale_local_gradients,
     )  # fmt: skip
 
 

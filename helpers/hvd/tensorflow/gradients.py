@@ -129,9 +129,16 @@ def DistributedGradientTape(
     return _DistributedTape(gradtape, reducer)
 
 
-def PartialDistributedGradientTape(gradtape, *args, local_layers=None, **kwargs):
+def PartialDistributedGradientTape(
+    gradtape, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False, op=Average,
+    gradient_predivide_factor=1.0, num_groups=0, groups=None, process_set=global_process_set, local_layers=None,
+    scale_local_gradients=True,
+):  # fmt: skip
     """A DistributedGradientTape that leaves alone the gradients of `local_layers` (a layer or a list of them)."""
-    tape = DistributedGradientTape(gradtape, *args, **kwargs)
+    tape = DistributedGradientTape(
+        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups,
+        groups, process_set, scale_local_gradients,
+    )  # fmt: skip
     tape._reducer.keep_local(layer_weights(local_layers))
     return tape
 

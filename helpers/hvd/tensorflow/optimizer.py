@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from .. import keras_backend
 from ..core import Adasum, Average, global_process_set
 from .collectives import as_is, divided
 from .compression import Compression
@@ -136,6 +137,7 @@ def DistributedOptimizer(
     Raises:
         ValueError: no Keras 3 optimizer, or options that contradict each other.
     """
+    keras_backend.refuse_legacy(optimizer)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(
             f"Provided optimizer doesn't inherit from Keras's: {optimizer!r}. Give an object of keras.optimizers "
@@ -158,9 +160,20 @@ def DistributedOptimizer(
     return distribute(new, reducer, backward_passes_per_step, average_aggregated_gradients)
 
 
-def PartialDistributedOptimizer(optimizer, *args, local_layers=None, **kwargs):
-    """A DistributedOptimizer that leaves alone the gradients of `local_layers` (a built layer or a list of them)."""
-    new = DistributedOptimizer(optimizer, *args, **kwargs)
+def PartialDistributedOptimizer(
+    optimizer, name=None, device_dense="", device_sparse="", compression=Compression.none, sparse_as_dense=False,
+    gradient_predivide_factor=1.0, op=Average, groups=None, process_set=global_process_set, local_layers=None,
+    scale_local_gradients=True, **options,
+):  # fmt: skip
+    """A DistributedOptimizer that leaves alone the gradients of `local_layers` (a built layer or a list of them).
+
+    Args:
+        options: the other arguments of DistributedOptimizer.
+    """
+    new = DistributedOptimizer(
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
+        groups=groups, process_set=process_set, scale_local_gradients=scale_local_gradients, **options,
+    )  # fmt: skip
     new._hvd_reducer.keep_local(layer_weights(local_layers))
     return new
 

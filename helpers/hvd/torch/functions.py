@@ -117,11 +117,12 @@ def _named(params):
     return pairs
 
 
-def broadcast_optimizer_state(optimizer, root_rank, process_set=global_process_set):
+def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
     """Give every rank the options (learning rates, …) and the state (momenta, …) of `root_rank`'s optimizer.
 
     Takes any optimizer of torch but LBFGS, wrapped by `DistributedOptimizer` or not. A rank whose optimizer has not
     stepped yet gets the state; if the root's has not, the others lose theirs. The root's optimizer is only read.
+    Horovod needs `model` to find sparse parameters; here it has no effect, since the state itself is sent.
 
     Raises:
         ValueError: LBFGS; or the optimizers of the ranks are of different classes or hold different parameters.
