@@ -167,8 +167,7 @@ def _control_groups(root, own):
         lines = Path(own).read_text().splitlines()
     except OSError:
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
         names = [controllers, *controllers.split(",")]  # "cpu,cpuacct" has a folder, or a link for each part
         base = next((root / name for name in names if (root / name).is_dir()), root)
         folder = base / path.strip("/")
