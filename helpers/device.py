@@ -145,6 +145,7 @@ def usable_memory() -> int:
     return int(min(machine_has, container_limits()[1]))
 
 
+@lru_cache  # a launch asks several times, and each look takes 2 ms
 def container_limits(root="/sys/fs/cgroup", own="/proc/self/cgroup") -> tuple:
     """(cores, bytes of memory) that the control groups of this process allow; inf where nothing limits it.
 

@@ -105,6 +105,7 @@ def for_driver(found):
         f"make run PYTHON=/path/to/python. {ON_CPU}"
     )
 
+
 # -- whether what is installed will do -------------------------------------------------------------
 
 
