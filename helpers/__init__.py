@@ -16,7 +16,7 @@ from .launcher.progress import panel
 
 _LATER = {
     "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.run", "ladder": "comparison.ladder",
-    "optimize": "compiler", "compiler_stats": "compiler",
+    "optimize": "compiler", "compiler_stats": "compiler", "timeline": "profile.timeline", "memory": "profile.memory",
 }  # fmt: skip
 __all__ = [
     "LauncherError", "RankError", "RankTimeout", "RunStopped", "World", "choose_devices", "distributed", "emit",

@@ -20,7 +20,7 @@ OVER = {  # key in a curve's entry, name of the axis, one and several of its uni
 ROW = 0.62  # inches
 BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and the lower bar
     ("speed_up_to_target", "speed-up in time", style.BLUE, "", {"weight": "bold"}),
-    ("speed_up", "speed-up in images/s", "white", "///", {"color": style.SOFT}),
+    ("speed_up", "speed-up in images/s", "none", "///", {"color": style.SOFT}),
 )
 
 
@@ -46,7 +46,8 @@ def accuracy_curves(groups, over="epoch", target=None) -> tuple:
     notes = [seeds.left_out(found), *(f"{mark} {note}" for note, mark in marks.items())]
     means = [_mean_curve(row["curves"], OVER[over][0]) for row in rows]
     names, high = line_names([seeds.marked(row, marks) for row in rows])
-    with sheet(high=high, notes=[_spread_words(rows), *notes]) as (figure, [axes]):
+    title = f"Test accuracy over {OVER[over][1]}: {seeds.trained(rows)}"
+    with sheet(title, high, notes=[_spread_words(rows), *notes]) as (figure, [axes]):
         for place, curve in enumerate(means):
             x, mean, low, upper = zip(*curve, strict=True)
             look = line_style(place)
@@ -105,7 +106,6 @@ def _scale(axes, means, over, target):
         axes.axhline(100 * target, color=style.INK, linestyle=DASHED, linewidth=1.2)
         axes.annotate(
             f"target {percent(target)}", (0, 100 * target), xytext=(3, 2), textcoords="offset points", size=9,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def _seconds(axes, rows, target):
             axes.plot([row["seconds"]] * 2, [y - 0.3, y + 0.3], color=style.BLUE, linewidth=4)
         for time in row["times"]:
             axes.plot(
-                time, y, "o", markersize=6, markerfacecolor="white", markeredgecolor=style.INK, markeredgewidth=1.1,
+                time, y, "o", markersize=6, markerfacecolor="none", markeredgecolor=style.INK, markeredgewidth=1.1,
                 clip_on=False,
             )  # fmt: skip
         never = _never(row)

@@ -18,20 +18,21 @@ def speed_up(comparison) -> tuple:
     what, how = settings(comparison.records)
     rows = comparison.rows()
     notes = [
-        "Whisker: middle half of the timed steps."
+        "Speed-up: images/s of the timed steps, and of the whole run with start, data and evaluation."
+        " Whisker: middle half of the steps."
         + " Dashed: as many times the baseline as there are devices." * any(row["devices"] > 1 for row in rows),
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
     ]
     title = f"Speed-up over {name(rows[0])}: {what}"
     with sheet(title, ROW * len(rows), how=how, notes=notes, panels=3, ratios=(5, 1, 1)) as (figure, panels):
         name_rows(panels[0], [name(row) for row in rows], 2.1, 3, 9.5, panels[1:])
-        for axes, words in zip(panels, ("speed-up of a step", "whole run", _goal(rows)), strict=True):
+        for axes, words in zip(panels, ("speed-up", "whole run", _goal(rows)), strict=True):
             axes.set_title(words, pad=17)
             axes.grid(axis="x")
         _steps(panels[0], rows)
         _whole_run(panels[1], rows)
         _accuracy(panels[2], rows)
-    return figure, " ".join([f"Speed-up of a step over {name(rows[0])}: {what}, {how}.", *map(_words, rows)])
+    return figure, " ".join([f"Speed-up in images/s over {name(rows[0])}: {what}, {how}.", *map(_words, rows)])
 
 
 def _words(row):
@@ -71,7 +72,7 @@ def _steps(axes, rows):
             beyond = row["predicted"] > most  # an arrow at the edge: it would squeeze the bars
             axes.plot(
                 0.97 * most if beyond else row["predicted"], y + 0.34, ">" if beyond else "D", clip_on=False,
-                markersize=6, markerfacecolor="white", markeredgecolor=style.RED, markeredgewidth=1.5,
+                markersize=6, markerfacecolor="none", markeredgecolor=style.RED, markeredgewidth=1.5,
             )  # fmt: skip
             words = f"{'▷' if beyond else '◇'} predicted {times(row['predicted'])}"
             beside(axes, y + 0.34, words, color=style.RED, size=9)
@@ -86,7 +87,6 @@ def _ideal(axes, y, row, most, labelled):
         axes.annotate(
             f"ideal {row['devices']}×", (row["devices"], y - 0.37), xytext=(shift, 0), ha=side, va="center",
             textcoords="offset points", size=9, color=style.SOFT,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def _legend(figure, key):
 
     def handle(name, colour, hatch, marker=""):
         if marker:
-            return Line2D([], [], color=colour, marker=marker, linestyle="", markeredgecolor="white", label=name)
+            return Line2D([], [], color=colour, marker=marker, linestyle="", label=name)
         return Patch(facecolor=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.6, label=name)
 
     for columns in range(len(key), 0, -1):
@@ -172,7 +172,7 @@ def rows(title, unit, named, *, key=(), notes=(), marks=(), line=None, most=0, h
                     left += value
             style.beside(axes, y, text)
         for y, value, marker, colour in marks:
-            axes.plot(value, y, marker, color=colour, markeredgecolor="white", markersize=8, clip_on=False)
+            axes.plot(value, y, marker, color=colour, markersize=8, clip_on=False)
         if line is not None:
             axes.axvline(line, color=style.INK, linewidth=1.5)
     return figure
@@ -195,7 +195,7 @@ def line_style(place) -> dict:
     colour = LINES[(place + 3 * (place // len(LINES))) % len(LINES)][0]
     return {
         "color": colour, "linestyle": dashes, "linewidth": width, "marker": MARKS[place % len(MARKS)],
-        "markersize": 7, "markeredgecolor": "white", "markeredgewidth": 0.7, "markevery": [-1], "clip_on": False,
+        "markersize": 7, "markevery": [-1], "clip_on": False,
     }  # fmt: skip
 
 
@@ -226,12 +226,17 @@ def name_ends(axes, ends, names, high, looks=None):
         last = max(min(level[place], last - pitch), below * pitch)
         x, y, value = ends[place]
         look = (looks or [line_style(n) for n in range(len(ends))])[place]
+        # A thin grey leader cannot be taken for data; the dash in the look of the line says which one it is.
         axes.annotate(
-            f"{value}  {names[place]}".strip(), (x, y), (1.06, last), "data", textcoords="axes fraction", va="center",
+            f"{value}  {names[place]}".strip(), (x, y), (1.09, last), "data", textcoords="axes fraction", va="center",
             annotation_clip=False, size=9, arrowprops={
-                "arrowstyle": "-", "linewidth": 1.4, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 3,
-                "color": look["color"], "linestyle": look["linestyle"],
+                "arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkA": 18, "shrinkB": 3,
+                "color": style.SOFT,
             },
+        )  # fmt: skip
+        axes.plot(
+            (1.05, 1.085), (last, last), transform=axes.transAxes, clip_on=False, linewidth=look.get("linewidth", 1.8),
+            color=look["color"], linestyle=look["linestyle"],
         )  # fmt: skip
 
 
@@ -257,11 +262,11 @@ def lines(title, series, x, y, text, *, notes=(), marks=(), log=None, low=None, 
         for place, line in enumerate(series.values()):
             axes.plot(list(line), list(line.values()), **line_style(place), drawstyle="steps-mid" if stairs else None)
         for a, b, words in marks:
-            axes.plot(a, b, "X", color=style.RED, markersize=9, markeredgecolor="white", zorder=5, clip_on=False)
+            axes.plot(a, b, "X", color=style.RED, markersize=9, zorder=5, clip_on=False)
             side, where = (1, "left") if a < (first + last) / 2 else (-1, "right")
             axes.annotate(
                 words, (a, b), xytext=(9 * side, 0), textcoords="offset points", ha=where, va="center", zorder=4,
-                color=style.RED, size=9, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+                color=style.RED, size=9,
             )  # fmt: skip
         axes.set(xlabel=x, ylabel=clean(y), xlim=(first, 1.03 * max(last, 1)))
         ticks(axes.xaxis, count=8, integer=True)

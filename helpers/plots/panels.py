@@ -4,7 +4,8 @@ from . import style
 from .layout import bar, name_rows, sheet, whisker
 
 LOOKS = {  # whose number it is: colour and hatch
-    "ours": (style.SKY, ""), "another machine": (style.ORANGE, "//"), "theirs": (style.GREY, "xx"),
+    "ours": (style.SKY, ""), "recorded": (style.SKY, ".."), "another machine": (style.ORANGE, "//"),
+    "theirs": (style.GREY, "xx"),
 }  # fmt: skip
 
 

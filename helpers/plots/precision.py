@@ -8,10 +8,10 @@ NEAR = 0.09  # of the axis: closer ticks get no text
 
 
 def speed_over_batch(series, title) -> tuple:
-    """Speed over fp32 at the same batch, a line a label; the whiskers are the middle half.
+    """Speed over fp32 at the same batch, a line a label; the whiskers are 95% intervals of the medians.
 
     Args:
-        series: {label: [{"batch": int, "ratio": float, "q1": float, "q3": float}, …]}, ratios of speeds.
+        series: {label: [{"batch": int, "ratio": float, "low": float, "high": float}, …]}, ratios of speeds.
         title: what was measured.
 
     Raises:
@@ -19,14 +19,14 @@ def speed_over_batch(series, title) -> tuple:
     """
     series = {clean(label): sorted(points, key=lambda p: p["batch"]) for label, points in series.items() if points}
     if not series:
-        raise ValueError("no label has a point to draw; give each a list of dicts with batch, ratio, q1 and q3")
+        raise ValueError("no label has a point to draw; give each a list of dicts with batch, ratio, low and high")
     names, high = line_names(series)
-    notes = ["Whisker: middle half of the measurements. The bold line at 1× is fp32 at the same batch."]
+    notes = ["Whisker: 95% interval of the median. The bold line at 1× is fp32 at the same batch."]
     with sheet(title, high, notes=notes) as (figure, [axes]):
         axes.axhline(1, color=style.INK, linewidth=2.2)
         for place, points in enumerate(series.values()):
-            below = [max(0, p["ratio"] - p["q1"]) for p in points]
-            above = [max(0, p["q3"] - p["ratio"]) for p in points]
+            below = [max(0, p["ratio"] - p["low"]) for p in points]
+            above = [max(0, p["high"] - p["ratio"]) for p in points]
             look = {**line_style(place), "markevery": None, "elinewidth": 1.3, "capsize": 3.5}
             axes.errorbar([p["batch"] for p in points], [p["ratio"] for p in points], yerr=[below, above], **look)
         _scale(axes, [point for points in series.values() for point in points])
@@ -41,7 +41,7 @@ def _scale(axes, points):
     axes.set_xscale("log", base=2)
     axes.set(
         xlabel="local batch", ylabel="speed over fp32", xlim=(batches[0] / 1.25, batches[-1] * 1.25),
-        ylim=(0, 1.1 * max(1, *(point["q3"] for point in points))),
+        ylim=(0, 1.1 * max(1, *(point["high"] for point in points))),
     )  # fmt: skip
     transform, texts, last = axes.transData + axes.transAxes.inverted(), [], -1
     for batch in batches:
@@ -56,7 +56,7 @@ def _scale(axes, points):
 
 def _words(label, points):
     best = max(points, key=lambda p: p["ratio"])
-    slower = [place for place, p in enumerate(points) if p["q1"] <= 1]
+    slower = [place for place, p in enumerate(points) if p["low"] <= 1]
     pays = points[slower[-1] + 1 :] if slower else points
     shown = sorted({p["batch"]: p for p in (points[0], best, points[-1])}.items())
     words = f"{label}: " + ", ".join(f"{times(p['ratio'])} at {batch}" for batch, p in shown)

@@ -11,7 +11,7 @@ from .layout import bar, line_names, line_style, name_ends, name_rows, sheet, ti
 PARTS = {  # of the wall time, in the order of the run: colour and hatch
     "start": (style.GREY, ""), "data": (style.YELLOW, ".."), "warm-up": (style.ORANGE, "//"),
     "steps": (style.SKY, ""), "evaluation": (style.PURPLE, "\\\\"), "checkpoint": (style.GREEN, "xx"),
-    "rest": ("white", ""),
+    "rest": ("none", ""),
 }  # fmt: skip
 POINTS = 120  # of a loss curve; more would only draw the noise of single batches
 
@@ -56,7 +56,7 @@ def _samples(axes, record):
     warm = first - 1 - measured["first_step"]
     if warm:
         began = measured["first_step"]
-        axes.axvspan(began, first - 0.5, facecolor="white", edgecolor=style.GREY, hatch="//", linewidth=0)
+        axes.axvspan(began, first - 0.5, facecolor="none", edgecolor=style.GREY, hatch="//", linewidth=0)
         words.append(f"{warm} of warm-up (hatched)")
     return words
 
@@ -70,9 +70,10 @@ def parts(records) -> tuple:
     records = _those_with("parts_s", records)
     spent = [wall_time(record) for record in records]
     known = dict.fromkeys((*PARTS, *(part for of in spent for part in of)))
-    looks = {part: PARTS.get(part, ("white", "ooo")) for part in known if any(of.get(part) for of in spent)}
+    looks = {part: PARTS.get(part, ("none", "ooo")) for part in known if any(of.get(part) for of in spent)}
     alt = ["Wall time of the whole run by part, in seconds."]
-    with sheet(high=0.68 * len(records), key=[(part, *look) for part, look in looks.items()]) as (figure, [axes]):
+    key = [(part, *look) for part, look in looks.items()]
+    with sheet("Where the wall time went", 0.68 * len(records), key=key) as (figure, [axes]):
         name_rows(axes, [name(row(record)) for record in records], 2.1, 3)
         axes.set(xlim=(0, max(record["total_s"] for record in records)), xlabel="seconds")
         for y, (record, of) in enumerate(zip(records, spent, strict=True)):
@@ -105,7 +106,7 @@ def loss(records) -> tuple:
     labels = [name(row(record)) for record in records]
     names, high = line_names(labels)
     ends, alt = [], ["Training loss over samples seen."]
-    with sheet(high=high) as (figure, [axes]):
+    with sheet("Training loss", high) as (figure, [axes]):
         for place, (record, label) in enumerate(zip(records, labels, strict=True)):
             seen, losses = _curve(record, block)
             axes.plot(seen, losses, **line_style(place))

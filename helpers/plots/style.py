@@ -16,7 +16,11 @@ WIDTH = 9.0  # inches
 CSS_PIXELS = 96  # an inch on a screen: 9 pt text is 12 CSS pixels high
 DPI = 1.5 * CSS_PIXELS  # of PNGs, sharp on screens with more than one dot a CSS pixel
 
-INK, SOFT, GRID = "#1a1a1a", "#555555", "#dddddd"
+# Figures have no ground of their own: a notebook may be light or dark. This grey is read on both, 4.6 : 1 on
+# white and 4.1 : 1 on JupyterLab's dark cells. `TAG` is for words upon a coloured bar.
+INK = SOFT = "#757575"
+GRID = "#80808055"
+TAG = {"color": "#1a1a1a", "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none", "pad": 1.5}}
 # Colours that people with any kind of colour vision tell apart: Okabe and Ito, "Color universal
 # design" (2008). A hatch or a line style always says the same, for prints without colour.
 ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (
@@ -44,22 +48,24 @@ def look():
 
     return style.context(["default", {
         "font.family": fonts(), "font.size": 9.5,
-        "text.color": INK, "text.parse_math": False,  # a "$" in a label is a "$"
-        "axes.edgecolor": SOFT, "axes.labelcolor": SOFT, "axes.labelsize": 9, "axes.axisbelow": True,
+        "text.color": INK, "patch.edgecolor": INK, "text.parse_math": False,  # a "$" in a label is a "$"
+        "axes.facecolor": "none", "axes.edgecolor": SOFT, "axes.labelcolor": SOFT, "axes.labelsize": 9,
+        "axes.axisbelow": True,
         "axes.spines.left": False, "axes.spines.top": False, "axes.spines.right": False,
         "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
         "xtick.color": SOFT, "xtick.labelsize": 9, "ytick.color": SOFT, "ytick.labelsize": 9,
         "ytick.major.size": 0, "grid.color": GRID, "grid.linewidth": 0.8, "hatch.linewidth": 0.7,
+        "savefig.facecolor": "none", "legend.framealpha": 0,
         "svg.hashsalt": "helpers", "svg.fonttype": "path",  # equal bytes, and equal looks, everywhere
     }])  # fmt: skip
 
 
 def canvas(height, **options):
-    """An empty white figure, WIDTH × `height` inches; call it inside `look()`."""
+    """An empty figure, WIDTH × `height` inches; call it inside `look()`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), dpi=CSS_PIXELS, facecolor="white", **options)
+    figure = Figure(figsize=(WIDTH, height), dpi=CSS_PIXELS, facecolor="none", **options)
     FigureCanvasAgg(figure)
     return figure
 
@@ -85,13 +91,14 @@ def beside(axes, y, text, **style):
 
 
 def png(figure) -> bytes:
-    """The figure as PNG, opaque white, without a date, in 64 colours: a notebook carries it in its text."""
+    """The figure as PNG, without ground or date, in few colours: a notebook carries it in its text."""
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
     with look():
         figure.savefig(raw, format="png", dpi=DPI)
-    Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    few = Image.open(raw).quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(small, "png", optimize=True)
     return small.getvalue()
 
 

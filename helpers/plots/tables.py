@@ -49,7 +49,7 @@ def settings(records) -> tuple:
     threads = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}"
     device = f"{machine['name']} ({machine['kind']}), {threads} of the CPU a device"
     if machine["kind"] == "cpu":
-        device = f"a CPU process of {threads} plays a device ({machine['name']}, {machine['cores']} cores)"
+        device = f"each device is a CPU process of {threads} ({machine['name']}, {machine['cores']} cores)"
     how = f"global batch {all_of('global_batch')} · {all_of('precision')} · {clean(device)}"
     if "rounds" in records[0]:
         how += f" · {len(records[0]['rounds'])} rounds"

@@ -60,7 +60,7 @@ def groups(count):
 
 def series(labels):
     return {
-        label: [{"batch": 2**e, "ratio": 0.4 + 0.1 * k + 0.2 * e, "q1": 0.3 + 0.2 * e, "q3": 0.5 + 0.1 * k + 0.2 * e}
+        label: [{"batch": 2**e, "ratio": 0.4 + 0.1 * k + 0.2 * e, "low": 0.3 + 0.2 * e, "high": 0.5 + 0.1 * k + 0.2 * e}
                 for e in range(9)]
         for k, label in enumerate(labels)
     }  # fmt: skip
@@ -147,8 +147,8 @@ FIGURES = {  # name: function of the number of labels
         cost_series(("eager", 0, 0.12), *((name, 0.5 * 4**k, 0.06) for k, name in enumerate(names(n))))
     ),
     "compiler steps": _step_times,
-    "compiler prediction": lambda n: compiler.prediction(
-        [{"name": name, "predicted": 1 + 0.2 * (k % 4), "measured": 0.3 + 0.25 * k} for k, name in enumerate(names(n))]
+    "compiler recorded": lambda n: compiler.recorded(
+        {name: [plan("inductor", "slower", 0.3 + 0.25 * k)] for k, name in enumerate(names(n))}
     ),
     "cost predicted": lambda n: cost.predicted(
         {name: {"predicted": 0.1 * (k + 1), "measured": 0.11 * (k + 1)} for k, name in enumerate(names(n))}, LONG * 2,
@@ -163,24 +163,14 @@ FIGURES = {  # name: function of the number of labels
         {name: (k - 1, k + 1, 3 * k + 1) for k, name in enumerate(names(4 * n))}, (0, 5), LONG
     ),
     "hvd drift": lambda n: hvd.drift({name: [k, 0.5, 1e-3 * k] for k, name in enumerate(names(n))}, LONG),
-    "hvd apart": lambda n: hvd.apart(
-        {name: 10.0 ** (-3 * k) * (k != 1) for k, name in enumerate(names(n))}, LONG, "u", (1e-9, LONG)
-    ),
-    "hvd bars": lambda n: hvd.bars(
-        {name: 1e4 / (k + 1) for k, name in enumerate(names(n))}, LONG, "ms", predicted={names(1)[0]: 5e4}
+    "hvd over rate": lambda n: hvd.over_rate(
+        {"SGD": {name: {0.01: [0.5, 0.6, 0.7] * 2, 0.1: [0.9] * 6} for name in ("batch 16", "batch 128")}}, LONG
     ),
     "npu cards": lambda n: npu.cards(
         {name: [{k: 100, 0: 3}, {0: 10 * k}] for k, name in enumerate(names(min(n, 6)))}, {names(1)[0]: 0}
     ),
-    "npu counted": lambda n: npu.counted(
-        {name: 7 * k for k, name in enumerate(names(n))}, 21, LONG * 2, "images", {names(1)[0]: 21}
-    ),
-    "npu losses": lambda n: npu.losses({name: [7.1, 3.0 + k, 2.0] for k, name in enumerate(names(n))}, LONG * 2),
-    "npu kernels": lambda n: npu.kernels(
-        {name: [150, 150 + k, 300 * (k + 1)] for k, name in enumerate(names(n))}, (names(1)[0], 2, 10)
-    ),
-    "npu learning rates": lambda n: npu.learning_rates(
-        {name: [0.1] * 30 + [0.1 / (k + 1)] * 30 for k, name in enumerate(names(n))}, {45: 0.05, 3: 0.2}
+    "npu accuracy": lambda n: npu.accuracy(
+        {name: [[10.0, 50.0 + k], [20.0, 60.0 + k]] for k, name in enumerate(names(n))}, 1
     ),
     "npu scales": lambda n: npu.scales(
         {name: [(2.0 ** (16 - k), k < 2), (2.0**15, False)] for k, name in enumerate(names(n))}

@@ -1,0 +1,150 @@
+"""The picture of one step: a row for each rank and stream."""
+
+from ..plots import style
+from ..plots.layout import _inches, name_rows, sheet, ticks
+from ..records.words import number, percent
+from .spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT
+
+ROOM = 6.9  # inches of the time axis, about
+ORDER = ("input", "main", "backward", "communication")
+
+
+def looks() -> dict:
+    """{kind: (colour, hatch)}; asked for while drawing, as the colours depend on the ground."""
+    return {
+        INPUT: (style.PURPLE, ".."), FORWARD: (style.SKY, ""), BACKWARD: (style.BLUE, ""),
+        GRADIENTS: (style.YELLOW, "--"), OPTIMIZER: (style.GREEN, "\\\\"),
+        COMMUNICATION: (style.ORANGE, "//"), WAIT: (style.GREY, "xx"),
+    }  # fmt: skip
+
+
+def draw(timeline, step, title=None) -> tuple:
+    """(figure, alt) of a step."""
+    begin = min(ends[step] for ends in timeline.ends)
+    end = max(ends[step + 1] for ends in timeline.ends)
+    shown = [span for span in timeline.spans if span.end > begin and span.start < end]
+    lanes = _lanes(shown)
+    found = {(span.rank, span.row, lanes.get(id(span), 0)) for span in shown}
+    order = {row: place for place, row in enumerate((*ORDER, *sorted({row for _, row, _ in found} - {*ORDER})))}
+    rows = sorted(found, key=lambda place: (place[0], order[place[1]], place[2]))
+    kinds = [kind for kind in looks() if any(span.kind == kind for span in shown)]
+    title = title or f"Inside one step of {timeline.ranks} rank{'s' * (timeline.ranks > 1)}"
+    key = [(kind, *looks()[kind]) for kind in kinds]
+    notes = [f"Step {step + 1} of {timeline.steps} profiled ones. {said(timeline)}", timeline.conditions]
+    with sheet(title, 0.3 * len(rows), key=key, notes=notes) as (figure, [axes]):
+        name_rows(axes, ["" if lane else f"rank {rank}, {row}" for rank, row, lane in rows])
+        axes.set(xlim=(0, 1e3 * (end - begin)), xlabel="ms from the start of the step")
+        ticks(axes.xaxis, "{:,g}", 10)
+        for place, (rank, row, lane) in enumerate(rows):
+            for span in shown:
+                if (span.rank, span.row, lanes.get(id(span), 0)) == (rank, row, lane):
+                    _bar(axes, place, span, begin, end)
+            if place and rank != rows[place - 1][0]:
+                axes.axhline(place - 0.5, color=style.SOFT, linewidth=0.8)
+    return figure, alt(timeline, step, end - begin)
+
+
+def _lanes(spans):
+    """{id of a collective: 0 or 1}: two that overlap are on rows of their own, so that both can be seen."""
+    lanes, until = {}, {}
+    for span in sorted((span for span in spans if span.kind == COMMUNICATION), key=lambda span: span.start):
+        lanes[id(span)] = lane = int(until.get((span.rank, 0), 0) > span.start)
+        until[span.rank, lane] = span.end
+    return lanes
+
+
+def _bar(axes, place, span, begin, end):
+    colour, hatch = looks()[span.kind]
+    left, right = max(span.start, begin), min(span.end, end)
+    axes.barh(
+        place, 1e3 * (right - left), 0.72, 1e3 * (left - begin), color=colour, hatch=hatch, edgecolor=style.INK,
+        linewidth=0.5,
+    )  # fmt: skip
+    if span.kind not in (COMMUNICATION, WAIT):
+        return
+    words = [f"{span.name} {span.number}, {size(span.bytes)}", f"{span.name} {span.number}", str(span.number)]
+    if span.kind == WAIT:
+        words = [f"for {span.name}"]
+    room = ROOM * (right - left) / (end - begin) - 0.1
+    text = next((text for text in words if _inches(text, 9, "normal") < room), None)
+    if text:
+        axes.text(
+            5e2 * (left + right - 2 * begin), place, text, ha="center", va="center_baseline", size=9,
+            color=style.TAG["color"], bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.6},
+        )  # fmt: skip
+
+
+def size(count) -> str:
+    """Bytes in words."""
+    for unit, factor in (("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{number(count / factor, 2)} {unit}"
+    return f"{count} B"
+
+
+def said(timeline) -> str:
+    """The overlap in a sentence."""
+    overlap = timeline.overlap()
+    if not overlap:
+        return "There is no communication."
+    return (
+        f"Hidden behind computing: {percent(overlap['median'])} of the communication "
+        f"(middle half of {overlap['n']} steps {percent(overlap['q1'])} to {percent(overlap['q3'])})."
+    )
+
+
+def alt(timeline, step, seconds) -> str:
+    """The figure in words."""
+    row = timeline.rows()[0]
+    parts = ", ".join(f"{name} {number(row[f'{name} (ms)'], 2)} ms" for name in (FORWARD, BACKWARD, OPTIMIZER))
+    return (
+        f"Timeline of a step of {number(1e3 * seconds)} ms on {timeline.ranks} rank(s); on rank 0, medians: {parts}. "
+        f"{said(timeline)}"
+    )
+
+
+def draw_memory(memory, title=None) -> tuple:
+    """(figure, alt) of the memory of a step over time, by kind."""
+    from .memory import KINDS
+
+    looks = dict(zip(KINDS, (
+        (style.BLUE, ""), (style.GREEN, "\\\\"), (style.YELLOW, "--"), (style.PURPLE, ".."), (style.ORANGE, "//"),
+        (style.GREY, "xx"),
+    ), strict=True))  # fmt: skip
+    kinds = [kind for kind, most in memory.most().items() if most]
+    times = [1e3 * when for when, _ in memory.curve]
+    when, _ = memory.peak
+    words = f"peak {size(memory.peak_bytes)} in {memory.peak_phase}"
+    title = title or "What fills the memory in a step"
+    key = [(kind, *looks[kind]) for kind in kinds]
+    with sheet(title, 2.6, key=key, notes=[memory_said(memory), memory.conditions]) as (figure, [axes]):
+        below = [0.0] * len(times)
+        for kind in kinds:
+            above = [low + 1e-6 * point[kind] for low, (_, point) in zip(below, memory.curve, strict=True)]
+            colour, hatch = looks[kind]
+            axes.fill_between(
+                times, below, above, step="post", facecolor=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.4
+            )
+            below = above
+        peak = 1e-6 * memory.peak_bytes
+        axes.plot(1e3 * when, peak, "v", color=style.RED, markersize=8, clip_on=False, zorder=5)
+        left = when < memory.curve[-1][0] / 2
+        axes.annotate(
+            words, (1e3 * when, peak), (10 if left else -10, 3), textcoords="offset points", va="bottom",
+            ha="left" if left else "right", color=style.RED,
+        )  # fmt: skip
+        for name in (FORWARD, BACKWARD):
+            begin = 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
+            end = 1e3 * max((end for kind, _, end in memory.phases if kind == name), default=0)
+            axes.axvline(begin, color=style.SOFT, linewidth=0.8)
+            if _inches(f" {name} ", 9, "normal") < ROOM * (end - begin) / times[-1]:
+                axes.text(begin, 1.22 * peak, f" {name}", color=style.SOFT, va="center", size=9)
+        axes.set(xlim=(0, times[-1]), ylim=(0, 1.28 * peak), xlabel="ms from the start of the step", ylabel="MB")
+        ticks(axes.xaxis, "{:,g}", 10)
+    return figure, f"Memory over one step, stacked by what it holds: {words}. {memory_said(memory)}"
+
+
+def memory_said(memory) -> str:
+    """What is in use at the peak, in a sentence."""
+    parts = [f"{row['kind']} {size(row['bytes at the peak'])}" for row in memory.rows() if row["bytes at the peak"]]
+    return f"In use at the peak: {', '.join(parts)}."

@@ -1,0 +1,85 @@
+"""What fills the memory in a step, against a count by hand."""
+
+import pytest
+import torch
+from figures import assert_readable
+from torch import nn
+from torch.nn import functional as F
+
+import helpers
+from helpers.profile import memory
+from helpers.profile.memory import ACTIVATIONS, CASTS, GRADIENTS, OTHER, PARAMETERS, STATE
+from helpers.profile.timeline import NoTraining
+
+BATCH, INPUTS, HIDDEN, CLASSES = 500, 100, 200, 10
+
+
+def train(updates=3, dtype=None):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for _ in range(updates):
+        inputs, labels = torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
+            outputs = model(inputs)
+        F.cross_entropy(outputs.float(), labels).backward()
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_every_kind_as_counted_by_hand():
+    found = helpers.memory(train, threads=1, timeout=120)
+    weights = 4 * (INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
+    saved = {  # what backward needs: inputs, outputs of ReLU; log-softmax, labels (8 bytes each) and a sum
+        "0": 4 * BATCH * INPUTS, "1": 4 * BATCH * HIDDEN, "outside the model": 4 * BATCH * CLASSES + 8 * BATCH + 4
+    }  # fmt: skip
+    most = found.most()
+    for kind in (PARAMETERS, STATE, GRADIENTS):
+        assert most[kind] == pytest.approx(weights, rel=0.02), kind
+    assert most[ACTIVATIONS] == pytest.approx(sum(saved.values()), rel=0.02)
+    assert most[CASTS] == 0
+    assert {row["module"]: row["bytes"] for row in found.module_rows()} == pytest.approx(saved, rel=0.02)
+    # The peak: ReLU's backward has the gradient of its outputs and makes that of its inputs; the last layer is done.
+    last_layer, passing = 4 * (HIDDEN * CLASSES + CLASSES), 2 * 4 * BATCH * HIDDEN
+    at_peak = 2 * weights + last_layer + saved["0"] + saved["1"] + 8 * BATCH + passing
+    assert found.peak_bytes == pytest.approx(at_peak, rel=0.02) and found.peak_phase == "backward"
+    assert found.peaks == [found.peak_bytes] and found.reserved == 0
+    assert len(found.table()) == 5 and len(found.modules_table()) == 3
+    picture, alt = found.figure()
+    assert_readable(picture)
+    assert "in backward" in alt and "activations" in alt and picture.axes
+
+
+def test_half_precision_halves_what_is_kept():
+    full, half = (
+        helpers.memory(train, dtype=dtype, threads=1, timeout=120).most() for dtype in (None, torch.bfloat16)
+    )  # fmt: skip
+    assert half[PARAMETERS] == full[PARAMETERS]
+    assert half[CASTS] == 2 * HIDDEN * CLASSES > full[CASTS] == 0
+    # The first layer's input needs no gradient, so nobody keeps its weights.
+    assert 0.5 < half[ACTIVATIONS] / full[ACTIVATIONS] < 0.6  # the loss stays in 32 bits
+
+
+def test_the_same_is_trained_as_without():
+    plain = helpers.launch(train, 1, 3, threads=1, timeout=120)[0]
+    found = helpers.memory(train, 1, 3, threads=1, timeout=120).answers[0]
+    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+def test_ranks_of_ddp_each_have_a_peak():
+    found = helpers.memory(helpers.RunConfig(strategy="ddp", nproc_per_node=2, threads=1), timeout=120)
+    assert len(found.peaks) == 2 and found.modules["stem.1"] > 0
+    assert found.most()[PARAMETERS] == found.most()[GRADIENTS] == 4 * 78042
+
+
+def test_a_function_that_does_not_train_is_named():
+    with pytest.raises(NoTraining, match="rank 0: 2") as caught:
+        helpers.memory(train, 1, 2, threads=1, timeout=120)
+    assert caught.value.ranks == [0]
+
+
+def test_a_block_is_what_was_marked_at_its_address_while_it_lived():
+    blocks = [(1, 8, 0, 10), (1, 16, 20, float("inf")), (2, 4, 0, float("inf")), (3, 4, 0, 5)]
+    marks = [(5, 1, ACTIVATIONS, "a"), (25, 1, ACTIVATIONS, "b"), (30, 1, GRADIENTS, ""), (7, 3, ACTIVATIONS, "late")]
+    assert memory._kinds(blocks, marks) == [(ACTIVATIONS, "a"), (GRADIENTS, ""), (OTHER, ""), (OTHER, "")]

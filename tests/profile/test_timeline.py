@@ -1,0 +1,276 @@
+"""The picture of a step: from planted events, and from real profiles of real ranks."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+from figures import assert_readable
+from torch import nn
+from torch.nn import functional as F
+
+import helpers
+from helpers.hosts import twohosts
+from helpers.profile import figure, spans, timeline
+from helpers.profile.spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT, Span
+
+STEPS = 5
+OPTIONS = {"steps": STEPS, "warm_up": 2, "threads": 1, "timeout": 120}
+
+
+def train(way, updates=STEPS + 2, late=0.0):
+    with helpers.distributed() as world:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4))
+        if way == "ddp":
+            model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for _ in range(updates):
+            inputs, labels = torch.randn(32, 64), torch.randint(0, 4, (32,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            if world.rank == 1:
+                time.sleep(late)
+            if way == "naive":
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= world.size
+            optimizer.step()
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.fixture(scope="module")
+def ddp():
+    return helpers.timeline(train, 2, "ddp", **OPTIONS)
+
+
+# -- planted events -----------------------------------------------------------------------
+
+
+def event(name, begin, end, cat="cpu_op", tid=1, **args):
+    return {"ph": "X", "cat": cat, "name": name, "tid": tid, "ts": 1000 * begin, "dur": 1000 * (end - begin),
+            "args": {key.replace("_", " "): value for key, value in args.items()}}  # fmt: skip
+
+
+def planted(wait_until=900):
+    """A step of 1 ms (in µs here): a bucket leaves in backward, and the thread waits for it from 700 on."""
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    return [
+        event("aten::randn", 20, 60, Sequence_number=7, Fwd_thread_id=0),  # before forward, and with its number
+        event("aten::linear", 100, 200, Sequence_number=7, Fwd_thread_id=0),
+        event("aten::addmm", 110, 190, Sequence_number=7, Fwd_thread_id=0),
+        event("aten::relu", 200, 250, Sequence_number=8, Fwd_thread_id=0),
+        event(node, 300, 500, Sequence_number=8, Fwd_thread_id=1),
+        event("aten::mm", 310, 480),
+        event("c10d::allreduce_", 490, 495),
+        event(node, 500, 700, Sequence_number=7, Fwd_thread_id=1),
+        event("aten::mm", 501, 700),
+        event("gloo:all_reduce", 500, wait_until, "user_annotation", 2, Input_Dims=[[25, 10]], Input_type=["float"]),
+        event("aten::mul_", 905, 925),
+        event("Optimizer.step#SGD.step", 930, 1000, "user_annotation"),
+        event("aten::add_", 935, 990),
+    ]
+
+
+def found(events):
+    recording = SimpleNamespace(rank=0, main=1, device="cpu", ends=[0, 1_000_000])
+    return {(span.kind, span.start // 1000, span.end // 1000): span for span in spans.spans(events, recording)}
+
+
+def test_phases_of_planted_events():
+    kinds = found(planted())
+    assert list(kinds) == [
+        (INPUT, 20, 60), (FORWARD, 100, 300), (BACKWARD, 300, 700), (COMMUNICATION, 500, 900), (WAIT, 700, 900),
+        (GRADIENTS, 905, 925), (OPTIMIZER, 930, 1000),
+    ]  # fmt: skip
+    bucket = kinds[COMMUNICATION, 500, 900]
+    assert (bucket.name, bucket.number, bucket.bytes, bucket.step) == ("bucket", 0, 1000, 0)
+
+
+def test_a_thread_that_computes_does_not_wait():
+    kinds = {kind for kind, *_ in found(planted(wait_until=690))}
+    assert COMMUNICATION in kinds and WAIT not in kinds
+
+
+def test_a_wait_inside_backward_is_not_backward():
+    events = planted()
+    hook = event("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 700, 905)
+    assert (BACKWARD, 300, 700) in found([*events, hook]) and (WAIT, 700, 900) in found([*events, hook])
+
+
+def test_the_loader_of_torch_is_the_input():
+    loader = event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 90, "user_annotation")
+    assert (INPUT, 5, 90) in found([*planted(), loader])
+
+
+def test_kernels_of_a_gpu_are_streams():
+    """As torch writes them for CUDA: the CPU launches, the stream computes, NCCL has a stream of its own."""
+    events = [each for each in planted() if not each["name"].startswith("gloo")]
+    for number, (launched, begin, end, name) in enumerate((
+        (120, 150, 260, "sgemm"), (320, 400, 700, "sgemm"), (495, 500, 900, "ncclDevKernel_AllReduce"),
+        (940, 950, 960, "multi_tensor"),
+    )):  # fmt: skip
+        more = {"Collective_name": "allreduce", "In_msg_nelems": 250, "dtype": "Float"} if "nccl" in name else {}
+        events.append(event("cudaLaunchKernel", launched, launched + 5, "cuda_runtime", correlation=number))
+        events.append(event(name, begin, end, "kernel", 7, correlation=number, stream=7, **more))
+    recording = SimpleNamespace(rank=0, main=1, device="cuda", ends=[0, 1_000_000])
+    shown = spans.spans(events, recording)
+    streams = [(span.kind, span.start // 1000, span.end // 1000) for span in shown if span.row == "stream 7"]
+    assert streams == [(FORWARD, 150, 260), (BACKWARD, 400, 700), (OPTIMIZER, 950, 960)]
+    assert [(span.name, span.bytes) for span in shown if span.kind == COMMUNICATION] == [("bucket", 1000)]
+    line = timeline.Timeline(1, shown, [[0, 1_000_000]])
+    assert line.rows()[0]["hidden"] == pytest.approx(0.5)  # 200 of 400 µs beside a kernel
+
+
+def test_what_a_rank_waits_for():
+    begun = {0: 0.2, 1: 0.6}
+    sent = [Span(rank, "communication", COMMUNICATION, "bucket", begun[rank], 0.9, 0, 8, 0) for rank in begun]
+    wait = Span(0, "main", WAIT, "bucket", 0.3, 0.9, 0, number=0)
+    pieces = [(span.name, span.start, span.end) for span in timeline._reasons([*sent, wait]) if span.kind == WAIT]
+    assert pieces == [("rank 1", 0.3, 0.6), ("bucket 0", 0.6, 0.9)]
+
+
+# -- real ranks ---------------------------------------------------------------------------
+
+
+def test_the_timeline_of_ddp(ddp):
+    assert ddp.steps == STEPS and ddp.clock_error_s < 1e-3
+    parameters = sum(p.nbytes for p in ddp.answers[0])
+    buckets = ddp.collectives()
+    assert len(buckets) > 1 and all(row["collective"].startswith("bucket") for row in buckets)
+    assert sum(row["bytes"] for row in buckets) == parameters
+    for rank in (0, 1):
+        for step in range(STEPS):
+            mine = [span for span in ddp.spans if (span.rank, span.step) == (rank, step)]
+            kinds = (FORWARD, BACKWARD, OPTIMIZER)
+            first = {kind: min(span.start for span in mine if span.kind == kind) for kind in kinds}
+            assert list(first) == sorted(first, key=first.get)
+            assert sum(span.bytes for span in mine if span.kind == COMMUNICATION) == parameters
+            assert ddp.ends[rank][step] <= min(first.values()) and max(first.values()) <= ddp.ends[rank][step + 1]
+    overlap = ddp.overlap()
+    assert 0 <= overlap["q1"] <= overlap["median"] <= overlap["q3"] <= 1 and overlap["n"] == STEPS
+    assert len(ddp.table()) == 2 and len(ddp.collectives_table()) == len(buckets)
+
+
+def test_a_blocking_all_reduce_hides_nothing():
+    line = helpers.timeline(train, 2, "naive", late=0.05, **OPTIONS)
+    assert len(line.collectives()) == len(line.answers[0]) and line.overlap()["median"] < 0.2
+    assert line.rows()[0]["waits for a rank (ms)"] > 25  # rank 1 comes 50 ms late
+    assert line.rows()[0]["waits for a rank (ms)"] > 2 * line.rows()[1]["waits for a rank (ms)"]
+
+
+def test_the_same_is_trained_as_without(ddp):
+    plain = helpers.launch(train, 2, "ddp", threads=1, timeout=120)
+    for weights, others in zip(ddp.answers, plain, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
+
+
+def test_the_timeline_of_a_configuration():
+    line = helpers.timeline(helpers.RunConfig(threads=1), **{**OPTIONS, "threads": None})
+    row = line.rows()[0]
+    assert all(row[f"{phase} (ms)"] > 0 for phase in (INPUT, FORWARD, BACKWARD, OPTIMIZER))
+    assert row["hidden"] is None and line.overlap() is None and "no communication" in line.figure()[1]
+
+
+@pytest.mark.skipif(bool(twohosts.why_not()), reason=twohosts.why_not() or "")
+def test_a_timeline_over_a_slow_cable():
+    with twohosts.two_hosts(rate=50, by="tbf") as hosts:
+        line = helpers.timeline(train, 2, "naive", hosts=hosts, **OPTIONS)
+        with pytest.raises(ValueError, match="3 ranks"):
+            helpers.timeline(train, 3, "naive", hosts=hosts, **OPTIONS)
+    largest = max(line.collectives(), key=lambda row: row["bytes"])
+    assert largest["ms"] > 0.7 * 8e-3 * largest["bytes"] / 50 and "50 Mbit/s" in line.conditions
+
+
+# -- what comes out -----------------------------------------------------------------------
+
+
+def test_the_figure_and_its_words(ddp):
+    picture, alt = ddp.figure()
+    assert f"{ddp.overlap()['median']:.1%}" in alt and len(alt) < 400
+    assert_readable(picture)
+    names = [label.get_text() for label in picture.axes[0].get_yticklabels()]
+    assert names[:2] == ["rank 0, input", "rank 0, main"] and "rank 1, communication" in names
+    assert figure.size(310_000) == "310 kB" and figure.size(12) == "12 B"
+
+
+def test_a_timeline_that_was_saved_is_the_same(ddp, tmp_path):
+    ddp.save(tmp_path / "line.json")
+    kept = timeline.load(tmp_path / "line.json")
+    assert kept.conditions.startswith("recorded 20") and ddp.conditions in kept.conditions
+    assert kept.overlap()["median"] == pytest.approx(ddp.overlap()["median"], abs=0.01)
+    assert kept.collectives_table().shape == ddp.collectives_table().shape and kept.figure()
+    with pytest.raises(ValueError, match="record it anew"):
+        kept.write_trace(tmp_path / "trace.json")
+
+
+def test_the_trace_holds_all_ranks(ddp, tmp_path):
+    said = ddp.write_trace(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert {each["pid"] for each in trace["traceEvents"]} == {0, 1} and "2 rank(s)" in said and "cut" not in said
+    names = {each["args"]["name"] for each in trace["traceEvents"] if each["name"] == "process_name"}
+    assert names == {"rank 0", "rank 1"} and ddp.conditions == trace["otherData"]["conditions"]
+    begun = [each["ts"] for each in trace["traceEvents"] if each["ph"] == "X" and each["name"] == "gloo:all_reduce"]
+    assert min(begun) > -1000 and max(begun) < 1e6 * ddp.ends[0][-1] + 1e5
+
+
+def test_a_large_trace_is_cut_with_a_note(ddp, tmp_path, monkeypatch):
+    monkeypatch.setattr(timeline, "LARGEST", 100_000)
+    said = ddp.write_trace(tmp_path / "trace.json")
+    assert (tmp_path / "trace.json").stat().st_size <= 100_000 and "cut at" in said
+    assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["notes"]
+    line = helpers.timeline(train, 2, "ddp", **OPTIONS)  # what a rank sends is cut, too; what is shown is not
+    assert len(line.notes) == 2 and "rank 1" in line.notes[1] and "were kept" in line.notes[1]
+    assert line.collectives()[0]["steps"] == STEPS
+
+
+# -- bad input ----------------------------------------------------------------------------
+
+
+def no_training():
+    return 1
+
+
+def only_rank_1():
+    with helpers.distributed() as world:
+        return train_alone(world.rank * 10)
+
+
+def train_alone(updates, backward=True):
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    for _ in range(updates):
+        if backward:
+            (weight**2).sum().backward()
+        optimizer.step()
+
+
+def fails():
+    with helpers.distributed() as world:
+        train_alone(3)
+        if world.rank == 1:
+            raise OSError("the disk is gone")
+        dist.barrier()
+
+
+@pytest.mark.parametrize("what, ranks, args, who, words", [
+    (no_training, 1, (), [0], "rank 0: 0"), (only_rank_1, 2, (), [0], "rank 0: 0, rank 1: 10"),
+    (train_alone, 1, (4,), [0], "rank 0: 4"), (train_alone, 1, (10, False), [0], "never backward"),
+])  # fmt: skip
+def test_a_function_that_does_not_train_is_named(what, ranks, args, who, words):
+    with pytest.raises(timeline.NoTraining, match=words) as caught:
+        helpers.timeline(what, ranks, *args, **OPTIONS)
+    assert caught.value.ranks == who
+
+
+def test_a_rank_that_fails_is_named():
+    with pytest.raises(helpers.RankError, match="the disk is gone") as caught:
+        helpers.timeline(fails, 2, **OPTIONS)
+    assert caught.value.rank == 1
+
+
+def test_too_few_steps_are_refused():
+    with pytest.raises(ValueError, match="at least 5"):
+        helpers.timeline(train, 2, "ddp", steps=3)
