@@ -10,7 +10,8 @@
     -H localhost:2, --hosts      hosts and ranks on each; only this machine (mpirun and torchrun start ranks on several)
     --gloo, -p PORT, --ssh-port  accepted; gloo moves the data in any case, and nothing here uses ssh
     --min-np 1                   go on while so many ranks are left, in scripts with `hvd.elastic.run`
-    --max-np 4                   the same as -np 4: all ranks are started at once, none joins later
+    --max-np 4                   without a discovery script the same as -np 4: none joins later
+    --host-discovery-script ./hosts.sh  a command that prints host:slots; ranks join and leave as it says (discovery.py)
     --verbose                    show the command and the process of each rank
     --start-timeout, --gloo-timeout-seconds, --stall-check-warning-time-seconds, --stall-check-shutdown-time-seconds,
     --timeline-filename, --timeline-mark-cycles, --no-stall-check       the environment variables of these names
@@ -22,10 +23,10 @@ import runpy
 import socket
 import sys
 
-from . import imports, start
+from . import discovery, imports, start
 
 USAGE = "usage: python -m helpers.hvd [-np N] [options] script.py [arguments…]   or   … -m module [arguments…]"
-SAME = {"--num-proc": "-np", "--max-np": "-np", "--max-num-proc": "-np", "--min-num-proc": "--min-np"}
+SAME = {"--num-proc": "-np", "--max-num-proc": "--max-np", "--min-num-proc": "--min-np"}
 SAME.update({"--hosts": "-H", "--host": "-H"})  # other spelling -> ours
 VARIABLES = {  # option -> environment variable of the ranks
     "--start-timeout": "HOROVOD_START_TIMEOUT",
@@ -35,7 +36,7 @@ VARIABLES = {  # option -> environment variable of the ranks
     "--timeline-filename": "HOROVOD_TIMELINE",
 }
 FLAGS = {"--timeline-mark-cycles": "HOROVOD_TIMELINE_MARK_CYCLES", "--no-stall-check": "HOROVOD_STALL_CHECK_DISABLE"}
-VALUED = {"-np", "--min-np", "-H", "-p", "--ssh-port", *VARIABLES}
+VALUED = {"-np", "--min-np", "--max-np", "--host-discovery-script", "-H", "-p", "--ssh-port", *VARIABLES}
 PLAIN = {"--gloo", "--verbose", *FLAGS}
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")  # a launcher sets one of them in its processes
 
@@ -58,8 +59,6 @@ def parse(arguments):
             print(USAGE + "\n\n" + __doc__)
             raise SystemExit(0)
         option = SAME.get(option, option)
-        if option == "--host-discovery-script":
-            raise Refused("no rank joins a running job here; --min-np lets the others go on when one is lost")
         if option in VALUED:
             value = value or (rest.pop(0) if rest else "")
         elif option not in PLAIN:
@@ -67,13 +66,7 @@ def parse(arguments):
         given[option] = value
         if option in VARIABLES or option in FLAGS:
             environment[VARIABLES.get(option) or FLAGS[option]] = _value(option, value) if option in VARIABLES else "1"
-    slots = _slots(given["-H"], given.get("-np", "N")) if "-H" in given else None
-    count = _count(given["-np"]) if "-np" in given else slots
-    if slots and count > slots:
-        raise Refused(f"-np is {count}, but -H has room for {slots}; give localhost:{count}")
-    least = _count(given["--min-np"], "--min-np") if "--min-np" in given else None
-    if least and not least <= (count or 0):
-        raise Refused(f"--min-np is {least}, but {count or 0} ranks are started; give -np {least} or more")
+    count, options = _ranks(given)
     if rest and os.path.basename(rest[0]).rstrip(".0123456789") == "python":  # horovodrun -np 2 python train.py
         rest.pop(0)
     module = rest[:1] == ["-m"]
@@ -83,7 +76,29 @@ def parse(arguments):
     (_check_module if module else _check_script)(target[0])
     if count and any(name in os.environ for name in RANKS):
         raise Refused("this process is a rank of a launcher already; give the number of ranks there, not by -np")
-    return count, module, target[0], rest, environment, {"verbose": "--verbose" in given, "least": least}
+    return count, module, target[0], rest, environment, {"verbose": "--verbose" in given, **options}
+
+
+def _ranks(given):
+    """(number of ranks or None, options of `start.start`) of the options in `given`."""
+    slots = _slots(given["-H"], given.get("-np", "N")) if "-H" in given else None
+    most = next((_count(given[option], option) for option in ("--max-np", "-np") if option in given), slots)
+    count = _count(given["-np"]) if "-np" in given else most
+    if slots and count > slots:
+        raise Refused(f"-np is {count}, but -H has room for {slots}; give localhost:{count}")
+    if "-np" in given and count > most:
+        raise Refused(f"-np is {count}, but --max-np is {most}")
+    if "--host-discovery-script" in given and (most is None or slots):
+        raise Refused("a discovery script needs --max-np, the largest number of ranks, and no -H")
+    least = _count(given["--min-np"], "--min-np") if "--min-np" in given else None
+    if least and not least <= (most or 0):
+        raise Refused(f"--min-np is {least}, but {most or 0} ranks are started; give -np {least} or more")
+    if "--host-discovery-script" not in given:
+        return count, {"least": least}
+    script = given["--host-discovery-script"]
+    if not (os.path.isfile(script) and os.access(script, os.X_OK)):
+        raise Refused(f"there is no discovery script {script!r} that can be run; is it there, and did you chmod +x it?")
+    return count, {"elastic": discovery.Discovery(os.path.abspath(script), least or count, most)}
 
 
 def _value(option, text):
@@ -180,6 +195,12 @@ def main(arguments):
     if count is None:
         run(module, target, rest)
         return 0
+    if options.get("elastic"):
+        try:
+            count = min(count, options["elastic"].first())
+        except TimeoutError as error:
+            print(f"helpers.hvd: {error}", file=sys.stderr)
+            return 1
     own = ["-m"] if module else []
     return start.start([sys.executable, "-m", "helpers.hvd", *own, target, *rest], count, **options)
 

@@ -73,6 +73,8 @@ class Call:
             name = {"SUM": "MAX", "PRODUCT": "MIN"}.get(name, name)
         options.reduceOp = getattr(dist.ReduceOp, name)
         way = buffer.view(torch.uint8) if buffer.dtype is torch.bool else buffer
+        if way.is_complex() and name == "SUM":
+            way = torch.view_as_real(way)  # the groups of older releases know no complex numbers
         way = _near(way.to(WIDER[way.dtype]) if way.dtype in WIDER else way)
         return batch, buffer, way, self.group.allreduce([way], options)
 

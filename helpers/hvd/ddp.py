@@ -1,9 +1,12 @@
 """`import helpers.hvd.ddp as dist`: torch.distributed with a DistributedDataParallel that can compress.
 
-Every name of `torch.distributed` is here, and two are changed or added:
+Every name of `torch.distributed` is here, and some are changed or added:
 
     init_process_group          needs no MASTER_ADDR and MASTER_PORT under launch, torchrun and mpirun
     DistributedDataParallel     torch's own, bit for bit; `compression=` makes its gradients smaller on the way
+    use_perseus                 True: what scripts for the vendor's drop-in ask before they use the next two
+    get_local_rank              this rank's number on its host
+    broadcast_optimizer_state   the root's, for optimizers that are not torch's own
 
     import helpers.hvd.ddp as dist
 
@@ -18,11 +21,20 @@ import torch.distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from ..launcher import rendezvous
-from ..launcher.group import place
+from ..launcher.group import leave, place
 
 HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 METHODS = (None, *HALVES, "powersgd")
+use_perseus = True
 WORTH = 2  # PowerSGD compresses a gradient if that makes it at least this many times smaller
+
+
+def destroy_process_group(group=None):
+    """torch.distributed's; the default group is left as at the end of `helpers.distributed`."""
+    if group is None or group is torch.distributed.group.WORLD:
+        leave()
+    else:
+        torch.distributed.destroy_process_group(group)
 
 
 def __getattr__(name):
@@ -55,6 +67,19 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
         if "MASTER_ADDR" not in os.environ:
             init_method, store = None, rendezvous.store(rank, world_size)
     torch.distributed.init_process_group(backend, init_method, timeout, world_size, rank, store, **options)
+
+
+def get_local_rank():
+    """This rank's number on its host, also under mpirun."""
+    return place()[2]
+
+
+def broadcast_optimizer_state(optimizer, root_rank=0):
+    """Give every rank's optimizer the state and the options (rate, momentum, …) of the root's."""
+    state = [optimizer.state_dict()]
+    torch.distributed.broadcast_object_list(state, src=root_rank)
+    if torch.distributed.get_rank() != root_rank:
+        optimizer.load_state_dict(state[0])  # brings its tensors to the device of the parameters
 
 
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):

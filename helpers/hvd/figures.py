@@ -3,16 +3,16 @@
 The functions return (figure, alt).
 """
 
-import math
-
+from .. import measure
 from ..plots import style
-from ..plots.layout import DASHED, bar, lines, name_rows, rows, sheet
-from ..records.words import clean, number
+from ..plots.layout import DASHED, bar, line_style, lines, name_rows, sheet
+from ..records.words import clean, number, percent
 
 STAGES = {  # of a step, as the ranks note them: colour and hatch
     "split": (style.YELLOW, ".."), "bind": (style.GREEN, "xx"), "compute": (style.SKY, ""),
     "intervene": (style.ORANGE, "//"), "update": (style.PURPLE, "\\\\"),
 }  # fmt: skip
+ROUNDING = 0.005  # ms; a timeline has whole microseconds
 PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a tensor
 
 
@@ -50,14 +50,13 @@ def stages(ranks, title="Four stages of data parallel training") -> tuple:
     return figure, " ".join([f"{clean(title)}, {number(most)} ms in all.", *words])
 
 
-def departures(tensors, backward, title="When each gradient leaves", most=30) -> tuple:
-    """When each gradient was ready and when it was reduced, below the bar of the backward pass.
+def departures(tensors, backward, title="When the gradients leave") -> tuple:
+    """When gradients were ready and when they were reduced, a row a message, below the bar of the backward pass.
 
     Args:
         tensors: {name: (ready, began, ended)}: the moment at which the rank handed it in, and those between
-            which it was reduced; milliseconds on one clock.
+            which it was reduced; milliseconds on one clock. Those that began together were one message.
         backward: (begin, end) of the backward pass on the same clock.
-        most: rows; where there are more tensors, some are left out evenly, and the foot says so.
 
     Raises:
         ValueError: there is no tensor.
@@ -65,29 +64,30 @@ def departures(tensors, backward, title="When each gradient leaves", most=30) ->
     if not tensors:
         raise ValueError("no gradient to draw: give {name: (ready, began, ended)} in milliseconds")
     begin, over = backward
-    shown = sorted(tensors, key=lambda name: tensors[name][0])
-    if len(shown) > most:
-        shown = [shown[round(k * (len(shown) - 1) / (most - 1))] for k in range(most)]
+    messages = []
+    for name in sorted(tensors, key=lambda name: tensors[name][1]):
+        if not messages or tensors[name][1] - tensors[messages[-1][0]][1] > ROUNDING:
+            messages.append([])
+        messages[-1].append(name)
+    messages = [sorted(of, key=lambda name: tensors[name]) for of in messages]
+    labels = [f"{of[0]} and {len(of) - 1} more" if len(of) > 1 else of[0] for of in messages]
     last = max(over, *(ended for *_, ended in tensors.values())) - begin
-    notes = [f"{len(shown)} of {len(tensors)} gradients are shown."] * (len(shown) < len(tensors))
-    key = [
-        ("backward runs", *STAGES["compute"]), ("ready, waits for the other ranks or its turn", *PHASES["wait"]),
-        ("all-reduce", *PHASES["reduce"]),
-    ]  # fmt: skip
-    with sheet(title, 0.25 * (len(shown) + 1), key=key, notes=notes) as (figure, [axes]):
-        name_rows(axes, ["backward", *shown], 2.6, 1)
-        axes.set(xlim=(min(0, *(tensors[name][0] - begin for name in shown)), 1.01 * last), xlabel="ms")
+    key = [("backward runs", *STAGES["compute"]), ("ready, waits", *PHASES["wait"]), ("all-reduce", *PHASES["reduce"])]
+    with sheet(title, 0.27 * (len(labels) + 1), key=key) as (figure, [axes]):
+        name_rows(axes, ["backward", *labels], 2.6, 1)
+        axes.set(xlim=(min(0, *(ready - begin for ready, *_ in tensors.values())), 1.01 * last), xlabel="ms")
         bar(axes, 0, over - begin, STAGES["compute"], 0, 0.62)
-        for y, name in enumerate(shown, 1):
-            ready, began, ended = (moment - begin for moment in tensors[name])
-            bar(axes, y, began - ready, PHASES["wait"], ready, 0.62)
+        for y, names in enumerate(messages, 1):
+            began, ended = tensors[names[0]][1] - begin, max(tensors[name][2] for name in names) - begin
+            ready = [tensors[name][0] - begin for name in names]
+            bar(axes, y, began - min(ready), PHASES["wait"], min(ready), 0.62)
             bar(axes, y, ended - began, PHASES["reduce"], began, 0.62)
+            axes.plot(ready, [y] * len(ready), "|", color=style.INK, markersize=11)
         axes.axvline(over - begin, color=style.INK, linewidth=1, linestyle=DASHED)
-    share = [(ready - begin) / (over - begin) for ready, *_ in tensors.values()]
     early = sum(ended <= over for *_, ended in tensors.values())
     return figure, (
-        f"{clean(title)}. Backward takes {number(over - begin)} ms. Of {len(tensors)} gradients the first is ready "
-        f"at {min(share):.0%} of it, the last at {max(share):.0%}; {early} have been reduced before backward is over."
+        f"{clean(title)}. Backward takes {number(over - begin)} ms. {len(tensors)} gradients leave in "
+        f"{len(messages)} messages; {early} of the gradients have been reduced before backward is over."
     )
 
 
@@ -108,65 +108,34 @@ def drift(runs, title="How far apart the ranks' weights are", y="largest differe
     return figure, " ".join([f"{clean(title)}, a line a run.", *words])
 
 
-def apart(differences, title, unit, limit=None) -> tuple:
-    """Differences on a logarithmic axis, a dot a row; what is exactly 0 stands at its left end.
+def over_rate(sweeps, title) -> tuple:
+    """Accuracy over the learning rate, a panel for each optimizer and a line for each batch.
 
     Args:
-        differences: {label: difference, 0 or more}.
-        limit: (value, its name): a line to compare with.
+        sweeps: {optimizer: {line: {rate: accuracies of several seeds}}}; the median is drawn, and the middle half.
 
     Raises:
-        ValueError: there is no row.
+        ValueError: there is no point.
     """
-    if not differences:
-        raise ValueError("no row to draw: give {label: difference}")
-    seen = [value for value in differences.values() if value > 0] + ([limit[0]] if limit else [])
-    low, high = (min(seen), max(seen)) if seen else (1e-16, 1)
-    bottom, top = math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 2
-    zero = 10.0 ** (bottom - max(1, (top - bottom) // 8))  # far enough from the others to be read
-    note = f"Dashed line: {limit[1]}, {limit[0]:g}." if limit else ""
-    with sheet(title, 0.4 * len(differences), notes=[note]) as (figure, [axes]):
-        name_rows(axes, list(differences), 3.4, 1)
-        axes.set_xscale("log")
-        ticks = [10.0**k for k in range(bottom, top, max(1, math.ceil((top - bottom) / 8)))]
-        axes.set(xlim=(zero / 2, 5 * high), xlabel=clean(unit))
-        axes.set_xticks([zero, *ticks], ["0", *(f"{tick:.0e}" for tick in ticks)])
-        axes.minorticks_off()
-        axes.grid(axis="x")
-        for y, value in enumerate(differences.values()):
-            marker, colour = ("o", style.BLUE) if limit is None or value <= limit[0] else ("X", style.RED)
-            axes.plot(value or zero, y, marker, color=colour, markersize=9, markeredgecolor="white", clip_on=False)
-            style.beside(axes, y, _exactly(value))
-        if limit:
-            axes.axvline(limit[0], color=style.INK, linewidth=1, linestyle=DASHED)
-    words = "; ".join(f"{clean(label)} {_exactly(value)}" for label, value in differences.items())
-    return figure, f"{clean(title)}: {words}. {note}".strip()
-
-
-def _exactly(value):
-    return f"{value:.1e}" if value else "0"
-
-
-def bars(values, title, unit, said=number, predicted=None, marked=(), foot="") -> tuple:
-    """A bar a row, with its value beside it.
-
-    Args:
-        values: {label: value, 0 or more}.
-        said: how a value is written.
-        predicted: {label: value}; a diamond on the row, and in the text beside it.
-        marked: labels of the rows that are drawn in the other colour.
-
-    Raises:
-        ValueError: there is no row.
-    """
-    if not values:
-        raise ValueError("no row to draw: give {label: value}")
-    named, marks, predicted = [], [], predicted or {}
-    for y, (label, value) in enumerate(values.items()):
-        text = said(value)
-        if label in predicted:
-            text += f", predicted {said(predicted[label])}"
-            marks.append((y, predicted[label], "D", style.INK))
-        named.append((label, [(value, (style.ORANGE, "//") if label in marked else (style.SKY, ""))], text))
-    figure = rows(title, unit, named, marks=marks, notes=[foot])
-    return figure, f"{clean(title)}, {clean(unit)}: {'; '.join(f'{clean(row[0])} {row[2]}' for row in named)}."
+    if not sweeps or not all(points for of in sweeps.values() for points in of.values()):
+        raise ValueError("no rate to draw: give {optimizer: {line: {rate: [accuracy, …]}}}")
+    words = []
+    with sheet(title, 2.7, panels=len(sweeps)) as (figure, axes):
+        for each, (optimizer, of) in zip(axes, sweeps.items(), strict=True):
+            each.set_title(clean(optimizer))
+            each.set(xscale="log", xlabel="learning rate", ylim=(0, 1))
+            each.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+            each.grid(axis="y")
+            rates = sorted({rate for points in of.values() for rate in points})
+            each.set_xticks(rates, [f"{rate:g}" for rate in rates], rotation=45)
+            each.minorticks_off()
+            for place, (line, points) in enumerate(of.items()):
+                spread = {rate: measure.summary(found) for rate, found in sorted(points.items())}
+                look = line_style(place) | {"markevery": 1, "label": line}
+                each.plot(list(spread), [found["median"] for found in spread.values()], **look)
+                low, high = ([found[end] for found in spread.values()] for end in ("q1", "q3"))
+                each.fill_between(list(spread), low, high, color=look["color"], alpha=0.2, linewidth=0)
+                top = max(spread, key=lambda rate: spread[rate]["median"])
+                words.append(f"{clean(optimizer)}, {clean(line)}: best {percent(spread[top]['median'])} at {top:g}.")
+        axes[0].legend(loc="lower left", frameon=False)
+    return figure, " ".join([f"{clean(title)}.", *words])

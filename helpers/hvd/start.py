@@ -11,49 +11,71 @@ import sys
 import threading
 import time
 from concurrent import futures
+from contextlib import nullcontext
 
 from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
 TOGETHER = 0.5  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
 POLL = 0.02  # seconds between two looks at the ranks
+WITHOUT = "; the other ranks finished without it"
 LOCAL = ("localhost", "127.0.0.1")
 INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
-def start(command, count, verbose=False, least=None):
+def start(command, count, verbose=False, least=None, elastic=None):
     """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
 
     Their output appears here, each line labelled with its rank. When fewer than `least` (default: all) have not failed,
-    the others are stopped. `verbose`: show the command and the process of each rank.
+    the others are stopped. `verbose`: show the command and the process of each rank. `elastic`: what starts more
+    ranks while they run (a `discovery.Discovery`).
     """
-    ranks, lock = [], threading.Lock()
+    ranks = Ranks(command, verbose)
     for sig in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, _leave)
-    readers = []
     try:
-        for environment in _environments(count):
-            rank = subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-            )
-            ranks.append(rank)
-            if verbose:
-                about = f"rank {len(ranks) - 1} is process {rank.pid}: {shlex.join(command)}"
-                print(f"helpers.hvd: {about}", file=sys.stderr, flush=True)
-            for pipe, out in ((rank.stdout, sys.stdout), (rank.stderr, sys.stderr)):
-                readers.append(threading.Thread(target=_relay, args=(len(ranks) - 1, pipe, out, lock), daemon=True))
-                readers[-1].start()
-        status, outcome = _verdict(ranks, least or count)
+        with elastic or nullcontext():
+            for environment in _environments(count):
+                ranks.add(environment)
+            code, outcome = elastic.follow(ranks) if elastic else _verdict(ranks.processes, least or count)
     except KeyboardInterrupt:
-        status, outcome = 130, "interrupted; all ranks were stopped"
-        _signal(ranks, signal.SIGINT)
+        code, outcome = 130, "interrupted; all ranks were stopped"
+        _signal(ranks.processes, signal.SIGINT)
     finally:
-        _stop(ranks)
-    for reader in readers:
+        _stop(ranks.processes)
+    for reader in ranks.readers:
         reader.join(1)  # not longer, because a process that outlives its rank may hold the pipe open
     if outcome:
-        print(f"helpers.hvd: {outcome}", file=sys.stderr, flush=True)
-    return status
+        say(outcome)
+    return code
+
+
+def say(text):
+    """A message of the starter."""
+    print(f"helpers.hvd: {text}", file=sys.stderr, flush=True)
+
+
+class Ranks:
+    """The processes of a job, in the order of their start, which is the launcher's number of each."""
+
+    def __init__(self, command, verbose=False):
+        self.command, self.verbose, self._environment = command, verbose, {}
+        self.processes, self.readers, self._lock = [], [], threading.Lock()
+
+    def add(self, environment=None):
+        """Start one more; without an `environment` it has that of the last one, but for its number."""
+        number = str(len(self.processes))
+        self._environment = environment or {**self._environment, "RANK": number, "LOCAL_RANK": number}
+        rank, pipe = len(self.processes), subprocess.PIPE
+        process = subprocess.Popen(
+            self.command, env=self._environment, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        self.processes.append(process)
+        if self.verbose:
+            say(f"rank {rank} is process {process.pid}: {shlex.join(self.command)}")
+        for pipe, out in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            self.readers.append(threading.Thread(target=_relay, args=(rank, pipe, out, self._lock), daemon=True))
+            self.readers[-1].start()
 
 
 def _environments(count):
@@ -92,22 +114,35 @@ def _verdict(ranks, least):
         failed.update((number, rank.returncode) for number, rank in enumerate(ranks) if rank.returncode)
         if len(ranks) - len(failed) < least and until is None:
             until = time.monotonic() + TOGETHER
-        if least < len(ranks) and 0 < len(running) < len(ranks) and all(map(_stopped, running)):
+        if least < len(ranks) and 0 < len(running) < len(ranks) and all(map(stopped, running)):
             failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)  # the survivors finished without it
             break
     if not failed:
         return 0, None
-    # In the order in which they failed. A rank that ends because it has lost another has status 1, so 1 comes last.
-    failed = dict(sorted(failed.items(), key=lambda one: one[1] == 1))
-    code = next(iter(failed.values()))
-    told = ", then ".join(f"rank {number} {_how(code)}" for number, code in failed.items())
     if len(ranks) - len(failed) >= least:
-        return 0, told + "; the other ranks finished without it"
+        return 0, told(failed) + WITHOUT
     rest = "" if len(failed) == len(ranks) else "; the others were stopped"
-    return code if code > 0 else 128 - code, told + rest
+    return status(failed), told(failed) + rest
 
 
-def _stopped(rank):
+def _by_cause(failed):
+    """In the order in which they failed. A rank that ends because it has lost another has status 1, so 1 comes last."""
+    return sorted(failed.items(), key=lambda one: one[1] == 1)
+
+
+def told(failed) -> str:
+    """The ranks that have failed, {number: exit status}, in words."""
+    return ", then ".join(f"rank {number} {_how(code)}" for number, code in _by_cause(failed))
+
+
+def status(failed) -> int:
+    """The exit status for the shell after ranks have failed; 1 if none has."""
+    code = next((code for _, code in _by_cause(failed)), 1)
+    return code if code > 0 else 128 - code
+
+
+def stopped(rank) -> bool:
+    """Whether a process was stopped by a signal."""
     try:
         with open(f"/proc/{rank.pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] in "Tt"

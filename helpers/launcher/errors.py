@@ -130,6 +130,11 @@ def timeout_error(seconds, stacks, waiting, world_size):
     return RankTimeout("\n".join(lines) + "\n\n" + stacks_text(stacks, waiting), stacks)
 
 
+def frozen_text(rank, pid):
+    """What to say of a rank that was stopped by a signal."""
+    return f"rank {rank} (process {pid}) is stopped, state T; the others wait for it. To let it go on: kill -CONT {pid}"
+
+
 def stacks_text(stacks, ranks):
     """Where each of `ranks` stood, as text."""
     unknown = "    (gave no answer: stopped by the system, or busy outside Python)"

@@ -4,6 +4,7 @@ Launchers are `helpers.launch`, torchrun, mpirun and srun. After a loss torchrun
 `agent` and `die_with_agent` are what a training run needs to know and do about that.
 """
 
+import atexit
 import ctypes
 import hashlib
 import itertools
@@ -98,11 +99,11 @@ def distributed(kind=None, backend=None, timeout=None):
         yield World(rank, size, local_rank, here, backend, _hosts(size))
     finally:
         if dist.is_initialized():
-            _leave(backend)
+            leave()
 
 
-def _leave(backend):
-    """Leave the process group, but keep gloo's part of it until the process ends.
+def leave():
+    """Leave the default process group, but keep gloo's part of it until the process ends.
 
     gloo's destructor waits for its threads, which look every 10 ms whether they should end (gloo's tcp/loop.cc): 20 ms,
     a fifth of a short launch. And if a DDP model lets go of the group last, it runs with Python's lock held,
@@ -110,9 +111,17 @@ def _leave(backend):
     """
     import torch.distributed as dist
 
-    if backend == "gloo":  # NCCL's teardown is work that ranks do together
+    if dist.get_backend() == "gloo":  # NCCL's teardown is work that ranks do together
         _left.append(dist.group.WORLD)
     dist.destroy_process_group()
+
+
+@atexit.register
+def _let_go():
+    """Let gloo's threads end while there is an interpreter: after its end torch 2.6 aborts over one that still runs."""
+    if _left:
+        time.sleep(0.02)  # they look every 10 ms; then none of them holds a tensor that needs Python's lock to be freed
+        _left.clear()
 
 
 def _prefix(size):

@@ -136,6 +136,8 @@ class Progress:
         self.display.clear()
         if self.row is not None and text.strip():
             self.row.printed = text.strip().rpartition("\n")[2]
+            if rank is None:  # the launcher's own words are shown until the next step is over
+                self.row.numbers = ""
         self.sink(rank, stream, text)
 
     def end(self, status, why=""):
@@ -178,15 +180,18 @@ class Progress:
 
 
 class Log(Progress):
-    """A line every so many steps, as a training script prints it; for runs from a command line."""
+    """A line every so many steps, as a training script prints it; for runs from a command line.
+
+    Batch time and samples/s are means over the steps since the line before; the first line's include the warm-up.
+    """
 
     def __init__(self, every=10):
         super().__init__(to=display.Plain())
-        self.every, self.logged = every, 0
+        self.every, self.logged, self.spent = every, 0, 0.0
 
     def begin(self, label):
         """A run starts."""
-        self.row, self.logged = display.Row(label), 0
+        self.row, self.logged, self.spent = display.Row(label), 0, 0.0
         print(f"{label}: starting", flush=True)
 
     def event(self, event):
@@ -195,10 +200,14 @@ class Log(Progress):
             print(event["text"], flush=True)
         if event.get("event") != "step" or event["step"] < min(self.logged + self.every, event["steps"]):
             return
-        self.logged = event["step"]
+        steps = event["step"] - max(self.logged, event["first_step"])
+        batch_s = (event["trained_s"] - self.spent) / steps
+        rate = event["images_per_s"] * event["step_s"] / batch_s
+        rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"
+        self.logged, self.spent = event["step"], event["trained_s"]
         print(
-            f"epoch {event['epoch']}  step {event['step']}/{event['steps']}  batch time {event['step_s']:.3f} s  "
-            f"{event['images_per_s']:,.0f} samples/s  peak memory {event['peak_memory'] / 2**20:,.0f} MiB  "
+            f"epoch {event['epoch']}  step {event['step']}/{event['steps']}  batch time {batch_s:.3f} s  "
+            f"{rate} samples/s  peak memory {event['peak_memory'] / 2**20:,.0f} MiB  "
             f"loss {event['loss']:.4f}",
             flush=True,
         )

@@ -23,6 +23,7 @@ OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames
 QUIET = 0.02  # s without a new word after which a stack is taken to be complete
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
+LOOK = 1.0  # s between looks at whether a rank is stopped
 PARTIAL = 0.5  # s after which an unfinished line is shown
 
 
@@ -32,6 +33,7 @@ class Supervisor:
     def __init__(self, server, nprocs, file, on_event=None):
         self.nprocs, self.on_event = nprocs, on_event
         self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
+        self.frozen, self.looked = {}, time.monotonic()
         self.channels, self.tails = {}, {}
         self.stopping, self.line = False, None
         self.selector = selectors.DefaultSelector()
@@ -151,6 +153,7 @@ class Supervisor:
         end = None if timeout is None else time.monotonic() + timeout
         while len(self.exits) < self.nprocs and not self.failures:
             scope.raise_if_stopped()
+            self._look_for_frozen()
             left = TICK if end is None else min(TICK, end - time.monotonic())
             if left <= 0:
                 waiting = sorted(set(range(self.nprocs)) - set(self.answers))
@@ -164,6 +167,16 @@ class Supervisor:
             self.stop()
             raise errors.rank_error(self.failures, finished, self.nprocs)
         return [self.answers[rank] for rank in range(self.nprocs)]
+
+    def _look_for_frozen(self):
+        """Say so when a rank was stopped by a signal: it does not fail, and the others wait for it."""
+        if time.monotonic() - self.looked < LOOK:
+            return
+        self.looked, before = time.monotonic(), self.frozen
+        alive = set(self.pids) - set(self.exits)
+        self.frozen = {rank: self.pids[rank] for rank in sorted(alive) if is_frozen(self.pids[rank])}
+        for rank in sorted(set(self.frozen) - set(before)):
+            scope.printed(None, "stderr", errors.frozen_text(rank, self.frozen[rank]) + "\n")
 
     def _pump_until(self, done, seconds):
         end = time.monotonic() + seconds
@@ -203,6 +216,9 @@ class Supervisor:
                 break
             before = lengths
         self.stacks = {rank: readable_stack(tail.text) for rank, tail in tails.items()}
+        for rank in alive & set(self.pids):
+            if not self.stacks[rank] and is_frozen(self.pids[rank]):
+                self.stacks[rank] = f"    ({errors.frozen_text(rank, self.pids[rank])})"
 
     def close(self):
         """Drop the run: the server kills whatever is left of it."""
@@ -263,6 +279,15 @@ class Tail:
         if lines:
             text = "".join(f"{line.decode(errors='replace')}\n" for line in lines)
             scope.printed(self.rank, self.stream, text)
+
+
+def is_frozen(pid) -> bool:
+    """Whether a process was stopped by a signal (SIGSTOP) or a debugger; False where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except OSError:
+        return False
 
 
 def readable_stack(dump):

@@ -2,11 +2,14 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from helpers.hvd.core import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).parent / "hvd_cases" / "api.py"
@@ -26,3 +29,9 @@ def test_signatures_are_those_of_horovod(framework):
     run = subprocess.run([python, TABLE, framework], env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr[-2000:]
     assert json.loads(run.stdout.splitlines()[-1]) == []
+
+
+def test_errors_come_from_another_process_as_they_were():
+    given = errors.NotInitialized(), errors.HostsUpdatedInterrupt()
+    missing, changed = (pickle.loads(pickle.dumps(error)) for error in given)
+    assert "hvd.init()" in str(missing) and changed.skip_sync is False

@@ -27,7 +27,7 @@ def hvd(*arguments, folder=ROOT, **environment):
     clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return subprocess.run(
         [sys.executable, "-m", "helpers.hvd", *map(str, arguments)],
-        cwd=folder, env={**clean, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, timeout=100,
+        cwd=folder, env={**clean, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def small_scripts():
 
 
 def test_digits_and_the_benchmark(capsys):
-    answers = launch(small_scripts, 2, threads=1, env=CPU, timeout=100)
+    answers = launch(small_scripts, 2, threads=1, env=CPU, timeout=300)
     (first, accuracy), (second, same) = answers
     assert torch.equal(first, second) and accuracy == same > 0.9
     shown = capsys.readouterr().out
@@ -252,6 +252,84 @@ def test_survivors_go_on_where_the_command_allows_it(tmp_path, how):
     assert done.stderr.splitlines()[-1] == f"helpers.hvd: {told}; the other ranks finished without it"
 
 
+@pytest.fixture
+def slots(tmp_path):
+    """A discovery script, and a function that sets how many slots of this machine it names."""
+    path, number = tmp_path / "hosts.sh", tmp_path / "slots"
+    path.write_text(f"#!/bin/sh\necho elsewhere:4\necho localhost:$(cat {number})\n")
+    path.chmod(0o755)
+    number.write_text("1")
+    return path, number
+
+
+def test_ranks_join_and_leave_as_the_discovery_script_says(tmp_path, slots):
+    hosts, number = slots
+    path = script(
+        tmp_path,
+        """
+        import os, sys, time, torch
+        import horovod.torch as hvd
+        hvd.init()
+        model = torch.nn.Linear(1, 1)
+        torch.nn.init.constant_(model.weight, float(hvd.size()))
+
+        @hvd.elastic.run
+        def train(state):
+            while len(state.sizes) < 4:
+                total = hvd.allreduce(torch.ones(1), op=hvd.Sum, name="batch").item()
+                assert total == hvd.size()
+                if hvd.size() != state.sizes[-1]:
+                    state.sizes.append(hvd.size())
+                    print("size", hvd.size(), "weight", model.weight.item(), flush=True)
+                if hvd.rank() == 0:
+                    open(sys.argv[1] + ".draft", "w").write({1: "2", 2: "3", 3: "2", 4: "2"}[len(state.sizes)])
+                    os.replace(sys.argv[1] + ".draft", sys.argv[1])
+                state.commit()
+                time.sleep(0.05)
+            return state.sizes
+
+        state = hvd.elastic.TorchState(model, sizes=[1])
+        print("sizes", train(state), flush=True)
+        """,
+    )
+    done = hvd("--min-np", 1, "--max-np", 4, "--host-discovery-script", hosts, path, number)
+    assert done.returncode == 0, done.stderr
+    lines = sorted(line.partition("] ")[2] for line in done.stdout.splitlines())
+    assert lines.count("sizes [1, 2, 3, 2]") == 2  # the third rank has left
+    assert {line for line in lines if line.startswith("size ")} == {f"size {n} weight 1.0" for n in (2, 3)}
+
+
+@pytest.mark.long
+def test_a_lost_rank_is_replaced_while_the_discovery_script_names_its_slot(tmp_path, slots):
+    hosts, number = slots
+    number.write_text("2")
+    path = script(
+        tmp_path,
+        """
+        import os, time, torch
+        import horovod.torch as hvd
+        hvd.init()
+
+        @hvd.elastic.run
+        def train(state):
+            while state.batch < 5 or hvd.size() < 2:
+                if os.environ["RANK"] == "1" and state.batch == 2:
+                    os._exit(7)
+                hvd.allreduce(torch.ones(1), name="batch")
+                state.batch += 1
+                state.commit()
+                time.sleep(0.05)
+            return os.environ["RANK"]
+
+        print("done", train(hvd.elastic.TorchState(batch=0)), flush=True)
+        """,
+    )
+    done = hvd("--min-np", 1, "--max-np", 2, "--host-discovery-script", hosts, path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[rank 0] done 0", "[rank 2] done 2"]
+    assert done.stderr.splitlines()[-1].startswith("helpers.hvd: rank 1 failed with exit status 7")
+
+
 def interruptible():
     """A shell makes what it starts in the background deaf to Ctrl-C, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -269,7 +347,7 @@ def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
         process.send_signal(number)
         _, told = process.communicate(timeout=300)
     assert process.returncode == status and ("interrupted" in told) == (number == signal.SIGINT)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 300
     while any(Path(f"/proc/{rank}").exists() for rank in ranks) and time.monotonic() < end:
         time.sleep(0.02)
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
@@ -295,7 +373,9 @@ def test_exit_status_modules_and_a_world_of_one(tmp_path):
         (["-H", "localhost:two", "x.py"], "localhost:2"),
         (["--start-timeout", "soon", "x.py"], "number of seconds"),
         (["-np", "2", "--min-np", "3", "x.py"], "give -np 3 or more"),
-        (["--min-np", "1", "--host-discovery-script", "hosts.sh", "x.py"], "--min-np lets the others go on"),
+        (["--min-np", "1", "--host-discovery-script", "hosts.sh", "x.py"], "needs --max-np"),
+        (["--max-np", "2", "--host-discovery-script", "hosts.sh", "x.py"], "no discovery script 'hosts.sh'"),
+        (["-np", "3", "--max-np", "2", "x.py"], "--max-np is 2"),
         (["--nonsense", "x.py"], "no option --nonsense"),
         (["nowhere.py"], "no script 'nowhere.py'"),
         (["-np", "2", "-m", "nowhere.at_all"], "no module 'nowhere.at_all'"),

@@ -1,24 +1,31 @@
-"""notebooks/scripts, which notebook 08 starts: edits of a script, and the scripts of other frameworks."""
+"""notebooks/scripts, which notebook 08 starts: edits of a script, a sweep, and the scripts of other frameworks."""
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from helpers.paths import project_root
-from notebooks.scripts import frameworks, ten_steps
+from notebooks.scripts import frameworks, rates, ten_steps
 
 
-def test_a_script_is_edited_where_the_text_is_there_just_once():
-    assert ten_steps.edited("a b c", ("a", "x"), ("c", "a")) == "x b a"
-    for script in ("b", "a a"):
-        with pytest.raises(ValueError, match="not once"):
-            ten_steps.edited(script, ("a", "x"))
+def test_each_step_can_be_left_out():
+    plain = (Path(ten_steps.__file__).parent / "one_device.py").read_text()
+    assert list(ten_steps.EDITS) == list(range(1, 11))
+    for left_out in range(11):
+        text = plain
+        for old, new in (pair for step, of in ten_steps.EDITS.items() if step != left_out for pair in of):
+            assert text.count(old) == 1, (left_out, old)
+            text = text.replace(old, new)
+        compile(text, "<script>", "exec")
 
 
-def test_a_diff_is_markdown():
-    told = ten_steps.diff("one\ntwo\nthree\n", "one\n2\nthree\n")
-    assert told.splitlines() == ["```diff", "…", " one", "-two", "+2", " three", "```"]
+def test_the_rates_of_the_sweep_are_all_recorded():
+    kept = json.loads((project_root() / rates.RECORD).read_text())
+    found = {(row["optimizer"], row["batch"], row["rate"]): len(row["accuracy"]) for row in kept["rows"]}
+    wanted = {(name, batch, rate) for name, of in rates.RATES.items() for batch in rates.BATCHES for rate in of}
+    assert set(found) == wanted and set(found.values()) == {len(rates.SEEDS)}
 
 
 def assert_as_one_process(name, found):

@@ -2,7 +2,9 @@
 
 import ctypes
 import os
+import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -11,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from kernel import ROOT, descendants, running, wait_until
 
 import helpers
 from helpers import RankError, launch
-from helpers.launcher import client
+from helpers.launcher import client, scope
 
 
 class Odd(Exception):
@@ -135,6 +138,33 @@ def test_launches_from_several_threads_at_once(tmp_path):
     with ThreadPoolExecutor(3) as threads:
         runs = [threads.submit(launch, meets, 2, n, timeout=300) for n in range(3)]
         assert [run.result() for run in runs] == [[0, 0], [1, 1], [2, 2]]
+
+
+def freeze():
+    with helpers.distributed() as world:
+        if world.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.barrier()
+
+
+def test_a_rank_that_was_stopped_by_a_signal_is_named_and_can_go_on(monkeypatch):
+    said = []
+
+    def write(rank, stream, text):
+        said.append((rank, text))
+        if process := re.search(r"kill -CONT (\d+)", text):
+            os.kill(int(process[1]), signal.SIGCONT)
+
+    monkeypatch.setattr(scope, "write", write)
+    launch(freeze, 2)
+    assert [text[:16] for rank, text in said if rank is None] == ["rank 1 (process "]
+
+
+@pytest.mark.long
+def test_a_timeout_names_a_rank_that_was_stopped_by_a_signal():
+    with pytest.raises(helpers.RankTimeout, match=r"rank 1 \(process \d+\) is stopped, state T") as caught:
+        launch(freeze, 2, timeout=30)
+    assert "dist.barrier()" in caught.value.stacks[0]
 
 
 def test_large_results_and_much_output(capfd):

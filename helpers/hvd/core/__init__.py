@@ -14,7 +14,7 @@
 
 import enum
 
-from . import job, sets
+from . import job, roster, sets
 from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
 from .job import is_initialized, reset, sign, verify
 from .requests import Entry
@@ -156,6 +156,6 @@ __all__ = [
     "NotInitialized", "ProcessSet", "Product", "RankLost", "ReduceOp", "Sum", "add_process_set", "ccl_built",
     "cross_rank", "cross_size", "cuda_built", "ddl_built", "get_process_set_ids_and_ranks", "global_process_set",
     "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built",
-    "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank", "remove_process_set", "reset", "rocm_built",
+    "mpi_enabled", "mpi_threads_supported", "nccl_built", "rank", "remove_process_set", "reset", "rocm_built", "roster",
     "shutdown", "sign", "size", "start_timeline", "stop_timeline", "verify",
 ]  # fmt: skip

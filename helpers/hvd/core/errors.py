@@ -24,9 +24,15 @@ class HostsUpdatedInterrupt(RuntimeError):
         super().__init__("the set of hosts has changed")
         self.skip_sync = skip_sync
 
+    def __reduce__(self):  # else an exception is unpickled with its message as the argument
+        return type(self), (self.skip_sync,)
+
 
 class NotInitialized(ValueError):
     """A function was called before `init()` (Horovod raises a ValueError too)."""
 
     def __init__(self):
         super().__init__("Horovod has not been initialized; use hvd.init().")
+
+    def __reduce__(self):
+        return type(self), ()

@@ -7,11 +7,12 @@ import itertools
 import os
 import sys
 import threading
+import time
 from collections import defaultdict
 
 from ...launcher.group import place
 from ...launcher.rank import at_end
-from . import links, meeting, pulse, wire
+from . import links, meeting, pulse, roster, wire
 from .engine import Engine
 from .errors import HorovodInternalError, NotInitialized, RankLost
 from .requests import listed
@@ -19,7 +20,8 @@ from .service import Service
 from .timeline import Timeline
 
 _job = None
-_generation = itertools.count()
+_generation = itertools.count()  # how often the ranks of this version of the roster have met
+_lost = set()  # the launcher's numbers of ranks that will not come again
 _lock = threading.RLock()
 _left_behind = False  # whether the last job ended well, but for a rank that was stopped before it could leave
 _exits_with = None  # the text of a sys.exit() with a status, where the runner of the script has seen it
@@ -35,7 +37,7 @@ class Job:
     def __init__(self, number, members, secret, table, homogeneous):
         self.members, self.rank, self.size = members, members.index(number), len(members)
         self.local_rank, self.local_size, self.cross_rank, self.cross_size = table[self.rank]
-        self.homogeneous, self.secret = homogeneous, secret
+        self.homogeneous, self.secret, self.version = homogeneous, secret, roster.chosen
         self.timeline = Timeline()
         self.service = self.channel = self.pulse = None
         self._names = defaultdict(itertools.count)
@@ -84,13 +86,26 @@ def start(members=None):
         if _job is not None:
             return
         number, size, local_rank = place()
+        if members is None and roster.folder() and roster.chosen == 1 and number not in roster.versions()[1]:
+            members = _expected(number)
         members = sorted(members) if members else list(range(size))
         if number not in members:
             members = [number]
         about = {"host": links.host(), "local_rank": local_rank, "process": os.getpid()}
-        job = _meet(number, members, about, next(_generation))
+        job = _meet(number, members, about, (roster.chosen, next(_generation)))
         _set_working(job)
         _job = job
+        roster.joined(number)
+
+
+def _expected(number):
+    """The members of the version by which the others wait for this rank, which was started later."""
+    until = time.monotonic() + float(os.environ.get("HOROVOD_ELASTIC_TIMEOUT", 600))
+    while time.monotonic() < until:
+        members = roster.join(number)
+        if meeting.board(number, members, (roster.chosen, 0)).get(roster.LOOK):
+            return members
+    raise RankLost(f"rank {number} was not asked to join in time (HOROVOD_ELASTIC_TIMEOUT): no rank called commit()")
 
 
 def _meet(number, members, about, generation):
@@ -121,7 +136,7 @@ def _patience():
 
 
 def _first(channels, hellos, secret, number, members, generation):
-    numbered = None if generation else [hellos[member]["local_rank"] for member in members]
+    numbered = None if generation != (1, 0) else [hellos[member]["local_rank"] for member in members]
     table, homogeneous = links.seats([hellos[member]["host"] for member in members], numbered)
     for channel in channels.values():
         channel.settimeout(None)
@@ -207,13 +222,22 @@ def survivors():
 
 
 def reset():
-    """Leave the job and start a new one with the remaining ranks, numbered from 0.
+    """Leave the job and start a new one with the remaining ranks and those that joined, numbered from 0.
 
     Raises:
         HorovodInternalError: they could not meet, for example because another rank was lost in the meantime.
+        SystemExit: this rank is no longer among them.
     """
-    members = survivors()
+    global _generation
+    job, members = current(), survivors()
+    _lost.update(set(job.members) - set(members))
+    if roster.chosen != job.version:
+        members = [member for member in roster.versions()[roster.chosen] if member not in _lost]
+        _generation = itertools.count()
+    number = job.members[job.rank]
     stop(again=True)
+    if number not in members:
+        raise SystemExit(0)
     try:
         start(members)
     except RankLost as error:

@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from ...launcher import rendezvous
+from . import roster
 
 
 def board(rank, members, generation):
@@ -25,11 +26,12 @@ def board(rank, members, generation):
 
     Args:
         rank: the launcher's number of this process.
-        members: the ranks that meet. generation: how often this job has met before.
+        members: the ranks that meet. generation: (version of the roster, how often its members have met).
     """
+    name = "-".join(map(str, generation))
     if one_host(len(members)):
-        return FileBoard(f"{job()}-{generation}")
-    return StoreBoard(f"helpers-hvd-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}-{generation}", rank, len(members))
+        return FileBoard(f"{job()}-{name}")
+    return StoreBoard(f"helpers-hvd-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}-{name}", rank, len(members))
 
 
 @contextmanager
@@ -54,8 +56,8 @@ def tidied(board):
 
 
 def one_host(size):
-    """Whether all ranks are on this host, according to the launcher."""
-    return rendezvous.local_size(size) >= size
+    """Whether all ranks are on this host, according to the launcher; those of a roster are."""
+    return roster.folder() is not None or rendezvous.local_size(size) >= size
 
 
 def address(size):

@@ -6,8 +6,8 @@
             ...
             state.commit()
 
-Names and behaviour as in "Elastic Horovod" of Horovod's documentation. Instead of a driver that watches hosts,
-the surviving ranks find each other again (`core.reset`).
+Names and behaviour as in "Elastic Horovod" of Horovod's documentation. After a loss the surviving ranks find each
+other again by themselves (`core.reset`); ranks join where the starter looks for hosts (`helpers.hvd.discovery`).
 """
 
 import copy
@@ -81,6 +81,7 @@ class State:
                 latest, updates = timestamp, updates | update
         before, self._last_updated_timestamp, updates = self._agreed((before, latest, updates))
         if self._last_updated_timestamp > before:
+            core.roster.choose(self._last_updated_timestamp)
             raise core.HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
 
     def _agreed(self, news):
@@ -311,6 +312,16 @@ def run_fn(func, reset, reset_limit=None):
 
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
+        def tell(version, added, removed):
+            state.on_hosts_updated(version, HostUpdateResult.added * added | HostUpdateResult.removed * removed)
+
+        over = core.roster.listen(tell)
+        try:
+            return attempts(state, *args, **kwargs)
+        finally:
+            over()
+
+    def attempts(state, *args, **kwargs):
         resets, refusal, skip_sync, together = 0, None, False, True
         while True:
             try:

@@ -105,3 +105,19 @@ def exact_gradients():
     true, found = rounds(inputs, 1, 30)  # what one step loses, later ones bring
     assert torch.dist(found[0], true) > 0.2 * true.norm()
     assert torch.dist(found.mean(0), true) < 0.1 * true.norm()
+
+
+@case("ddp", least=2)
+def an_optimizer_gets_the_roots_state():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1 * (1 + dist.get_rank()), momentum=0.9)
+    if dist.get_rank() == 0:
+        net(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+    assert dist.use_perseus and dist.get_local_rank() == dist.get_rank()
+    dist.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert torch.equal(optimizer.state[net.bias]["momentum_buffer"], torch.full((2,), 4.0))
+    dist.destroy_process_group()
