@@ -8,14 +8,16 @@ _CALLS = {  # the last name of what is called -> step
     "init_process_group": 7, "new_group": 7, "is_nccl_available": 7, "init_device_mesh": 7,
     "set_device": 8, "device": 8,
     "autocast": 11, "custom_fwd": 11, "custom_bwd": 11, "DistributedDataParallel": 11, "DDP": 11,
-    "load": 12, "load_state_dict": 12,
-    "DataLoader": 13,
-    "GradScaler": 16,
+    "load": 11, "load_state_dict": 11,
+    "DataLoader": 10,
+    "GradScaler": 14,
 }  # fmt: skip
 
 
 def step_of(script, node):
     """The number of the step that a rename at `node` belongs to."""
+    if any(_adds_up(script, it) for it in script.definitions(node)):
+        return 17
     for around in [node, *script.parents(node)]:
         if isinstance(around, (ast.Import, ast.ImportFrom)):
             return 1
@@ -23,7 +25,7 @@ def step_of(script, node):
         if step:
             return step
         if isinstance(around, (ast.For, ast.AsyncFor)):
-            return 15
+            return loop_step(script, around)
         if isinstance(around, script.DEFINITIONS):
             break
     return 8
@@ -43,6 +45,24 @@ def _of_move(script, method):
     """`x.cuda()`: a loss, a batch in a loop, else a model."""
     made = script.names(method.value) if isinstance(method.value, ast.Call) else ()
     if any(name.startswith("torch.nn.") and name.endswith("Loss") for name in made):
-        return 10
+        return 11
     inside = [it for it in script.parents(method) if isinstance(it, (ast.For, ast.AsyncFor, *script.DEFINITIONS))]
-    return 15 if inside and not isinstance(inside[0], script.DEFINITIONS) else 9
+    return loop_step(script, inside[0]) if inside and not isinstance(inside[0], script.DEFINITIONS) else 11
+
+
+def _adds_up(script, node):
+    """Whether a function outside the loops adds something up over the ranks."""
+    loops = any(isinstance(it, ast.For) for it in ast.walk(node))
+    return isinstance(node, ast.FunctionDef) and not loops and bool(script.calls(node, "torch.distributed.all_reduce"))
+
+
+def loop_step(script, node, other=15):
+    """13 in the loop over training batches, 15 in another loop, else `other`."""
+    loops = [it for it in [node, *script.parents(node)] if isinstance(it, (ast.For, ast.AsyncFor))]
+    if not loops:
+        return other
+    return 13 if any(getattr(it.func, "attr", "") == "backward" for it in _calls(loops[0])) else 15
+
+
+def _calls(node):
+    return [it for it in ast.walk(node) if isinstance(it, ast.Call)]

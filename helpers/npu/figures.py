@@ -1,26 +1,26 @@
-"""Figures of the move to NPUs: who worked where, what was compiled, and whether the training is still the same.
+"""Figures of the move to NPUs: who worked on which card, the loss scale, and what a lost schedule costs.
 
 The functions return (figure, alt). None of them shows speed, of which an emulated card has none to show;
 `on` names the cards in the title ("emulated NPU").
 """
 
+from statistics import median
+
 from ..plots import style
-from ..plots.layout import DASHED, fitted, lines, rows
-from ..records.words import clean, number
+from ..plots.layout import DASHED, fitted, lines, sheet
+from ..records.words import clean
 
 EMULATED = "emulated NPU"
 PROCESSES = ((style.SKY, ""), (style.ORANGE, "//"), (style.GREEN, "xx"), (style.PURPLE, ".."))  # colour, hatch
 
 
-# -- bars ---------------------------------------------------------------------------------
-
-
-def cards(runs, predicted=None, on=EMULATED) -> tuple:
-    """Operators that each process ran on each card, a group of bars a run.
+def cards(runs, predicted=None, on=EMULATED, count=None) -> tuple:
+    """Which process worked on which card, a strip of cards a run.
 
     Args:
         runs: {label: [{card: operators} of process 0, of process 1, …]}.
         predicted: {label: card on which process 1 was expected}; marked.
+        count: cards of the host (default: up to the last that was used).
 
     Raises:
         ValueError: no process has used a card.
@@ -28,24 +28,36 @@ def cards(runs, predicted=None, on=EMULATED) -> tuple:
     used = sorted({int(card) for processes in runs.values() for of in processes for card in of})
     if not used:
         raise ValueError("no process has used a card: nothing to draw")
-    predicted, named, frames = predicted or {}, [], []
-    for label, processes in runs.items():
-        for card in range(used[-1] + 1):
-            if predicted.get(label) == card:
-                frames.append(len(named))
-            bars = [(of.get(card, 0), PROCESSES[rank % len(PROCESSES)]) for rank, of in enumerate(processes)]
-            total = sum(value for value, _ in bars)
-            named.append((f"{fitted(label, 2.7, 1, 10)}: npu:{card}", bars, f"{total:,}" if total else "idle"))
-    count = max(map(len, runs.values()))
-    key = [(f"process {rank}", *PROCESSES[rank % len(PROCESSES)]) for rank in range(count)]
-    title = f"Operators on each card ({on})"
-    notes = ["Dashed frame: the card on which process 1 was predicted."] if predicted else []
-    figure = rows(title, "operators", named, key=key, notes=notes, integer=True)
-    [axes] = figure.axes
-    most = max(sum(value for value, _ in bars) for _, bars, _ in named)
-    for y in frames:
-        axes.barh(y, most, 0.78, color="none", edgecolor=style.INK, linestyle=DASHED, linewidth=1.2)
+    predicted, count = predicted or {}, count or used[-1] + 1
+    key = [(f"process {rank}", *PROCESSES[rank]) for rank in range(max(map(len, runs.values())))]
+    title = f"Cards that each process used ({on})"
+    notes = ["Dashed frame: the card predicted for process 1. Below each card: operators."] if predicted else []
+    with sheet(title, 0.9 * len(runs) + 0.25, key=key, notes=notes) as (figure, [axes]):
+        for y, (label, processes) in enumerate(runs.items()):
+            for card in range(count):
+                _card(axes, card, y, processes, predicted.get(label) == card)
+        axes.set(xlim=(-0.5, count - 0.5), ylim=(len(runs) - 0.4, -0.5))
+        axes.set_yticks(range(len(runs)), [fitted(label, 2.2, 2, 10) for label in runs])
+        axes.set_xticks(range(count), [f"npu:{card}" for card in range(count)])
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
     return figure, " ".join([f"{title}.", *(_cards_words(label, of, predicted) for label, of in runs.items())])
+
+
+def _card(axes, card, y, processes, expected):
+    """One box: the colours of the processes that worked there, and how many operators they ran."""
+    here = [(rank, of[card]) for rank, of in enumerate(processes) if of.get(card)]
+    look = {"height": 0.46, "edgecolor": style.INK}
+    axes.barh(y, 0.9, left=card - 0.45, color="none", linewidth=0.8, **look)
+    for place, (rank, _) in enumerate(here):
+        colour, hatch = PROCESSES[rank]
+        width = 0.9 / len(here)
+        axes.barh(y, width, left=card - 0.45 + place * width, color=colour, hatch=hatch, linewidth=0.8, **look)
+    if expected:
+        axes.barh(y, 0.98, 0.56, left=card - 0.49, color="none", edgecolor=style.INK, linestyle=DASHED, linewidth=1.2)
+    text = " + ".join(f"{operators:,}" for _, operators in here) or "idle"
+    axes.text(card, y + 0.32, text, ha="center", va="top", size=9)
 
 
 def _cards_words(label, processes, predicted):
@@ -57,90 +69,23 @@ def _cards_words(label, processes, predicted):
     return f"{clean(label)}: {', '.join(words)}{guess}."
 
 
-def counted(found, whole, title, unit, predicted=None, on=EMULATED) -> tuple:
-    """How many of `whole` things each version counted, a bar each; the line is all of them.
+def accuracy(runs, fall) -> tuple:
+    """Validation accuracy after each epoch, in percent: the median over seeds, a line a run.
 
     Args:
-        found: {label: number}.
-        predicted: {label: number}, written beside.
-
-    Raises:
-        ValueError: there is no row.
-    """
-    if not found:
-        raise ValueError("no row to draw: give {label: number}")
-    title, named = f"{clean(title)} ({on})", []
-    for label, value in found.items():
-        guess = f", predicted {predicted[label]:,}" if label in (predicted or {}) else ""
-        look = (style.SKY, "") if value == whole else (style.ORANGE, "//")
-        named.append((label, [(value, look)], f"{value:,} of {whole:,}{guess}"))
-    figure = rows(title, unit, named, line=whole, integer=True)
-    return figure, f"{title}, {clean(unit)}: {'; '.join(f'{clean(row[0])} {row[2]}' for row in named)}."
-
-
-# -- lines --------------------------------------------------------------------------------
-
-
-def losses(runs, title="Loss", on=EMULATED) -> tuple:
-    """The loss after each step, a line a run; of equal runs the first shows below the others.
-
-    Args:
-        runs: {label: [loss of step 0, 1, …]}.
-
-    Raises:
-        ValueError: no run has a loss.
-    """
-    title = f"{clean(title)} ({on})"
-    figure = lines(title, _numbered(runs), "step", "loss", number)
-    first, *others = runs.values()
-    off = max((abs(a - b) for other in others for a, b in zip(first, other, strict=False)), default=0)
-    words = [f"{clean(label)}: from {number(v[0])} to {number(v[-1])} in {len(v)} steps." for label, v in runs.items()]
-    last = f"The lines are {'equal' if off == 0 else f'at most {number(off)} apart'} where they have the same steps."
-    return figure, " ".join([f"{title}, a line a run.", *words, last])
-
-
-def kernels(runs, predicted=None, on=EMULATED) -> tuple:
-    """Kernels compiled so far, step by step, a line a run.
-
-    Args:
-        runs: {label: [kernels compiled until the end of step 0, 1, …]}.
-        predicted: (label, step, number): how many kernels that step was expected to compile.
-
-    Raises:
-        ValueError: no run has a step.
-    """
-    title = f"Kernels compiled until the end of each step ({on})"
-    marks, words = [], []
-    for label, values in runs.items():
-        new = {step: b - a for step, (a, b) in enumerate(zip([0, *values[:-1]], values, strict=True)) if b > a}
-        words.append(f"{clean(label)}: " + ", ".join(f"{n:,} in step {step}" for step, n in new.items()) + ".")
-    if predicted:
-        label, step, expected = predicted
-        marks = [(step, runs[label][step - 1] + expected, f"predicted: {expected:,} more")]
-        words.append(f"Predicted: {expected:,} new ones in step {step} ({clean(label)}).")
-    figure = lines(title, _numbered(runs), "step", "kernels", "{:,}".format, marks=marks, low=0, stairs=True)
-    return figure, " ".join([f"{title}. New ones:", *words])
-
-
-def learning_rates(runs, predicted=None, on=EMULATED) -> tuple:
-    """The learning rate of every epoch, a line a run.
-
-    Args:
-        runs: {label: [rate in epoch 0, 1, …]}.
-        predicted: {epoch: rate}; marked.
+        runs: {label: [[accuracy after epoch 0, 1, …] of a seed, …]}.
+        fall: the epoch whose learning rate is the first lower one.
 
     Raises:
         ValueError: no run has an epoch.
     """
-    title = f"Learning rate over the epochs ({on})"
-    marks = [(epoch, rate, f"predicted: {rate:g}") for epoch, rate in (predicted or {}).items()]
-    figure = lines(title, _numbered(runs), "epoch", "learning rate", "{:.3g}".format, marks=marks, log=10, stairs=True)
-    words = []
-    for label, values in runs.items():
-        changes = [f"{rate:g} from epoch {n}" for n, rate in enumerate(values) if n and rate != values[n - 1]]
-        words.append(f"{clean(label)}: {values[0]:g} at first, {', '.join(changes) or 'and never another'}.")
-    words += [f"Predicted: {rate:g} in epoch {epoch}." for epoch, rate in (predicted or {}).items()]
-    return figure, " ".join([f"{title}, a line a run.", *words])
+    title = "Validation accuracy with and without the schedule (recorded)"
+    medians = {label: [median(epoch) for epoch in zip(*seeds, strict=True)] for label, seeds in runs.items()}
+    seeds = max(map(len, runs.values()), default=0)
+    notes = [f"Median of {seeds} seeds. With the schedule, the learning rate falls to a tenth before epoch {fall}."]
+    figure = lines(title, _numbered(medians), "epoch", "accuracy, %", "{:.1f}".format, notes=notes)
+    words = [f"{clean(label)}: {values[-1]:.1f} % after epoch {len(values) - 1}." for label, values in medians.items()]
+    return figure, " ".join([f"{title}, median of {seeds} seeds, a line a run.", *words])
 
 
 def scales(runs, on=EMULATED) -> tuple:

@@ -19,7 +19,7 @@ def run_or_show(lesson, name, function, *args, **kwargs):
         lesson: names the file of recordings, recorded/npu/LESSON.json.
         name: names the demonstration in it.
         function: returns what JSON can hold (tuples come back as lists). With HELPERS_NPU_RECORD=1
-            its answer is kept in that file, which is how the recordings of the kit were made.
+            its answer is kept in that file: python -m notebooks.scripts.npu_record makes the recordings of the kit.
 
     Raises:
         NpuMissing: the device cannot be built here and there is no recording of that name.
@@ -28,12 +28,9 @@ def run_or_show(lesson, name, function, *args, **kwargs):
     if missing is None:
         answer = json.loads(json.dumps(function(*args, **kwargs)))
         if os.environ.get("HELPERS_NPU_RECORD"):
-            kept = _read(lesson)
-            kept[name] = answer
-            file(lesson).parent.mkdir(parents=True, exist_ok=True)
-            replace_file(file(lesson), json.dumps(kept, indent=1) + "\n")
+            keep(lesson, {name: answer})
         return answer
-    kept = _read(lesson)
+    kept = read(lesson)
     if name not in kept:
         raise missing
     _say_so(lesson)
@@ -42,7 +39,8 @@ def run_or_show(lesson, name, function, *args, **kwargs):
 
 @lru_cache  # once a lesson
 def _say_so(lesson):
-    print("there is no C++ compiler here: what cards do is shown from here on as it was recorded on another machine")
+    where = ", ".join(read(lesson).get("where", {}).values()) or "another machine"
+    print(f"there is no C++ compiler here: what cards do is shown from here on as it was recorded ({where})")
 
 
 @lru_cache
@@ -61,7 +59,14 @@ def file(lesson) -> Path:
     return project_root() / RECORDS / f"{lesson}.json"
 
 
-def _read(lesson):
+def keep(lesson, answers):
+    """Add {name: answer} to the recordings of a lesson."""
+    file(lesson).parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file(lesson), json.dumps(read(lesson) | answers, indent=1) + "\n")
+
+
+def read(lesson) -> dict:
+    """{name: answer}, the recordings of a lesson."""
     try:
         return json.loads(file(lesson).read_text(encoding="utf-8"))
     except FileNotFoundError:

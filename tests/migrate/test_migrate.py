@@ -532,12 +532,12 @@ STEPPED = "import torch\n\n\n\nm = Net().cuda()\n\nfor x in loader:\n    x = x.c
 
 def test_every_hunk_names_its_step():
     headers = [header.partition("@@ ")[2].partition("@@ ")[2] for header, _ in hunks(migrate(STEPPED).diff())]
-    assert headers == [str(STEPS[0]), str(STEPS[8]), f"{STEPS[7]}, {STEPS[14]}"]
+    assert headers == [str(STEPS[0]), str(STEPS[10]), f"{STEPS[7]}, {STEPS[14]}"]
 
 
 def test_the_diff_of_one_step():
     migration = migrate(STEPPED)
-    assert migration.steps == [1, 8, 9, 15]
+    assert migration.steps == [1, 8, 11, 15]
     for step in migration.steps:
         found = hunks(migration.diff(step=step, context=1))
         assert [header.endswith(str(STEPS[step - 1])) for header, _ in found] == [True]
@@ -545,12 +545,12 @@ def test_the_diff_of_one_step():
         assert changed == {
             1: ["+" + NPU.strip()],
             8: ["-torch.cuda.set_device(1)", "+torch.npu.set_device(1)"],
-            9: ["-m = Net().cuda()", "+m = Net().npu()"],
+            11: ["-m = Net().cuda()", "+m = Net().npu()"],
             15: ["-    x = x.cuda()", "+    x = x.npu()"],
         }[step]
     assert migration.diff(step=2) == ""
-    with pytest.raises(ValueError, match="1 to 16"):
-        migration.diff(step=17)
+    with pytest.raises(ValueError, match="1 to 17"):
+        migration.diff(step=18)
 
 
 def test_a_result_without_one_step():
@@ -566,8 +566,8 @@ def test_changes_name_lines_of_result_and_source():
     assert found == [
         (1, False, 2, NPU.strip()),
         (8, True, 3, "torch.backends.cudnn.benchmark = True"),
-        (9, False, 3, "x.npu()"),
-        (9, True, 2, "x.cuda()"),
+        (11, False, 3, "x.npu()"),
+        (11, True, 2, "x.cuda()"),
     ]
 
 
@@ -584,7 +584,7 @@ def test_a_line_that_is_changed_and_changed_back_counts_as_kept():
 def test_the_report_counts_steps_and_lines():
     report = migrate(STEPPED, name="main.py").report()
     assert report.startswith("main.py: 4 lines written and 3 taken out in 4 steps (article style)\n")
-    assert "  step 15 · batches: +1 −1 (line 9)\n" in report
+    assert "  step 15 · validation batches: +1 −1 (line 9)\n" in report
     assert "Only you can choose" in report and "Seen and not changed" not in report
 
 

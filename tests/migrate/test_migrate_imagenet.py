@@ -12,8 +12,8 @@ from helpers.migrate import migrate
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {
-    "2020": ROOT / "helpers" / "migrate" / "examples" / "imagenet.py",
-    "2022": ROOT / "tests" / "scripts" / "imagenet_2022.py",
+    "2020": ROOT / "tests" / "scripts" / "imagenet_2020.py",
+    "2022": ROOT / "helpers" / "migrate" / "examples" / "imagenet.py",
     "accelerator": ROOT / "tests" / "scripts" / "imagenet_accelerator.py",
 }
 STYLES = ("article", "modern")
@@ -191,15 +191,18 @@ def notes(text, kind="left", style="article"):
 @pytest.mark.parametrize("name", TEXTS)
 def test_scripts_of_every_age_go_through_all_steps(name, style):
     steps = set(migrated(TEXTS[name], style).steps)
-    expected = set(range(1, 17)) - ({3, 11} if style == "modern" else set())
-    assert name in ("odd", "plain") or expected - {10} <= steps  # 10: a loss on its torch.device may stay
+    expected = set(range(1, 16)) - ({3, 9} if style == "modern" else set())  # 16 is the command
+    assert name in ("odd", "plain") or expected <= steps
+    assert (17 in steps) == (name in ("2022", "odd"))  # what is added up over the ranks
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
     text = worker(name)
     assert in_order(text, "= process_device_map[", "torch.npu.set_device(loc)", "init_process_group(", ".to(loc)",
-                    "optim.SGD(", "amp.initialize(", ", device_ids=[", "drop_last=True")  # fmt: skip
+                    "optim.SGD(", "amp.initialize(", ", device_ids=[")  # fmt: skip
+    # Loss and optimizer go behind the loaders, but not where DDP was made in between.
+    assert in_order(text, *(("drop_last=True", "optim.SGD(")[:: -1 if name == "plain" else 1]))
     assert "DataParallel(" not in text.replace("DistributedDataParallel(", "").replace("parallel.Dist", "")
     assert text.count("npu.set_device(") == 1
     if "StepLR" in text:
@@ -218,10 +221,9 @@ def test_every_change_has_its_step():
     for start, step in {
         "from apex import amp": 1, 'parser.add_argument("--amp"': 2, "def device_id_to": 3, "os.environ.setdefault": 4,
         "ngpus_per_node = len": 5, "args.gpu = process_device_map[gpu]": 6, "dist.init_process_group": 7, "loc =": 8,
-        "torch.npu.set_device": 8, "args.batch_size = ": 8, "model = model.to": 9, "criterion =": 10,
-        "if args.amp:": 16, "model, optimizer = amp": 11, "checkpoint = torch.load": 12,
-        "num_workers=args.workers, pin_memory=False, sampler": 13, 'print(f"Epoch {epoch}: learning rate': 14,
-        "target = target.to": 15, "with amp.scale_loss": 16,
+        "torch.npu.set_device": 8, "args.batch_size = ": 8, "model = model.to": 11, "criterion =": 11,
+        "if args.amp:": 14, "model, optimizer = amp": 11, "checkpoint = torch.load": 11, '"amp": amp.state_dict()': 12,
+        "num_workers=args.workers, pin_memory=False, sampler": 10, "with amp.scale_loss": 14,
     }.items():  # fmt: skip
         assert {steps[text] for text in steps if text.startswith(start)} == {step}, start
 
@@ -301,7 +303,7 @@ def test_batch_and_workers_are_shared_once_and_only_between_processes(name):
     odd, usual = ("if o.parallel:", "o.bs //= cards"), ("if args.distributed:", "args.batch_size = ")
     condition, batch = odd if name == "odd" else usual
     assert worker(name).count(batch) == 1
-    assert re.search(rf"{re.escape(condition)}\n\s+{re.escape(batch)}(.|\n)*\.to\(loc\)", worker(name))
+    assert re.search(rf"{re.escape(condition)}\n\s+(#.*\n\s+)?{re.escape(batch)}(.|\n)*\.to\(loc\)", worker(name))
 
 
 def is_call(node, name):
@@ -361,10 +363,6 @@ VARIANTS = {
         "article", ODD, {},
         ["net = net.to(loc)", "convert_sync_batchnorm", "optim.SGD",
          "= DDP(net, device_ids=[o.device], find_unused_parameters=True)", 'print("wrapped")'], []
-    ),
-    "the rate of each epoch": (
-        "article", ODD, {}, ["for epoch in range(", "if not o.parallel or o.host == 0:", ": learning rate {",
-                             "one_epoch(", "plan.step()"], []
     ),
     "the same, modern": (
         "modern", ODD, {}, ["net = DDP(net, device_ids=[o.device], find_unused_parameters=True)",
@@ -526,7 +524,7 @@ def test_the_command_to_start_it_is_told():
 
 @pytest.mark.parametrize("style", ["article", "modern"])
 def test_the_number_of_a_process_is_not_taken_for_its_card(style):
-    source = (Path(__file__).parents[2] / "helpers/migrate/examples/imagenet.py").read_text()
+    source = TEXTS["2020"]
     at = source.index("\n    for epoch in")
     source = source[:at] + "\n    probe = torch.ones(2).cuda(gpu)" + source[at:]
     assert "    probe = torch.ones(2).npu(args.gpu)\n" in migrate(source, style=style, name="main.py").result

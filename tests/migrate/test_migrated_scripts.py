@@ -76,19 +76,19 @@ CASES = {
     ),
     "mingpt": Case(ONE, f"{TWO} --resume", "^epoch .*", whole=TWO),
     # Resumed, these two shuffle as in their first epoch, so the original has to be resumed as well.
-    "imagenet_2022": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
+    "imagenet": Case(f"DATA {SMALL} {ONE}", f"DATA {SMALL} {ON}"),
     "imagenet_accelerator": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
     "detection": Case(ONE, f"{TWO} --resume checkpoint.pth", r"loss \d\S*|^Test.*", cpu=(f"{TWO} --device cpu",)),
     "horovod_like": Case(TWO, TWO, "^T.*", torchrun=True, again=True, gone="checkpoint-2.pth.tar"),
-    "imagenet, 2 cards": Case(
+    "imagenet_2020, 2 cards": Case(
         f"DATA {SMALL} {SPAWN} --device-list 1,0 --amp {ONE}",
         f"DATA {SMALL} {SPAWN} --device-list 1,0 --amp {ON}",
         cards=2,
     ),
-    "imagenet, 2 cards, modern": Case(
+    "imagenet_2020, 2 cards, modern": Case(
         f"DATA {SMALL} --amp {ONE}", f"DATA {SMALL} --amp {ON}", cards=2, torchrun=True, style="modern"
     ),
-    "imagenet_2022, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
+    "imagenet, 2 cards": Case(f"DATA {SMALL} {SPAWN} {ONE}", f"DATA {SMALL} {SPAWN} {ON}", cards=2),
     "imagenet_accelerator, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
     "detection, 2 cards": Case(
         f"--amp {ONE}",

@@ -10,65 +10,36 @@ from gallery import FIGURES
 from helpers.npu import figures as plots
 
 
-@pytest.mark.parametrize("name", [name for name in FIGURES if name.startswith("npu")])
-def test_every_figure_says_that_the_cards_are_emulated(name):
+@pytest.mark.parametrize("name", ["npu cards", "npu scales"])
+def test_every_figure_of_cards_says_that_they_are_emulated(name):
     figure, alt = FIGURES[name](1)
     title = max(labels(figure), key=lambda label: label[1].y0)[0]
     assert "(emulated NPU)" in alt and ("(emulated NPU)" in title or "…" in title)
 
 
 def test_other_cards_are_named():
-    assert "(Ascend NPU)" in plots.losses({"a": [1.0, 0.5]}, on="Ascend NPU")[1]
+    assert "(Ascend NPU)" in plots.scales({"a": [(1, False)]}, on="Ascend NPU")[1]
 
 
 def test_cards_shows_who_worked_where():
-    figure, alt = plots.cards({"with": [{0: 85}, {1: 80}], "without": [{0: 85}, {0: 80}]}, {"with": 1, "without": 1})
+    runs = {"with": [{0: 85}, {1: 80}], "without": [{0: 85}, {0: 80}]}
+    figure, alt = plots.cards(runs, {"with": 1, "without": 1}, count=3)
     [axes] = figure.axes
-    bars = [bar for bar in axes.patches if bar.get_facecolor()[3]]
-    assert [(bar.get_x(), bar.get_width()) for bar in bars if bar.get_width()] == [(0, 85), (0, 80), (0, 85), (85, 80)]
-    frames = [bar for bar in axes.patches if not bar.get_facecolor()[3]]
-    assert [round(bar.get_y() + bar.get_height() / 2) for bar in frames] == [1, 3]  # rows of npu:1
+    frames = [box for box in axes.patches if box.get_linestyle() not in ("solid", "-")]
+    assert [(round(box.get_x() + 0.49), round(box.get_y() + 0.28)) for box in frames] == [(1, 0), (1, 1)]
     written = [text for text, _ in labels(figure)]
-    assert {"with: npu:0", "without: npu:1", "idle", "165", "process 1"} <= set(written)
+    assert {"with", "npu:2", "85", "80", "85 + 80", "idle", "process 1"} <= set(written)
     assert alt == (
-        "Operators on each card (emulated NPU). with: process 0 on npu:0 (85), process 1 on npu:1 (80) (process 1 "
-        "predicted on npu:1). without: process 0 on npu:0 (85), process 1 on npu:0 (80) (process 1 predicted on npu:1)."
+        "Cards that each process used (emulated NPU). with: process 0 on npu:0 (85), process 1 on npu:1 (80) (process "
+        "1 predicted on npu:1). without: process 0 on npu:0 (85), process 1 on npu:0 (80) (process 1 predicted on "
+        "npu:1)."
     )
 
 
-def test_counted_shows_what_is_missing():
-    figure, alt = plots.counted({"guide": 16, "mended": 21}, 21, "Images that count", "images", {"guide": 20})
-    [axes] = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == [16, 21]
-    assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
-    assert {"16 of 21, predicted 20", "21 of 21"} <= {text for text, _ in labels(figure)}
-    assert alt == "Images that count (emulated NPU), images: guide 16 of 21, predicted 20; mended 21 of 21."
-
-
-def test_equal_losses_are_called_equal():
-    figure, alt = plots.losses({"cpu": [2.5, 2.0], "npu": [2.5, 2.0]})
-    assert [list(line.get_ydata()) for line in figure.axes[0].lines[:2]] == [[2.5, 2.0]] * 2
-    assert "cpu: from 2.50 to 2.00 in 2 steps." in alt
-    assert alt.endswith("The lines are equal where they have the same steps.")
-    assert "at most 0.25" in plots.losses({"cpu": [2.5, 2.0], "npu": [2.5, 1.75, 1.0]})[1]
-
-
-def test_kernels_names_the_steps_that_compile():
-    figure, alt = plots.kernels({"dropped": [223, 252, 252], "kept": [223, 252, 345]}, ("kept", 2, 10))
-    cross = [line for line in figure.axes[0].lines if line.get_marker() == "X"]
-    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in cross] == [([2], [262])]
-    assert "predicted: 10 more" in [text for text, _ in labels(figure)]
-    assert alt == (
-        "Kernels compiled until the end of each step (emulated NPU). New ones: dropped: 223 in step 0, 29 in step 1. "
-        "kept: 223 in step 0, 29 in step 1, 93 in step 2. Predicted: 10 new ones in step 2 (kept)."
-    )
-
-
-def test_learning_rates_says_when_they_change():
-    figure, alt = plots.learning_rates({"kept": [0.1] * 2 + [0.01] * 2, "dropped": [0.1] * 4}, {3: 0.05})
-    assert figure.axes[0].get_yscale() == "log"
-    assert "kept: 0.1 at first, 0.01 from epoch 2. dropped: 0.1 at first, and never another." in alt
-    assert alt.endswith("Predicted: 0.05 in epoch 3.")
+def test_accuracy_draws_medians_over_the_seeds():
+    figure, alt = plots.accuracy({"kept": [[10.0, 90.0], [30.0, 92.0], [20.0, 97.0]], "lost": [[10.0, 80.0]] * 3}, 1)
+    assert [list(line.get_ydata()) for line in figure.axes[0].lines[:2]] == [[20.0, 92.0], [10.0, 80.0]]
+    assert "kept: 92.0 % after epoch 1. lost: 80.0 % after epoch 1." in alt
 
 
 def test_scales_crosses_out_what_is_left_out():
@@ -80,8 +51,7 @@ def test_scales_crosses_out_what_is_left_out():
 
 
 @pytest.mark.parametrize("draw", [
-    lambda: plots.cards({"a": [{}, {}]}), lambda: plots.counted({}, 3, "t", "u"), lambda: plots.losses({"a": []}),
-    lambda: plots.kernels({}), lambda: plots.learning_rates({}), lambda: plots.scales({}),
+    lambda: plots.cards({"a": [{}, {}]}), lambda: plots.accuracy({}, 1), lambda: plots.scales({}),
 ])  # fmt: skip
 def test_nothing_to_draw_is_an_error(draw):
     with pytest.raises(ValueError):

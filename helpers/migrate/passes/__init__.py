@@ -13,13 +13,15 @@ from .loaders import drop_last, unpin
 from .methods import rename_methods
 from .model import move_model, unwrap_data_parallel
 from .names import import_from_npu, import_torch_npu, rename
-from .optimization import move_loss, show_learning_rate
+from .optimization import move_loss
 from .order import optimize_after_move
 from .precision import initialize, scale_loss
+from .regroup import regroup
 from .strings import translate
 
 PASSES = (
     # What belongs to the shape of a script comes first: it looks for CUDA's names.
+    (regroup,),
     (fold_branches,),
     (add_arguments,),
     (add_process_map,),
@@ -33,7 +35,6 @@ PASSES = (
     (move_loss,),
     (place_checkpoints,),
     (drop_last,),
-    (show_learning_rate,),
     (move_batches,),
     (scale_loss,),
     (name_card,),

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from ..places import loop_step
 from .kinds import anywhere
 
 CLASSES = ("CrossEntropyLoss", "NLLLoss")
@@ -12,13 +13,15 @@ COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather": 1, "a
 TYPED = {"torch.FloatTensor", "torch.DoubleTensor", "torch.cuda.FloatTensor", "torch.cuda.DoubleTensor"}
 
 
-@anywhere(15)
+@anywhere(13)
 def move_batches(script):
     """Mend the loops over batches of an ImageNet-shaped script, and reductions of any script with NCCL."""
     shape = script.shape
     if shape.full:
         for loop in _loops(shape):
+            script.step = loop_step(script, loop)
             _loop(shape, loop)
+    script.step = 17
     if shape.full or re.search("nccl|hccl", script.source):
         _reductions(script)
 
@@ -103,10 +106,7 @@ def _move(script, call, place, is_label):
     source = script.code(call.func.value)
     if is_label and "int32" not in script.code(call):
         source += _int32(script)
-    if call.func.attr == "to" and first == place:
-        script.edit(call.func.value, source)
-    else:
-        script.edit(call, f"{source}.to({place})")
+    script.edit(call, f"{source}.to({place})")
 
 
 def _label(shape, loop):

@@ -8,6 +8,7 @@ import ast
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..places import loop_step
 from ..tree import Unclear
 from .kinds import shaped
 
@@ -172,8 +173,7 @@ def _step(facts, function, node):
         return 5
     top = script.top(node, worker)
     if function is not worker or isinstance(top, ast.For):
-        return 15
+        return loop_step(script, node, 17)
     if script.calls(top, "torch.load"):
-        return 12
-    names = {it.attr for it in ast.walk(node) if isinstance(it, ast.Attribute)}
-    return 9 if names & {"DataParallel", "DistributedDataParallel", "cuda", "npu"} else 8
+        return 11
+    return 8

@@ -15,8 +15,10 @@ SAVE = {"amp": "amp.state_dict() if {args}.amp else None", "scaler": "scaler.sta
 @shaped(12)
 def place_checkpoints(script, shape):
     """Mend loading, what is saved, and who saves."""
+    script.step = 11
     for load in script.calls(shape.worker, "torch.load"):
         _load(script, shape, load)
+    script.step = 12
     if shape.training.save is not None:
         _save(script, shape)
 

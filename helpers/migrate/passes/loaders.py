@@ -5,7 +5,7 @@ import ast
 from .kinds import anywhere, shaped
 
 
-@shaped(13)
+@shaped(10)
 def drop_last(script, shape):
     """drop_last=True for the loader that is trained on, and for no other."""
     made = [
@@ -16,6 +16,10 @@ def drop_last(script, shape):
     if not made:
         advice = "Give it drop_last=True, and only it."
         script.left(shape.worker, "which loader is trained on is not clear", advice)
+    others = [it for it in script.walk(shape.worker) if script.called(it).endswith(".DataLoader") and it not in made]
+    for call in others if made else ():
+        advice = "The guide's step 10 shuffles it and drops its last batch: the accuracy would miss images."
+        script.left(call, "the validation loader keeps its order and its last batch", advice)
     for call in made:
         words = {it.arg: it.value for it in call.keywords}
         last = words.get("drop_last")
@@ -29,7 +33,7 @@ def drop_last(script, shape):
             script.edit(last, "True")
 
 
-@anywhere(13)
+@anywhere(10)
 def unpin(script):
     """Pinned memory is CUDA's: DataLoader gets pin_memory=False, also by way of a dictionary of options."""
     for node in script.of(ast.Call):

@@ -8,7 +8,7 @@ from .kinds import anywhere
 _NAMES = {"cuda": "npu", "is_cuda": "is_npu"}
 
 
-@anywhere(15)
+@anywhere(13)
 def rename_methods(script):
     """Rename methods of tensors and modules; of what the script itself defines, nothing."""
     own = {name: Own(script, name) for name in _NAMES}

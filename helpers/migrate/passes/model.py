@@ -86,7 +86,7 @@ class Placement:
         return f"{indent}if {script.code(branch.test)}:{newline}{inner}{text}{after}"
 
 
-@shaped(9)
+@shaped(11)
 def move_model(script, shape):
     """One `model = model.to(loc)` instead of everything that moved or spread the model."""
     model = shape.training.model
@@ -101,17 +101,20 @@ def move_model(script, shape):
         return
     moved = any(placement.kinds(it) & {"move", "parallel"} for it in statements)
     made = None if moved else _made_on_device(script, shape.worker, model)
-    place, line = _place(shape, statements), ""
+    gone = not any(placement.rest(it, drop) for it in statements)
+    place, line = _place(shape, statements, gone), ""
+    late = place not in statements
     if made is not None:
         script.edit(made, f"{script.code(made.func.value)}.to({shape.place})")
     else:
         line = f"{script.indent(place)}{move}{script.newline}"
-    if place not in statements:
+    if late:
         script.insert(script.lines(place)[0], line)
     for node in statements:
         rest = render(script, placement.rest(node, drop), script.indent(node))
         rest = rest.replace(f"device_ids=[{shape.process}]", f"device_ids=[{shape.card}]")
-        script.edit_span(*script.lines(node, comments=node is not place), (line if node is place else "") + rest)
+        text = (line if node is place else "") + rest
+        script.edit_span(*script.lines(node, comments=node is not place), text, None if node is place else 8)
     if any("parallel" in placement.kinds(it) for it in statements):
         script.left(
             place, "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
@@ -120,12 +123,15 @@ def move_model(script, shape):
         )  # fmt: skip
 
 
-def _place(shape, statements):
+def _place(shape, statements, gone):
     """The statement where the model moves: the first that moved it, but not after the optimizer is made.
 
     On an NPU `to` makes new parameters: an optimizer that was made before would train the old ones.
     """
     optimizer = shape.training.optimizer_statement
+    if gone and shape.wrapped_anew and optimizer in shape.worker.body:  # the branches are step 8, the move is step 11
+        losses = [it for it in shape.training.losses if it in shape.worker.body]
+        return min([optimizer, *losses], key=lambda it: it.lineno)
     places = statements[:1] + ([optimizer] if optimizer is not None else [])
     return min(places or [shape.training.epochs or shape.worker.body[-1]], key=lambda it: it.lineno)
 
@@ -137,7 +143,7 @@ def _made_on_device(script, worker, model):
     return next((it for it in made if it.func.attr in MOVES and isinstance(it.func.value, ast.Call)), None)
 
 
-@anywhere(9)
+@anywhere(8)
 def unwrap_data_parallel(script):
     """Take nn.DataParallel off (it is for several CUDA devices in one process) where nothing needs its `.module`."""
     calls = [node for node in script.of(ast.Call) if script.names(node) & PARALLEL and _wraps(node)]

@@ -12,7 +12,7 @@ _MOVES = ("cuda", "npu", "to")
 _WHY = "On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move."
 
 
-@anywhere(10)
+@anywhere(11)
 def optimize_after_move(script):
     """Put an optimizer right after the move of its model; where something uses it in between, say so."""
     moves = [(node, _path(node.func.value)) for node in script.of(ast.Call) if _moves(script, node)]

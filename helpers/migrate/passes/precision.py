@@ -44,7 +44,7 @@ def initialize(script, shape):
     script.insert(script.lines(statement)[1], script.newline + text)
 
 
-@shaped(16)
+@shaped(14)
 def scale_loss(script, shape):
     """amp.scale_loss, or autocast and the scaler's own steps in the modern style."""
     training = shape.training
