@@ -41,6 +41,7 @@ COMPILERS = {
     "inductor": "torch.compile, whatever it gains",
     "xla": "XLA, in an environment of its own (make xla)",
 }
+OPTIMIZERS = {"sgd": "SGD with momentum", "adamw": "AdamW, which scales the step of each weight by itself"}
 SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the global batch that the rate grows with
 SCHEDULES = {
     "constant": "the peak rate to the end",
@@ -114,9 +115,10 @@ class RunConfig:
     )  # fmt: skip
     epochs: int | None = setting(None, "passes over the training set", changes_learning=True)
     steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
-    lr: float = setting(0.05, "SGD's rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
+    optimizer: str = setting("sgd", "what turns gradients into updates", choices=OPTIMIZERS, **BOTH)
+    lr: float = setting(0.05, "the rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
     momentum: float = setting(0.9, "momentum of SGD", **LEARNS)
-    weight_decay: float = setting(5e-4, "weight decay of SGD", **LEARNS)
+    weight_decay: float = setting(5e-4, "weight decay of the optimizer", **LEARNS)
     accumulation: int = setting(
         1, "micro-batches of local_batch whose gradients make one update of the weights", noun="micro-batches",
         **SPREADS,
@@ -243,6 +245,7 @@ class RunConfig:
                 (self.sync_batch_norm,
                  "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; leave it out"),
                 (self.channels_last, "XLA chooses the memory layout by itself; leave channels_last out"),
+                (self.optimizer != "sgd", f"optimizer {self.optimizer!r} is not offered with XLA; it can be 'sgd'"),
                 (self.precision not in XLA_PRECISIONS,
                  f"precision {self.precision!r} is not offered with XLA; it can be {', '.join(XLA_PRECISIONS)}"),
                 (saves, "the XLA loop saves no checkpoints; leave checkpoint_every and resume out"),

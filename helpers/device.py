@@ -1,7 +1,7 @@
 """Which devices are here, what they can compute, and how to drive them.
 
-On a machine without accelerators a CPU process with a fixed number of threads plays the
-device, so that "two devices" means the same there as elsewhere: twice the hardware of one.
+On a machine without accelerators each device is a CPU process with a fixed number of
+threads, so that "two devices" means the same there as elsewhere: twice the hardware of one.
 """
 
 import os
@@ -56,7 +56,7 @@ class Machine:
         if self.kind == "cpu":
             idle = releases.idle_gpus()
             return (
-                f"no accelerator: {self.count} CPU process(es) of {self.threads} thread(s) play the devices "
+                f"no accelerator: {self.count} CPU process(es) of {self.threads} thread(s) emulate the devices "
                 f"({self.name}, {self.cores} cores){'. ' * bool(idle)}{idle}"
             )
         return f"{self.count} × {self.name} ({self.kind}, {self.backend}), {self.cores} CPU cores"
@@ -97,7 +97,7 @@ def machine(kind=None) -> Machine:
 def choose(at_least=2) -> Machine:
     """The machine for lessons that need several devices; sets HELPERS_DEVICE and returns it.
 
-    With fewer than `at_least` accelerators the CPU's processes play the devices, because two ranks
+    With fewer than `at_least` accelerators the CPU's processes emulate the devices, because two ranks
     cannot share an accelerator; a choice made in HELPERS_DEVICE before is kept.
     """
     here = machine()

@@ -1,5 +1,6 @@
 """Numbers one can trust: samples after a warm-up, reported as a median with its spread."""
 
+import math
 import statistics
 from contextlib import contextmanager
 from time import perf_counter
@@ -18,6 +19,25 @@ def summary(samples) -> dict:
         raise ValueError(f"{len(values)} sample(s): at least {AT_LEAST} are needed for a median and its spread")
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return {"median": middle, "q1": low, "q3": high, "min": values[0], "max": values[-1], "n": len(values)}
+
+
+def median_interval(samples) -> tuple:
+    """(low, high): where the true median lies with a confidence of 95%, for independent `samples` in any unit.
+
+    Both ends are samples: below the median lies as many of n as heads fall in n tosses of a coin (order statistics).
+    The spread of the samples does not shrink with their number, this interval does. It knows nothing of what slowed
+    all samples alike. Five samples reach 94%.
+
+    Raises:
+        ValueError: there are fewer than AT_LEAST samples.
+    """
+    values = sorted(map(float, samples))
+    n = summary(values)["n"]
+    end, tail = 0, 0.5**n
+    while tail + math.comb(n, end + 1) * 0.5**n <= 0.025:
+        end += 1
+        tail += math.comb(n, end) * 0.5**n
+    return values[end], values[-1 - end]
 
 
 class Parts:

@@ -17,6 +17,7 @@ from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
 
 import argparse
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -205,12 +206,43 @@ def serve_store(listening, port, size=None, patience=300):
     )  # fmt: skip
 
 
+def recompile_reason(compilation) -> str:
+    """Why a frame was compiled again, of an entry of torch's compilation metrics; "" for the first time."""
+    if hasattr(compilation, "recompile_reason"):
+        return compilation.recompile_reason or ""
+    again = str(compilation.compile_id).partition("/")[2] not in ("0", "")
+    return "this release of torch does not say why; 2.8 does" if again else ""
+
+
+@lru_cache
+def isolated() -> dict:
+    """Options of torch.compile that keep the recompilations of one compiled function apart from another's."""
+    import inspect
+
+    import torch
+
+    # Torch 2.12 has no such option: functions that share their code share their recompilations.
+    return {"isolate_recompiles": True} if "isolate_recompiles" in inspect.signature(torch.compile).parameters else {}
+
+
 def device_memory(kind):
     """The module with `reset_peak_memory_stats` and `max_memory_allocated` for devices of `kind` (not "cpu")."""
     import torch
 
     # torch.accelerator has had them since 2.9.
     return torch.accelerator if torch_release() >= (2, 9) else torch.get_device_module(kind)
+
+
+def flight_records():
+    """What this rank's flight recorder holds of gloo: a dict for each of the last collectives, the oldest first.
+
+    It records where TORCH_FR_BUFFER_SIZE was set before the process group was made. None with torches such as 2.6,
+    whose recorder knows NCCL only.
+    """
+    from torch._C import _distributed_c10d as c10d
+
+    dump = getattr(c10d, "_dump_fr_trace_json", None)
+    return json.loads(dump())["entries"] if dump else None
 
 
 # -- for the bootstrap ------------------------------------------------------------------------------

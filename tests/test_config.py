@@ -39,6 +39,8 @@ from helpers.training.precision import LEVELS
     (dict(sync_batch_norm=True), ValueError, "needs strategy 'ddp'"),
     (dict(precision="O1-bf"), ValueError, "Did you mean 'O1-bf16'"),
     (dict(lr_scaling="quadratic"), ValueError, "allowed: 'none', 'linear', 'sqrt'"),
+    (dict(optimizer="adam"), ValueError, "Did you mean 'adamw'"),
+    (dict(optimizer="adamw", compiler="xla"), ValueError, "is not offered with XLA"),
     (dict(schedule="cosin"), ValueError, "Did you mean 'cosine'"),
     (dict(accumulation=3, global_batch=64), ValueError,
      "over nproc_per_node 1 × accumulation 3: .* The nearest that can: 63 or 66"),
@@ -180,4 +182,4 @@ def test_a_new_setting_is_known_everywhere(tmp_path):
 def test_every_field_is_described():
     for one in config.SETTINGS.values():
         assert one.help and one.noun and (not one.in_checkpoint or one.changes_learning), one.name
-    assert "weight_decay: weight decay of SGD." in RunConfig.__doc__
+    assert "weight_decay: weight decay of the optimizer." in RunConfig.__doc__

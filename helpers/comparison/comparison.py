@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .. import measure
 from ..config import SETTINGS
 from ..records import read
 from ..settings import differing
@@ -26,7 +27,10 @@ class Comparison:
         self.baseline = self.records[0]
 
     def speed_up(self, record) -> dict | None:
-        """How many times the baseline's images/s: median and middle half of the steps, or None."""
+        """How many times the baseline's images/s, or None.
+
+        Median, quartiles (q1, q3) of the steps, and the 95% interval of the median (low, high).
+        """
         return _speed_up(record, self.baseline)
 
     def rows(self) -> list:
@@ -69,15 +73,31 @@ def rows(records, baseline) -> list:
         scaled = speed and not any(one.changes_timing and not one.spreads for one in changed)
         found.append({
             **row, "speed_up": speed.get("median"), "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
+            "speed_up_low": speed.get("low"), "speed_up_high": speed.get("high"),
             "efficiency": speed["median"] / row["devices"] if scaled else None,
             "predicted": record.get("prediction"),
-            "whole_run_speed_up": total and baseline and baseline["total_s"] / total,
+            "whole_run_speed_up": _whole_run(record, baseline) if total and baseline else None,
             "note": (record.get("measured") or {}).get("note") or record["error"] or "",
         })  # fmt: skip
     return found
 
 
 def _speed_up(record, baseline):
-    rate = (record.get("measured") or {}).get("images_per_s")
-    base = baseline and baseline["measured"]["images_per_s"]
-    return {key: rate[key] / base["median"] for key in ("median", "q1", "q3")} if rate and base else None
+    measured, base = record.get("measured") or {}, baseline and baseline["measured"]["images_per_s"]
+    rate = measured.get("images_per_s")
+    if not rate or not base:
+        return None
+    rate = {**rate, "low": rate["q1"], "high": rate["q3"]}
+    if len(times := measured["samples"]["step_time_s"]) >= measure.AT_LEAST:
+        low, high = measure.median_interval(times)
+        rate |= {"low": record["config"]["global_batch"] / high, "high": record["config"]["global_batch"] / low}
+    return {key: rate[key] / base["median"] for key in ("median", "q1", "q3", "low", "high")}
+
+
+def _whole_run(record, baseline):
+    """How many times the baseline's images a second of the whole run: start, data, training and evaluation."""
+    rates = [
+        one["config"]["global_batch"] * ((one.get("measured") or {}).get("steps") or 0) / one["total_s"]
+        for one in (record, baseline)
+    ]
+    return rates[0] / rates[1] if all(rates) else None

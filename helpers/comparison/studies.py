@@ -12,14 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
-from .. import device
+from .. import device, measure
 from ..config import RunConfig, dtype_of
 from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
 from ..records import store
 from . import run
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
+LOCAL, RATE, HIGH = 16, 0.0005, 2.0  # of the studies of accuracy: a rank's batch, the rate for it, a very high peak
+RATES = {  # of the study of optimizers
+    "sgd": (0.00025, 0.001, 0.004, 0.016, 0.064, 0.256), "adamw": (0.00006, 0.00025, 0.001, 0.004, 0.016, 0.064),
+}  # fmt: skip
+UNTIMED = ("batch_and_accuracy", "optimizers")  # only accuracies: recorded whatever else the machine does
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,6 @@ class Study:
 
     @property
     def made(self) -> str:
-        """When, where and by which code it was recorded, and whether that is the code here, in a line."""
-        code = self.records[0]["environment"]["code"]["training_sha256"]
-        same = code == store.code_state()["training_sha256"]
-        return f"{self.source} ({'the code here' if same else 'changed since'})"
-
-    @property
-    def source(self) -> str:
         """When, where and by which code it was recorded, in a line."""
         first = self.records[0]
         machine, versions = first["environment"]["machine"], first["environment"]["versions"]
@@ -95,7 +93,7 @@ def record(name, keep=False) -> Study:
     with Progress([config.label for config in missing.values()]) as progress:
         for key, config in missing.items():
             with _empty_caches():  # what was compiled before would hide what it costs
-                made[key] = _slim(run.run(config, group=f"study-{name}", progress=progress))
+                made[key] = _slim(run.run(config, group=f"study-{name}", progress=progress), name in UNTIMED)
             _write(own_path(name), name, made.values(), complete=False)
     for path in (own_path(name), kept_path(name))[: 1 + keep]:
         _write(path, name, [made[key] for key in configs], complete=True)
@@ -115,18 +113,19 @@ def kept_path(name) -> Path:
 def speed_by_batch(records, model) -> dict:
     """Speed relative to plain fp32 at the same batch, of the runs of `model`.
 
-    Returns {"O1-bf16 · channels last": [{"batch", "ratio", "q1", "q3"}, …], …}, ordered by batch.
+    Returns {"O1-bf16 · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
+    low and high are the ends of the median's 95% interval.
     """
     runs = [r for r in records if r["config"]["model"] == model and r["measured"]["images_per_s"]]
     batch = lambda record: record["config"]["local_batch"]  # noqa: E731
-    plain = {batch(r): r["measured"]["images_per_s"] for r in runs if _variant(r) == "fp32"}
+    plain = {batch(r): r["measured"]["images_per_s"]["median"] for r in runs if _variant(r) == "fp32"}
     series = {}
     for record in sorted(runs, key=batch):
         if _variant(record) != "fp32" and batch(record) in plain:
-            rate, base = record["measured"]["images_per_s"], plain[batch(record)]["median"]
-            ratio, q1, q3 = (rate[key] / base for key in ("median", "q1", "q3"))
-            point = {"batch": batch(record), "ratio": ratio, "q1": q1, "q3": q3}
-            series.setdefault(_variant(record), []).append(point)
+            longest, shortest = reversed(measure.median_interval(record["measured"]["samples"]["step_time_s"]))
+            rates = record["measured"]["images_per_s"]["median"], batch(record) / longest, batch(record) / shortest
+            point = dict(zip(("ratio", "low", "high"), (rate / plain[batch(record)] for rate in rates), strict=True))
+            series.setdefault(_variant(record), []).append({"batch": batch(record), **point})
     return series
 
 
@@ -161,11 +160,14 @@ def _empty_caches():
             yield
 
 
-def _slim(made):
-    """The record with its samples to five digits, which is more than a clock is good for."""
+def _slim(made, untimed):
+    """The record with its samples to five digits; of an untimed study without anything that a busy machine changes."""
     rounded = lambda values: [float(f"{value:.5g}") for value in values]  # noqa: E731
     measured = made["measured"]
     samples = {name: rounded(values) for name, values in measured["samples"].items()}
+    if untimed:
+        samples = {"step_time_s": [], "input_wait_s": [], "loss": samples["loss"]}
+        measured = {**measured, "step_time_s": None, "images_per_s": None, "input_wait_s": None}
     return {**made, "measured": {**measured, "samples": samples}}
 
 
@@ -180,33 +182,68 @@ def _write(path, name, records, complete):
 
 
 def batch_and_accuracy():
-    """The trap of the larger global batch on real images, and what wins the accuracy back."""
-    kind = _kind(4)
-    plain = RunConfig(
-        model="resnet8", data="digits", epochs=16, lr=0.01, augment=False, evaluate_every=1, device=kind, threads=1,
-        local_batch=64,
-    )  # fmt: skip
-    two = plain.but(strategy="ddp", nproc_per_node=2, local_batch=64)
-    four = plain.but(strategy="ddp", nproc_per_node=4, local_batch=64)
-    linear, warm, cool = dict(lr_scaling="linear", local_batch=64), dict(lr_warmup_epochs=1), dict(schedule="cooldown")
-    root = dict(lr_scaling="sqrt", local_batch=64)
-    small = four.but(local_batch=1, epochs=3, lr=0.005)
+    """The trap of the larger global batch, and what wins the accuracy back. Its times are not kept."""
+    plain = _small_training()
+    two = plain.but(strategy="ddp", nproc_per_node=2, local_batch=LOCAL)
+    four = plain.but(strategy="ddp", nproc_per_node=4, local_batch=LOCAL)
+    linear, root = (dict(lr_scaling=rule, local_batch=LOCAL) for rule in ("linear", "sqrt"))
+    warm, cool = dict(lr_warmup_epochs=1), dict(schedule="cooldown")
+    high, small = four.but(lr=HIGH, local_batch=LOCAL, **cool), two.but(local_batch=2, epochs=1)
     rows = {
         "1 rank": plain,
         "2 ranks, naive": two,
         "4 ranks, naive": four,
-        "4 ranks, more epochs": four.but(epochs=48),
         "4 ranks, linear": four.but(**linear),
+        "4 ranks, sqrt": four.but(**root),
         "4 ranks, linear + warm-up": four.but(**linear, **warm),
         "4 ranks, linear + warm-up + cooldown": four.but(**linear, **warm, **cool),
-        "4 ranks, sqrt + warm-up + cooldown": four.but(**root, **warm, **cool),
-        "2 ranks, linear + warm-up + cooldown": two.but(**linear, **warm, **cool),
         "1 rank, cooldown": plain.but(**cool),
-        "1 rank, 4 micro-batches, linear + warm-up + cooldown": plain.but(accumulation=4, **linear, **warm, **cool),
-        "small local batch, local statistics": small,
-        "small local batch, SyncBatchNorm": small.but(sync_batch_norm=True),
+        "4 ranks, high peak + cooldown": high,
+        "4 ranks, high peak + warm-up + cooldown": high.but(**warm),
     }
+    long = {
+        "4 ranks, four times the epochs": four.but(epochs=4 * plain.epochs),
+        "local batch of 2, local statistics": small,
+        "local batch of 2, SyncBatchNorm": small.but(sync_batch_norm=True),
+    }
+    return labelled(rows, SEEDS[:3]) + labelled(long, SEEDS[:3]) + labelled(rows, SEEDS[3:])
+
+
+def optimizers():
+    """Accuracy over the rate, for SGD and AdamW with a small and a large batch. Its times are not kept."""
+    plain = _small_training()
+    rows = {
+        f"{optimizer}, batch {batch}, rate {rate:g}": plain.but(optimizer=optimizer, lr=rate, global_batch=batch)
+        for batch in (16, 128) for optimizer in RATES for rate in RATES[optimizer]
+    }  # fmt: skip
+    return labelled({label: c.but(evaluate_every=None) for label, c in rows.items()}, SEEDS[:3])
+
+
+def time_to_accuracy():
+    """Seconds until an accuracy, naive and repaired: to be recorded on a machine that does nothing else."""
+    one = _small_training()
+    two = one.but(strategy="ddp", nproc_per_node=2, local_batch=LOCAL)
+    mended = dict(lr_scaling="linear", local_batch=LOCAL, lr_warmup_epochs=1, schedule="cooldown")
+    rows = {"1 rank": one, "2 ranks, naive": two, "2 ranks, linear + warm-up + cooldown": two.but(**mended)}
     return labelled(rows, SEEDS)
+
+
+def _small_training():
+    return RunConfig(
+        model="resnet8", data=digits_at_8, epochs=4, lr=RATE, base_batch=LOCAL, local_batch=LOCAL, augment=False,
+        evaluate_every=1, device=_kind(4), threads=1,
+    )  # fmt: skip
+
+
+def digits_at_8():
+    """(train, test): the digits at their own 8×8 pixels, so that an epoch takes about a second on a CPU."""
+    import torch.nn.functional as F
+
+    from ..data import sets
+
+    sets.ensure("digits")
+    both = (sets.load("digits", part) for part in ("train", "test"))
+    return tuple(replace(s, images=F.avg_pool2d(s.images.float(), 4).round().byte()) for s in both)
 
 
 def precision():
@@ -270,10 +307,31 @@ def xla():
         model="silu_mlp", strategy="ddp", nproc_per_node=2, global_batch=64, steps=20, lr=0.005, augment=False,
         threads=1, device="cpu",
     )  # fmt: skip
-    return [plain, plain.but(compiler="xla", device=None)]
+    return [with_xla for one in (plain, plain.but(precision="O1-bf16"))
+            for with_xla in (one, one.but(compiler="xla", device=None))]  # fmt: skip
 
 
-STUDIES = {study.__name__: study for study in (batch_and_accuracy, precision, precision_by_batch, compiler, xla)}
+def torchacc():
+    """The four launch lines of TorchAcc's ResNet-50 example: AMP on one device and on two, without and with XLA."""
+    one = RunConfig(
+        model="resnet50", data="imagenet-mock", precision="O1-bf16", local_batch=2, steps=8, lr=0.001, augment=False,
+        evaluate=False, threads=1, device="cpu",
+    )  # fmt: skip
+    two = one.but(strategy="ddp", nproc_per_node=2, local_batch=2)
+    with_xla = dict(compiler="xla", device=None)
+    rows = {
+        "1 device": one, "2 devices": two,
+        "1 device · compiler-opt": one.but(**with_xla), "2 devices · compiler-opt": two.but(**with_xla),
+    }  # fmt: skip
+    return labelled(rows, SEEDS[:1])
+
+
+STUDIES = {
+    study.__name__: study
+    for study in (
+        batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, xla, torchacc,
+    )
+}
 
 
 def labelled(rows, seeds):

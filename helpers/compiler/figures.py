@@ -7,14 +7,14 @@ import math
 from statistics import median
 
 from ..plots import style
-from ..plots.layout import DASHED, fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
+from ..plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
 from ..records.words import clean, number, percent, times
 from .trials import DROPPED
 
 FILLS = {  # kinds of work: colour, hatch
     "convolution": (style.SKY, ""), "depthwise convolution": (style.SKY, "xx"), "matmul": (style.GREEN, ""),
     "normalisation": (style.ORANGE, "//"), "pointwise": (style.ORANGE, ""),
-    "pooling/softmax/loss": (style.PURPLE, "\\\\"), "other": (style.GREY, ".."), "bookkeeping": ("white", ""),
+    "pooling/softmax/loss": (style.PURPLE, "\\\\"), "other": (style.GREY, ".."), "bookkeeping": ("none", ""),
 }  # fmt: skip
 FUSED = ("normalisation", "pointwise")
 FAR = 8  # crossings further apart than this factor need a logarithmic axis
@@ -64,9 +64,8 @@ def _outline(axes, y, shares):
     for place, share in enumerate(shares):
         if share > 8:
             axes.text(
-                sum(shares[:place]) + share / 2, y, f"{share:.0f}%", ha="center", va="center", size=9,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-            )  # fmt: skip
+                sum(shares[:place]) + share / 2, y, f"{share:.0f}%", ha="center", va="center", size=9, **style.TAG
+            )
     if fused:
         axes.barh(y, fused, 0.46, first, fill=False, edgecolor=style.INK, linewidth=2.2, zorder=3)
     right = first + fused / 2 > 50
@@ -74,42 +73,6 @@ def _outline(axes, y, shares):
         first + fused if right else first, y + 0.37, f"can be fused: {fused:.0f}%", size=9, color=style.SOFT,
         va="center", ha="right" if right else "left",
     )  # fmt: skip
-
-
-def prediction(points) -> tuple:
-    """What was measured over what was predicted, a mark a model; on the dashed line they are equal.
-
-    Args:
-        points: [{"name", "predicted": a bound such as Profile.pointwise_bound, "measured": a speed-up}, …].
-
-    Raises:
-        ValueError: there is no point with finite numbers.
-    """
-    found = [p for p in points if math.isfinite(p["predicted"]) and math.isfinite(p["measured"])]
-    if not found:
-        raise ValueError(f"none of the {len(points)} point(s) has a finite prediction and a measurement")
-    left_out = ", ".join(clean(p["name"]) for p in points if p not in found)
-    notes = ["Dashed: as predicted. Above it, the compiler gained more than fusion alone explains; below, less."]
-    notes += [f"Left out, since there is no bound: {left_out}."] * bool(left_out)
-    most = 1.1 * max(1.2, *(max(p["predicted"], p["measured"]) for p in found))
-    least = min(1, *(0.95 * min(p["predicted"], p["measured"]) for p in found))
-    labels, high = line_names([p["name"] for p in found], 2.8, 1, 3.9)
-    names = [f"{label}\npredicted {times(p['predicted'])}, measured {times(p['measured'])}"
-             for label, p in zip(labels, found, strict=True)]  # fmt: skip
-    high = max(high, 0.36 * len(names))
-    with sheet("Speed-up by the compiler: measured over predicted", high, notes=notes) as (figure, [axes]):
-        axes.plot([least, most], [least, most], color=style.INK, linestyle=DASHED, linewidth=1.2)
-        axes.axhline(1, color=style.GREY, linewidth=1.2)
-        axes.set(xlim=(least, most), ylim=(least, most), ylabel="measured", xlabel="predicted: without pointwise work")
-        ticks(axes.xaxis, "{:.3g}×")
-        ticks(axes.yaxis, "{:.3g}×")
-        axes.grid()
-        for place, p in enumerate(found):
-            axes.plot(p["predicted"], p["measured"], **{**line_style(place), "markersize": 9}, zorder=4)
-        name_ends(axes, [(p["predicted"], p["measured"], "") for p in found], names, high)
-    words = [f"{clean(p['name'])}: predicted at most {times(p['predicted'])}, measured {times(p['measured'])}."
-             for p in found]  # fmt: skip
-    return figure, " ".join(["Measured speed-up over the predicted bound, a mark a model.", *words, *notes[1:]])
 
 
 # -- what each plan gained ----------------------------------------------------------------
@@ -159,6 +122,36 @@ def _gain(row):
         pays = "never pays" if row["break_even"] is None else f"pays at step {math.ceil(row['break_even']):,}"
         words += f", {number(row['compile_s'])} s to compile, {pays}"
     return words + ", chosen" * (row["status"] == "chosen")
+
+
+def recorded(tables, plan="inductor") -> tuple:
+    """The speed-up of one plan over eager in the same format, a bar a recorded case.
+
+    Args:
+        tables: {name of the case: the rows of its tuner}.
+
+    Raises:
+        ValueError: no case has this plan timed.
+    """
+    found = {name: next((row for row in rows if row["plan"] == plan), None) for name, rows in tables.items()}
+    found = {name: row for name, row in found.items() if row and row["speed_up"]}
+    if not found:
+        raise ValueError(f"{plan} was timed in none of the {len(tables)} case(s)")
+    said = {name: times(row["speed_up"]) + ("" if clear(row) else ", undecided") for name, row in found.items()}
+    named = [(name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], said[name])
+             for name, row in found.items()]  # fmt: skip
+    title = f"Speed of a training step with {plan}, over eager in the same format"
+    notes = ["Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible."]
+    most = max(row["speed_up_q3"] for row in found.values())
+    figure = rows(title, "speed-up over eager", named, notes=notes, line=1, most=most)
+    for y, row in enumerate(found.values()):
+        whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+    return figure, " ".join([f"{title}.", *(f"{clean(name)}: {words}." for name, words in said.items())])
+
+
+def clear(row) -> bool:
+    """Whether the middle half of a plan's rounds lies on one side of eager."""
+    return row["speed_up_q1"] > 1 or row["speed_up_q3"] < 1
 
 
 # -- when that is won back ----------------------------------------------------------------
@@ -264,7 +257,8 @@ def step_times(samples, events) -> tuple:
     air = 0.5 + 0.02 * longest
     alt = ["Time of each training step, on a logarithmic axis, with marks where something was compiled."]
     notes = ["Diamond and dotted line: a step in which something was compiled."]
-    with sheet(high=1.15, notes=notes, panels=len(samples), stacked=True) as (figure, panels):
+    title = "Time of each training step"
+    with sheet(title, 1.15, notes=notes, panels=len(samples), stacked=True) as (figure, panels):
         for axes, (name, seconds) in zip(panels, samples.items(), strict=True):
             compiled = sorted(set(events.get(name, ())))
             axes.set_title(fitted(name, 6, 1, 9.5, "bold"))

@@ -31,7 +31,9 @@ from ..device import synchronize
 POINTWISE, NORMALISATION, MATMUL = "pointwise", "normalisation", "matmul"
 CONVOLUTION, DEPTHWISE = "convolution", "depthwise convolution"
 REDUCTION, OTHER, BOOKKEEPING = "pooling/softmax/loss", "other", "bookkeeping"
-KINDS = (CONVOLUTION, DEPTHWISE, MATMUL, NORMALISATION, POINTWISE, REDUCTION, OTHER, BOOKKEEPING)
+FUSED = "fused loops"  # what inductor has written
+KINDS = (CONVOLUTION, DEPTHWISE, MATMUL, NORMALISATION, POINTWISE, REDUCTION, OTHER, FUSED, BOOKKEEPING)
+WRITTEN = re.compile(r"(graph_\d+_)?(cpp|triton)_\w*fused")  # so inductor names its loops
 
 # Of operators that no tag describes: whole names, so that an unknown one cannot match by accident.
 NAMES = {kind: re.compile(pattern) for kind, pattern in {
@@ -43,7 +45,7 @@ NAMES = {kind: re.compile(pattern) for kind, pattern in {
     r"|_scaled_dot_product_\w+_attention\w*|_(flash|efficient|cudnn)_attention_(forward|backward)",
     NORMALISATION: r"_?(native_|cudnn_|miopen_|fused_)?(batch|layer|group|instance|rms)_norm(_\w+)?",
     POINTWISE: r"copy_|fill_|zero_|clone|_to_copy|bernoulli_?|native_dropout|_fused_dropout|hardswish|glu"
-    r"|_prelu_kernel|log_sigmoid_forward|log_sigmoid|masked_fill_",
+    r"|_prelu_kernel|log_sigmoid_forward|log_sigmoid|masked_fill_|leaky_relu",
     REDUCTION: r"_?(mkldnn_)?(adaptive_|fractional_)?(max|avg)_(un)?pool[123]d\w*|_?(log_|safe_|masked_)?softmax(_\w+)?"
     r"|\w+_loss(2d)?(_forward)?|binary_cross_entropy|(nan)?sum|mean|amax|amin|aminmax|argmax|argmin|prod|var|std"
     r"|(var|std)_mean|any|all|count_nonzero|norm|linalg_vector_norm|logsumexp",
@@ -71,6 +73,8 @@ def kind_of(name, device="cpu"):
     """
     if name.startswith(OWN):
         return OTHER
+    if WRITTEN.match(name):
+        return FUSED
     namespace, _, base = name.partition("::")
     forms = _forms(namespace, base)
     if not forms:
@@ -233,7 +237,7 @@ def profile(model, inputs, targets, loss=torch.nn.functional.cross_entropy, step
     gradients and the state of the random numbers stay as they are. Each time is the median over the steps.
 
     Args:
-        model: not compiled; what a compiled model calls are no longer PyTorch's operators.
+        model: not compiled; for a compiled one see `profile_compiled`.
 
     Raises:
         ValueError: fewer steps than a median needs, or the profiler cannot time this device.
@@ -261,6 +265,41 @@ def profile(model, inputs, targets, loss=torch.nn.functional.cross_entropy, step
         plain = [step() for _ in range(steps)]
         profiled = [_profiled(step, device.type) for _ in range(steps)]
     return _profile(plain, profiled, work.done)
+
+
+def in_ms(profiles) -> str:
+    """A table of {name: Profile} in milliseconds a step: what libraries compute, what can be fused or was, the rest."""
+    groups = {
+        "convolutions, products": (CONVOLUTION, DEPTHWISE, MATMUL),
+        "pointwise, normalisation, fused loops": (POINTWISE, NORMALISATION, FUSED),
+        "the rest": (REDUCTION, OTHER, BOOKKEEPING), "together": KINDS,
+    }  # fmt: skip
+    lines = [f"{'ms a step':<38}" + "".join(f"{name:>10}" for name in profiles)]
+    for group, kinds in groups.items():
+        spent = (1000 * sum(each.seconds.get(kind, 0) for kind in kinds) for each in profiles.values())
+        lines.append(f"{group:<38}" + "".join(f"{ms:10.1f}" for ms in spent))
+    return "\n".join(lines)
+
+
+def profile_compiled(step, device="cpu", steps=7, warm_up=3) -> Profile:
+    """Where a step of a compiled model goes: the loops that inductor has written, and the operators it calls.
+
+    Args:
+        step: sets the gradients to None, then runs forward and backward. Before its model is compiled for a CPU, set
+            torch._inductor.config.cpp.enable_kernel_profile, or the profiler does not see the loops.
+        device: the type of a torch.device.
+    """
+
+    def timed():
+        began = perf_counter()
+        step()
+        synchronize(torch.device(device))
+        return perf_counter() - began
+
+    for _ in range(warm_up):
+        timed()
+    plain = [timed() for _ in range(steps)]
+    return _profile(plain, [_profiled(timed, device) for _ in range(steps)], {})
 
 
 def _profiled(step, device):

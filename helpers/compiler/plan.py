@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from .. import releases
 from . import stats
 
 
@@ -78,7 +79,7 @@ class Plan:
         stats.remember()
         options = {"fallback_random": True} if random and self.backend == "inductor" else None
         return torch.compile(
-            forward, backend=self.backend, dynamic=None if dynamic else False, isolate_recompiles=True, options=options
+            forward, backend=self.backend, dynamic=None if dynamic else False, options=options, **releases.isolated()
         )
 
     def _precision(self, args, kwargs):

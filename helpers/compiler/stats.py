@@ -5,8 +5,13 @@ It keeps these numbers anyway, spread over torch._dynamo.utils; this puts them i
 """
 
 import linecache
+import logging
+import re
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from .. import releases
 
 KEPT = 4096  # compilations that torch remembers; by default only 64
 
@@ -79,6 +84,33 @@ def compiler_stats(reset=False) -> Stats:
     )  # fmt: skip
 
 
+@contextmanager
+def torch_logs(*names):
+    """Print in the block what TORCH_LOGS=names (such as "graph_breaks") would, a line a message and without paths."""
+    import torch
+
+    torch._logging.set_logs(**dict.fromkeys(names, True))
+    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict)
+               if name.startswith("torch.") and name.rpartition("__")[2] in names]  # fmt: skip
+    before = {logger: (logger.handlers[:], logger.propagate) for logger in loggers}
+    for logger in loggers:
+        logger.handlers[:], logger.propagate = [_Line()], False
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate) in before.items():
+            logger.handlers[:], logger.propagate = handlers, propagate
+        torch._logging.set_logs(all=logging.ERROR)
+
+
+class _Line(logging.Handler):
+    def emit(self, record):
+        lines = [line.strip() for line in record.getMessage().splitlines() if line.strip()]
+        why = next((line for line in lines if line.startswith(("Explanation: ", "Reason: "))), lines[-1])
+        what = re.split(r" in (?:user code at )?\S*[/<]", lines[0])[0]
+        print(f"[{record.name.rpartition('__')[2]}] {what}. {why}")
+
+
 def remember() -> None:
     """Have torch remember enough compilations for a long run."""
     from torch._dynamo import utils
@@ -92,9 +124,8 @@ def _seconds(compilation):
 
 def _again(compilations):
     for compilation in compilations:
-        if compilation.recompile_reason:
-            reason = " ".join(compilation.recompile_reason.partition(": ")[2].split())
-            yield Recompilation(compilation.co_name, reason or compilation.recompile_reason)
+        if why := releases.recompile_reason(compilation):
+            yield Recompilation(compilation.co_name, " ".join(why.partition(": ")[2].split()) or why)
 
 
 def _places(reasons):

@@ -7,7 +7,7 @@ import math
 
 from .. import costmodel
 from ..plots import style
-from ..plots.layout import DASHED, line_names, line_style, name_ends, name_rows, rows, sheet
+from ..plots.layout import line_names, line_style, name_ends, name_rows, rows, sheet
 from ..records.words import clean, number, percent
 
 REGIMES = {costmodel.COMPUTE: style.GREEN, costmodel.BANDWIDTH: style.ORANGE, costmodel.LATENCY: style.PURPLE}
@@ -79,8 +79,8 @@ def sweep(seconds, link, devices, title="All-reduce by size") -> tuple:
     return figure, f"{clean(title)} on {devices} devices: {ends}{_bytes(last)}. {summary}"
 
 
-def scaling(curves, title="From 1 to 1,024 devices", note="", y="speed-up over one device") -> tuple:
-    """Speed-up over devices, a line a case, its regime by colour and mark at each point; the ideal dashed.
+def scaling(curves, title="From 1 to 1,024 devices", note="") -> tuple:
+    """Efficiency over devices, a line a case, its regime by colour and mark at each point.
 
     Args:
         curves: {label: [costmodel.Step, …]}, each from one device on.
@@ -89,45 +89,43 @@ def scaling(curves, title="From 1 to 1,024 devices", note="", y="speed-up over o
         ValueError: there is no curve, or one does not begin with one device.
     """
     if not curves or any(not of or of[0].devices != 1 for of in curves.values()):
-        raise ValueError("no curve to draw: give {label: steps}, the first of each on one device")
-    names, high = line_names(curves, 1.85)
-    looks = [{"color": style.INK, "linestyle": line_style(place)["linestyle"]} for place in range(len(curves))]
+        raise ValueError("a scaling curve begins with one device: give {label: [costmodel.Step, …]}")
+    names, high = line_names(curves, 1.85, least=2.4)
+    looks = [{name: line_style(place)[name] for name in ("color", "linestyle")} for place in range(len(curves))]
     key = [(name, colour, None, MARKS[name]) for name, colour in REGIMES.items()]
     most = max(step.devices for of in curves.values() for step in of)
     ticks = [2**k for k in range(0, int(math.log2(most)) + 1, 2)]
     with sheet(title, high, key=key, notes=[note]) as (figure, [axes]):
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        axes.plot([1, most], [1, most], color=style.GREY, linestyle=DASHED, linewidth=1.2)
         for of, look in zip(curves.values(), looks, strict=True):
-            axes.plot([step.devices for step in of], [step.rate / of[0].rate for step in of], **look, linewidth=1.6)
+            axes.plot([step.devices for step in of], [100 * step.efficiency for step in of], **look, linewidth=1.6)
             for step in of:
-                axes.plot(step.devices, step.rate / of[0].rate, MARKS[step.regime], color=REGIMES[step.regime],
-                          markersize=6, markeredgecolor="white", markeredgewidth=0.6)  # fmt: skip
+                axes.plot(step.devices, 100 * step.efficiency, MARKS[step.regime], color=REGIMES[step.regime],
+                          markersize=6, markeredgewidth=0.6, clip_on=False)  # fmt: skip
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
-        axes.set(xlabel="devices (dashed: ideal)", ylabel=clean(y))
+        axes.set(xlabel="devices", ylabel="efficiency, %", ylim=(0, 100))
         axes.grid(axis="y")
-        ups = [(of[-1].devices, of[-1].rate / of[0].rate) for of in curves.values()]
-        name_ends(axes, [(devices, up, f"{number(up)}×") for devices, up in ups], names, high, looks)
+        ends = [(of[-1].devices, 100 * of[-1].efficiency, percent(of[-1].efficiency)) for of in curves.values()]
+        name_ends(axes, ends, names, high, looks)
     return figure, " ".join([f"{clean(title)}.", *(_words(name, of) for name, of in curves.items()), note]).strip()
 
 
 def _words(name, of):
     """A curve in words: its end, and where its regime changes."""
-    up = of[-1].rate / of[0].rate
     changes = [f"{b.regime} from {b.devices:,} devices" for a, b in zip(of[1:], of[2:], strict=False)
                if a.regime != b.regime]  # fmt: skip
     first = f"{of[1].regime} on {of[1].devices:,}" if len(of) > 1 else of[0].regime
-    return (
-        f"{clean(name)}: {number(up)}× on {of[-1].devices:,} devices, efficiency {percent(of[-1].efficiency)}; "
-        f"{', '.join([first, *changes])}."
-    )
+    end = f"efficiency {percent(of[-1].efficiency)} on {of[-1].devices:,} devices"
+    return f"{clean(name)}: {end}; {', '.join([first, *changes])}."
 
 
-def parts(steps, title="Where a step goes") -> tuple:
-    """Stacked bars of costmodel.Step, {label: step}: computing, what is taken from it, and the two kinds of waiting."""
+def parts(steps, title="Where a step goes", measured=None) -> tuple:
+    """Stacked bars of costmodel.Step, {label: step}: computing, what is taken from it, and the two kinds of waiting.
+
+    Args:
+        measured: {label: seconds of the step as it was measured}, a diamond.
+    """
     if not steps:
         raise ValueError("no step to draw: give {label: costmodel.Step}")
     named = []
@@ -135,10 +133,13 @@ def parts(steps, title="Where a step goes") -> tuple:
         spent = (1e3 * seconds for seconds in (step.compute, step.taken, step.exposed, step.straggling))
         bars = list(zip(spent, PARTS.values(), strict=True))
         named.append((name, bars, f"{number(1e3 * step.seconds)} ms, {step.regime}"))
-    figure = rows(title, "ms a step", named, key=[(name, *look) for name, look in PARTS.items()])
+    marks = [(y, 1e3 * measured[name], "D", style.INK) for y, name in enumerate(steps)] if measured else []
+    key = [(name, *look) for name, look in PARTS.items()] + [("measured", style.INK, None, "D")] * bool(measured)
+    figure = rows(title, "ms a step", named, key=key, marks=marks)
     words = [
         f"{clean(name)}: {number(1e3 * step.seconds)} ms, of it computing {number(1e3 * step.compute)} ms and waiting "
-        f"for the network {number(1e3 * step.exposed)} ms, {step.regime}" for name, step in steps.items()
+        f"for the network {number(1e3 * step.exposed)} ms, {step.regime}"
+        + (f", measured {number(1e3 * measured[name])} ms" if measured else "") for name, step in steps.items()
     ]  # fmt: skip
     return figure, f"{clean(title)}. {'; '.join(words)}."
 

@@ -21,15 +21,16 @@ WARM_UP, ROUNDS = 2, 8
 HOOKS = {"fp16": default_hooks.fp16_compress_hook}
 
 
-def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, shape=(3, 32, 32), classes=10) -> dict:
+def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shape=(3, 32, 32), classes=10) -> dict:
     """On a rank: time steps alone, all-reduces, and steps with DDP, in turn.
 
     Args:
         make: a function that makes the model. batches: samples of a step alone, on each rank.
         ddp: {name: options} of the steps with DDP: batch, and maybe bucket_mb, accumulation, compression.
+        solo: samples of a step that rank 0 makes while the other ranks sleep, which a baseline on one device does.
 
     Returns:
-        a dict for `fit`, and under "ddp" {name: [seconds of a step, …]}, under "loss" {name: the last}.
+        a dict for `fit`, under "ddp" {name: [seconds of a step, …]}, "solo" [seconds, …], "loss" {name: the last}.
     """
     with distributed() as world:
         alone = Trainer(world, make, shape, classes)
@@ -39,7 +40,7 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, shape=(3, 32, 3
             "one": {b: [] for b in batches}, "sweep": {s: [] for s in sizes},
             "beside": {s: [] for s in sorted(sizes)[-2:]}, "ddp": {n: [] for n in trainers},
         }  # fmt: skip
-        copies, handed, ready, losses = [], [], [], {}
+        copies, handed, ready, losses, by_itself = [], [], [], {}, []
         for turn in range(WARM_UP + rounds):
             for batch in batches:
                 found["one"][batch].append(alone.parts(batch))
@@ -51,6 +52,9 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, shape=(3, 32, 3
                 of.append([alone.backward(batches[-1], buffer) for buffer in (None, buffers[size])])
             handed.append(_hand_out(world, alone.module))
             copies.append(_copies(world, buffers[max(sizes)]))
+            if solo:
+                by_itself += [sum(alone.parts(solo, meet=False))] if world.rank == 0 else []
+                dist.barrier()
             for name in list(trainers)[:: 1 - 2 * (turn % 2)]:  # there and back: each goes first as often
                 seconds, losses[name] = trainers[name].step()
                 found["ddp"][name].append(seconds)
@@ -60,7 +64,7 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, shape=(3, 32, 3
         return {
             **found, "copy": (4 * buffers[max(sizes)].numel(), copies[WARM_UP:]), "ready": ready[WARM_UP:],
             "bytes": alone.order, "broadcasts": any(True for _ in alone.module.buffers()), "handed": handed[WARM_UP:],
-            "loss": losses,
+            "loss": losses, "solo": by_itself[WARM_UP:],
         }  # fmt: skip
 
 
@@ -81,17 +85,19 @@ class Trainer:
         self.data = torch.Generator().manual_seed(world.rank)
         self.order, self.batches = [], {}
 
-    def samples(self, batch):
-        if batch not in self.batches:
+    def samples(self, batch, part=0):
+        """The same for the same arguments; each micro-batch (`part`) of an update has samples of its own."""
+        if (batch, part) not in self.batches:
             images = torch.randn(batch, *self.shape, generator=self.data).to(self.world.device)
             labels = torch.randint(0, self.classes, (batch,), generator=self.data).to(self.world.device)
-            self.batches[batch] = images, labels
-        return self.batches[batch]
+            self.batches[batch, part] = images, labels
+        return self.batches[batch, part]
 
-    def parts(self, batch):
-        """(forward, backward, update) of a step alone, in seconds."""
+    def parts(self, batch, meet=True):
+        """(forward, backward, update) of a step alone, in seconds; all ranks begin it together, if they `meet`."""
         images, labels = self.samples(batch)
-        _meet(self.world)
+        if meet:
+            _meet(self.world)
         moments = [self._now()]
         self.optimizer.zero_grad()
         loss = F.cross_entropy(self.module(images), labels)
@@ -135,17 +141,17 @@ class Trainer:
         return took
 
     def step(self):
-        """(seconds, loss) of a step with DDP."""
-        images, labels = self.samples(self.batch)
+        """(seconds, loss) of a step with DDP; the loss is the mean of its micro-batches."""
+        batches, losses = [self.samples(self.batch, part) for part in range(self.accumulation)], []
         _meet(self.world)
         began = self._now()
         self.optimizer.zero_grad()
-        for part in range(self.accumulation):
+        for part, (images, labels) in enumerate(batches):
             self.ddp.require_backward_grad_sync = part == self.accumulation - 1  # what no_sync() sets
-            loss = F.cross_entropy(self.ddp(images), labels) / self.accumulation
-            loss.backward()
+            losses.append(F.cross_entropy(self.ddp(images), labels))
+            (losses[-1] / self.accumulation).backward()
         self.optimizer.step()
-        return self._now() - began, loss.item() * self.accumulation
+        return self._now() - began, sum(loss.item() for loss in losses) / self.accumulation
 
     def _now(self):
         device.synchronize(self.world.device)

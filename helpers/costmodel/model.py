@@ -148,6 +148,24 @@ def all_reduce(size, devices, link, algorithm="ring") -> tuple:
     return {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}[algorithm]
 
 
+def in_hosts(size, devices, per_host, inside, between) -> tuple:
+    """(latency part, bandwidth part) of a hierarchical all-reduce: links are faster inside a host than between hosts.
+
+    Each host adds up its own gradients (a reduce-scatter inside), the hosts all-reduce the sums, each device its
+    1/per_host of them over the host's one network card, and each host hands them round (an all-gather inside). So the
+    number of messages between hosts grows with the hosts, not with the devices.
+
+    Raises:
+        ValueError: `devices` do not fill the hosts.
+    """
+    if devices <= per_host:
+        return all_reduce(size, devices, inside)
+    if devices % per_host:
+        raise ValueError(f"{devices} devices do not fill hosts of {per_host}; give a multiple of {per_host}")
+    parts = all_reduce(size, per_host, inside), all_reduce(size, devices // per_host, between)
+    return tuple(sum(part) for part in zip(*parts, strict=True))
+
+
 def buckets(gradients, first=FIRST_BUCKET, rest=BUCKET) -> list:
     """[(bytes, ready), …]: gradients collected as DDP does, from its second step on.
 
@@ -167,12 +185,13 @@ def buckets(gradients, first=FIRST_BUCKET, rest=BUCKET) -> list:
 
 
 def step(compute, link, devices, batch, algorithm="best", first=FIRST_BUCKET, rest=BUCKET, accumulation=1,
-         factor=1.0) -> Step:  # fmt: skip
+         factor=1.0, inside=None, per_host=8) -> Step:  # fmt: skip
     """The cost of a step in which each of `devices` devices trains on `batch` samples.
 
     Args:
         first, rest: sizes of DDP's buckets (its bucket_cap_mb). accumulation: micro-batches of `batch` samples before
             one exchange. factor: bytes sent for a byte of gradient, 0.5 for fp16 compression.
+        inside: the Link inside hosts of `per_host` devices; then `link` joins the hosts (see `in_hosts`).
     """
     forward, backward = _linear(compute.forward, batch), _linear(compute.backward, batch)
     alone = compute.wait + accumulation * (forward + backward) + compute.update
@@ -180,12 +199,16 @@ def step(compute, link, devices, batch, algorithm="best", first=FIRST_BUCKET, re
     if devices == 1:
         return Step(alone, 0.0, 0.0, 0.0, 0.0, 0.0, 1, batch * accumulation)
     sent = buckets(compute.gradients, first, rest)
-    costs = [all_reduce(factor * size, devices, link, algorithm) for size, _ in sent]
+    costs = [
+        in_hosts(factor * size, devices, per_host, inside, link) if inside else
+        all_reduce(factor * size, devices, link, algorithm) for size, _ in sent
+    ]  # fmt: skip
     needs = [link.taken_per_byte * factor * size for size, _ in sent]
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
     taken += compute.bytes * (link.copy_per_byte + (link.convert_per_byte if factor != 1 else 0.0))
     latency, bandwidth = (sum(part) for part in zip(*costs, strict=True)) if costs else (0.0, 0.0)
-    before = math.ceil(math.log2(devices)) * (link.broadcast or link.latency) if compute.broadcasts else 0.0
+    near = inside if inside and devices <= per_host else link  # the slowest link on the way of the buffers
+    before = math.ceil(math.log2(devices)) * (near.broadcast or near.latency) if compute.broadcasts else 0.0
     latency, exposed = latency + before, exposed + before
     return Step(alone, taken, exposed, straggling, latency, bandwidth, devices, batch * accumulation)
 

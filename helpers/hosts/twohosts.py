@@ -93,7 +93,7 @@ def run(fn, *args, rate=None, delay=None, by=None, **options):
 
 
 class Hosts:
-    """Two hosts at the ends of a cable. `names`, `addresses` and `interface` are what their processes see."""
+    """Two hosts at the ends of a cable of `rate` and `delay`. Their processes see `names`, `addresses`, `interface`."""
 
     names, addresses, interface = NAMES, ADDRESSES, INTERFACE
 
@@ -114,6 +114,7 @@ class Hosts:
     def shape(self, rate=None, delay=None):
         """Change the cable: `rate` in megabits a second and `delay` in milliseconds, by the means it has."""
         _means(rate, delay, self.by)
+        self.rate, self.delay = rate, delay
         if self.by == "process":
             self._carrier.stdin.write(f"{rate or 0} {delay or 0}\n")
             _ready(self._carrier, "the cable")

@@ -77,9 +77,7 @@ class Run:
         self.wrapped, self.note = strategies.wrap(self.model, config.strategy, world.device, config.nproc_per_node)
         crowded = device.crowded(config.nproc_per_node, config.threads, config.device)
         self.note = "; ".join(filter(None, [self.note, crowded]))
-        self.optimizer = torch.optim.SGD(
-            self.precision.parameters, lr=config.peak_lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
+        self.optimizer = _optimizer(config, self.precision.parameters)
         torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
         self.loss_fn = config.loss or F.cross_entropy
         self.total_steps = config.steps or config.epochs * len(self.loader)
@@ -96,7 +94,7 @@ class Run:
             checkpoint.resume(self)
         else:
             checkpoint.check_unused(self.config)
-        self.first_step = self.step
+        self.first_step, self.trained_before_s = self.step, self.trained_s
         self._train()
         current = bool(self.curve) and self.curve[-1]["step"] == self.step
         evaluation = self.curve[-1] if current else self._evaluation()
@@ -146,6 +144,7 @@ class Run:
                 "step", label=self.config.label, step=self.step, steps=self.total_steps,
                 loss=loss.item(), images_per_s=self.config.global_batch / (ended - began), step_s=ended - began,
                 epoch=(self.step - 1) // len(self.loader) + 1, peak_memory=device.peak_memory(self.world.device),
+                first_step=self.first_step, trained_s=self.trained_s - self.trained_before_s,
             )  # fmt: skip
 
     def _update(self, inputs, labels):
@@ -231,6 +230,14 @@ class Run:
             "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }  # fmt: skip
+
+
+def _optimizer(config, parameters):
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, lr=config.peak_lr, weight_decay=config.weight_decay)
+    return torch.optim.SGD(
+        parameters, lr=config.peak_lr, momentum=config.momentum, weight_decay=config.weight_decay
+    )  # fmt: skip
 
 
 def _check_hosts(config, world):

@@ -1,6 +1,7 @@
 """Every call of the two source articles: what it was, what it is today, and an example that runs.
 
-TorchAcc: "Import a custom model to TorchAcc" (help.aliyun.com/zh/pai/user-guide/import-a-custom-model-to-torchacc).
+TorchAcc: "Accelerate distributed ResNet-50 training by TorchAcc", and for what it leaves out, such as MpDeviceLoader
+and xlarun, "Import a custom model to TorchAcc" (help.aliyun.com/zh/pai/user-guide/import-a-custom-model-to-torchacc).
 AGSpeed: "Use AGSpeed to accelerate PyTorch training" (help.aliyun.com/document_detail/468651.html).
 
 In the two texts a row is: "## " and the call as the article has it, what to write today, and indented the example.
@@ -159,8 +160,39 @@ the same on devices that XLA connects; `dist.barrier()` of a gloo group on a CPU
         del clean["TORCHELASTIC_USE_AGENT_STORE"]
         said = subprocess.run([*torchrun, f"{folder}/script.py"], env=clean, check=True, capture_output=True, text=True)
     assert sorted(said.stdout.splitlines()) == ["rank 0 xla", "rank 1 xla"]
-## --nproc_per_node=8 --amp_level=O1 --batch_size=128 --compiler-opt [main]
-the same options of `python -m helpers train`, or a `helpers.RunConfig`
+## dist.get_rank = xm.get_ordinal; dist.get_world_size = xm.xrt_world_size [main]
+nothing: the functions of `torch.distributed` answer in any process group
+    import torch.distributed as dist, helpers
+    with helpers.distributed("cpu"):
+        assert dist.get_rank() == 0 and dist.get_world_size() == 1
+## if not enable_torchacc_compiler(): images = images.to(device, non_blocking=True) [main]
+`images.to(device, non_blocking=True)` for both; it needs `pin_memory=True` in the loader to overlap
+    import torch
+    assert torch.ones(2).to("cpu", non_blocking=True).sum().item() == 2
+## acc1, acc5 = accuracy(output, target, topk=(1, 5)) [main]
+`(output.topk(5).indices == target[:, None]).any(1).float().mean()`; the kit evaluates top-1 on the whole test set
+    import torch
+    output, target = torch.eye(8), torch.tensor([0, 1, 2, 3, 4, 5, 6, 0])
+    top5 = (output.topk(5).indices == target[:, None]).any(1).float().mean().item()
+    assert 7 / 8 <= top5 <= 1
+## batch_time = (time.time() - end) / args.log_interval; log_metrics(…) [main]
+the log of `python -m helpers train --log_every=10`: a mean over the steps since the line before
+    import contextlib, io
+    from helpers.launcher.progress import Log
+    said = io.StringIO()
+    values = dict(event="step", steps=10, epoch=1, loss=1.0, images_per_s=8.0, step_s=1.0, peak_memory=0, first_step=0)
+    with contextlib.redirect_stdout(said):
+        log = Log(every=5)
+        log.begin("run")
+        log.event({**values, "step": 5, "trained_s": 10.0})
+        log.event({**values, "step": 10, "trained_s": 12.5})
+    assert "batch time 2.000 s" in said.getvalue() and "batch time 0.500 s" in said.getvalue()
+## bash prepare.sh (a mock set like ImageNet-1k) [main]
+`--data=imagenet-mock`: made-up learnable images of 224×224 pixels
+    from helpers.data.recipes import RECIPES
+    assert RECIPES["imagenet-mock"].side == 224
+## python launch_single_task.py --nproc_per_node=8 --amp_level=O1 --compiler-opt --batch_size=128 [main]
+the same options of `python -m helpers train`, or a `helpers.RunConfig`; all four lines are in notebook 06
     from helpers import RunConfig
     config = RunConfig(strategy="ddp", nproc_per_node=8, precision="O1", local_batch=128)
     assert config.processes == 8 and config.global_batch == 1024
@@ -173,7 +205,11 @@ AGSPEED = r"""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     x = torch.randn(2, 4)
     assert torch.allclose(torch.compile(model, backend="aot_eager")(x), model(x))
-## agspeed.optimize(model) before DistributedDataParallel(model)
+## the log of `import agspeed` (passes and an NvFuser backend were registered), the log of its autotuning
+nothing is registered at import, `torch._dynamo.list_backends()` lists what there is; `optimize` logs its trials
+    import torch._dynamo
+    assert "inductor" in torch._dynamo.list_backends()
+## agspeed.optimize(model) before DistributedDataParallel(model) (its prose), after it (its code)
 either order works: compile then wrap, or wrap then compile
     import torch
     from torch.nn.parallel import DistributedDataParallel as DDP
@@ -203,7 +239,7 @@ TorchDynamo came into torch; its backend is inductor. NvFuser is gone from torch
     for _ in range(20):
         model(torch.randn(8, 4)).sum().backward()
     assert model.tuner.done and str(model.tuner.choice) in map(str, plans)
-## with autocast(cache_enabled=False): …
+## from torch.cuda.amp.autocast_model import autocast; with autocast(cache_enabled=False): …
 plain `with torch.autocast(…)`: the cache of cast weights was in the way of torch.jit.trace inside it, and nothing is
 traced so any more. The example compiles under plain autocast and compares
     import torch
@@ -216,8 +252,9 @@ traced so any more. The example compiles under plain autocast and compares
         results.append((outputs, model.weight.grad.clone()))
     (eager, gradient), (compiled, same) = results
     assert torch.equal(eager, compiled) and torch.allclose(gradient, same, rtol=0.02, atol=1e-4)
-## pre-loading a library for SiLU, whose gradient TorchScript of torch 1.12 did not know
-nothing: what torch.compile captures is differentiated by autograd, SiLU too
+## export LD_PRELOAD=${your_agspeed_install_path}/libsymbolic_expand.so, for SiLU's gradient in TorchScript 1.12
+nothing: what torch.compile captures is differentiated by autograd, SiLU too; your own operator gets its formula from
+`torch.library.custom_op` and `register_autograd`
     import torch
     x = torch.linspace(-3, 3, 25, requires_grad=True)
     torch.compile(torch.nn.SiLU(), backend="aot_eager")(x).sum().backward()

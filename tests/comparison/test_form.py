@@ -338,7 +338,7 @@ def test_a_choice_becomes_a_table_a_figure_and_records(tmp_path, monkeypatch, ca
     assert wait_until(lambda: result.value, 300) is not None, head.value
     assert "Done: a step of DDP ×2 was" in result.value and "you expected 1.50×" in result.value
     assert "Accuracy" in result.value and "<table" in result.value
-    assert 'src="data:image/png;base64,' in result.value and 'alt="Speed-up of a step' in result.value
+    assert 'src="data:image/png;base64,' in result.value and 'alt="Speed-up in images' in result.value
     left = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*.json")]
     assert {record["label"]: record["prediction"] for record in left} == {"baseline": None, "DDP ×2": 1.5}
     assert all(record["group"].endswith("choose and run") and record["status"] == "completed" for record in left)

@@ -49,7 +49,7 @@ def test_recompilations_have_their_reason():
     found = compiler_stats()
     assert found.graphs == 3 and len(found.recompilations) == 2
     assert found.recompilations[0].function == "whole"
-    assert "expected 3, actual 4" in found.recompilations[0].reason
+    assert any(words in found.recompilations[0].reason for words in ("expected 3, actual 4", "2.8 does"))
 
 
 def test_counting_can_start_again():

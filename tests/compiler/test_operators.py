@@ -12,6 +12,7 @@ from helpers.compiler.operators import (
     BOOKKEEPING,
     CONVOLUTION,
     DEPTHWISE,
+    FUSED,
     KINDS,
     MATMUL,
     NORMALISATION,
@@ -184,6 +185,21 @@ def test_names_that_are_no_operators_have_no_kind():
     node = "autograd::engine::evaluate_function: AddmmBackward0"
     for name in ("AddmmBackward0", "torch::autograd::AccumulateGrad", "my block", node):
         assert operators.kind_of(name) is None
+
+
+def test_the_loops_that_inductor_has_written_are_a_kind_of_their_own():
+    for name in ("graph_0_cpp_fused__native_batch_norm_legit_silu_1", "cpp_fused_add_0", "triton_poi_fused_add_0"):
+        assert operators.kind_of(name) == FUSED
+    assert operators.kind_of("my_fused_block") is None
+
+
+def test_a_compiled_step_is_profiled_as_it_is_and_set_in_a_table():
+    step = torch.nn.Linear(8, 8)
+    found = operators.profile_compiled(lambda: step(torch.ones(4, 8)).sum().backward(), steps=5, warm_up=1)
+    assert found.seconds[MATMUL] > 0 and found.launches > 0
+    lines = operators.in_ms({"eager": found, "compiled": found}).splitlines()
+    together = sum(float(line.split()[-1]) for line in lines[1:-1])
+    assert together == pytest.approx(float(lines[-1].split()[-1]), abs=0.2)
 
 
 # -- work ---------------------------------------------------------------------------------

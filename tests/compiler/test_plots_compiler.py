@@ -149,34 +149,19 @@ def test_any_span_of_times_has_numbers_on_its_axis(seconds):
     assert_readable(figure)
 
 
-# -- prediction ---------------------------------------------------------------------------
+# -- recorded -----------------------------------------------------------------------------
 
 
-def points(*triples):
-    return [dict(zip(("name", "predicted", "measured"), each, strict=True)) for each in triples]
+def test_recorded_cases_say_which_are_undecided():
+    def rows(speed_up, low, high):
+        return [plan("eager", "baseline", 1.0), {**plan("inductor", "slower", speed_up), "speed_up_q1": low,
+                                                 "speed_up_q3": high}]  # fmt: skip
 
-
-def test_prediction_is_drawn_against_measurement():
-    figure, alt = plots.prediction(points(("net", 1.66, 1.72), ("resnet", 1.1, 0.9), ("as said", 1.5, 1.5)))
-    [axes] = figure.axes
-    marks = [line for line in axes.lines if line.get_markersize() == 9]
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in marks] == [(1.66, 1.72), (1.1, 0.9), (1.5, 1.5)]
-    assert len({line.get_marker() for line in marks}) == 3
-    diagonal = axes.lines[0]
-    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) == list(axes.get_xlim()) == list(axes.get_ylim())
-    assert axes.get_xlim()[0] < 0.9
-    assert "net\npredicted 1.66×, measured 1.72×" in [text for text, _ in labels(figure)]
-    assert alt == (
-        "Measured speed-up over the predicted bound, a mark a model. "
-        "net: predicted at most 1.66×, measured 1.72×. "
-        "resnet: predicted at most 1.10×, measured 0.90×. "
-        "as said: predicted at most 1.50×, measured 1.50×."
-    )
-
-
-def test_predictions_without_a_bound_are_left_out_and_said():
-    figure, alt = plots.prediction(points(("a", 1.2, 1.4), ("all pointwise", float("inf"), 3.0)))
-    assert alt.endswith("Left out, since there is no bound: all pointwise.")
+    tables = {"net": rows(1.5, 1.4, 1.6), "resnet": rows(0.7, 0.6, 0.8), "noisy": rows(1.3, 0.5, 1.8),
+              "not timed": [plan("inductor", "failed", why="no compiler")]}  # fmt: skip
+    figure, alt = plots.recorded(tables)
+    assert_readable(figure)
+    assert alt.endswith("net: 1.50×. resnet: 0.70×. noisy: 1.30×, undecided.")
 
 
 # -- nothing to draw ----------------------------------------------------------------------
@@ -186,7 +171,7 @@ def test_predictions_without_a_bound_are_left_out_and_said():
     (lambda: plots.profile({}), "no profile to draw"), (lambda: plots.plans([], "t"), "no plan to draw"),
     (lambda: plots.break_even(cost_series(EAGER)), "eager first and at least one plan"),
     (lambda: plots.break_even(cost_series(("eager", None, None), QUICK)), "eager first and at least one plan"),
-    (lambda: plots.prediction(points(("a", float("inf"), 2.0))), "none of the 1 point"),
+    (lambda: plots.recorded({"a": [plan("eager", "baseline", 1.0)]}), "in none of the 1 case"),
     (lambda: plots.step_times({"a": []}, {}), "at least one step"),
     (lambda: plots.step_times({"a": [1.0]}, {"a": [1]}), r"'a' that no step has: \[1\]"),
     (lambda: plots.step_times({"a": [1.0]}, {"b": [0]}), "'b' that no step has"),

@@ -52,6 +52,19 @@ def test_limits_of_an_all_reduce():
     assert all_reduce(1e6, 10**6, Link(0, 1e-9))[1] == pytest.approx(2e-3, rel=1e-5)  # twice the bytes, however many
 
 
+def test_a_hierarchical_all_reduce_sends_fewer_messages_between_hosts():
+    near = Link(1e-6, 1e-11)
+    assert costmodel.in_hosts(1e6, 8, 8, near, LINK) == all_reduce(1e6, 8, near)
+    latency, bandwidth = costmodel.in_hosts(1e6, 64, 8, near, LINK)
+    assert latency == pytest.approx(14 * near.latency + 14 * LINK.latency)
+    assert bandwidth == pytest.approx(1.75 * 1e6 * (near.per_byte + LINK.per_byte))
+    assert latency < all_reduce(1e6, 64, LINK)[0]
+    with pytest.raises(ValueError, match="multiple of 8"):
+        costmodel.in_hosts(1e6, 12, 8, near, LINK)
+    many = costmodel.curve(MODEL, LINK, [1, 8, 64], 8, inside=near)
+    assert [step.efficiency for step in many] == sorted((step.efficiency for step in many), reverse=True)
+
+
 @pytest.mark.parametrize("algorithm", costmodel.ALGORITHMS)
 def test_more_devices_bytes_latency_never_cost_less(algorithm):
     def cost(size=1e6, n=8, link=LINK):
@@ -230,7 +243,7 @@ def test_two_ranks_measure_what_the_fit_needs():
     ways = {"DDP": {"batch": 4}, "fp16": {"batch": 4, "compression": "fp16"}, "parts": {"batch": 4, "accumulation": 2},
             "small": {"batch": 4, "bucket_mb": 1}}  # fmt: skip
     found = helpers.launch(
-        measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 3, shape=(3, 8, 8),
+        measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 3, solo=8, shape=(3, 8, 8),
         threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=600,
     )  # fmt: skip
     row = links.row(found, (4, 64), ways)
@@ -242,6 +255,8 @@ def test_two_ranks_measure_what_the_fit_needs():
     assert all(math.isfinite(of["error"]) and of["measured"] > 0 for of in row["ways"].values())
     losses = [of["loss"] for of in row["ways"].values()]
     assert losses[0] == pytest.approx(losses[1], abs=1e-2) and losses[0] == pytest.approx(losses[3], abs=1e-6)
+    assert abs(losses[2] - losses[0]) > 1e-4, "each micro-batch has samples of its own"
+    assert len(found[0]["solo"]) == 3 and min(found[0]["solo"]) > 0 and found[1]["solo"] == []
 
 
 # -- what is kept -------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_scaling_marks_regimes_and_says_where_they_change():
     figure, alt = plots.scaling({"ring": bound})
     colours = {line.get_color() for line in figure.axes[0].lines if line.get_linestyle() == "None"}
     assert colours == {plots.REGIMES[step.regime] for step in bound} and len(colours) > 1
-    assert "latency-bound from" in alt and f"efficiency {percent(bound[-1].efficiency)}" in alt
+    assert "latency-bound from" in alt and f"efficiency {percent(bound[-1].efficiency)} on 1,024 devices" in alt
 
 
 def test_parts_add_up_to_the_step():

@@ -117,7 +117,7 @@ def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    line = r"epoch \d+  step \d+/40  batch time \d+\.\d{3} s  [\d,]+ samples/s  peak memory [\d,]+ MiB  loss \d+\.\d{4}"
+    line = r"epoch \d+  step \d+/40  batch time \d+\.\d{3} s  [\d,.]+ samples/s  peak memory [\d,]+ MiB  loss \d+\.\d+"
     logged = re.findall(line, done.stdout)
     assert len(logged) >= 2 and "step 40/40" in logged[-1]
     assert re.search(r"optimize: chose \S+ of 2 plans", done.stdout)

@@ -13,6 +13,7 @@ from toys import batch, float64_net, smooth_net, toy_data
 import helpers
 from helpers import RunConfig, launch
 from helpers.training import sync_batch_norm
+from helpers.training.evaluation import evaluate
 from helpers.training.loop import train
 from helpers.training.strategies import CPUDataParallel
 
@@ -46,6 +47,14 @@ def test_ddp_follows_the_losses_of_one_process(ranks, model, tolerance):
 
 
 @pytest.mark.parametrize("ranks", TWO_AND_FOUR)
+def test_ddp_with_adamw_follows_the_losses_of_one_process(ranks):
+    one, _ = losses(float64_net, optimizer="adamw")
+    many, _ = losses(float64_net, optimizer="adamw", strategy="ddp", nproc_per_node=ranks)
+    assert (one - many).abs().max() <= 1e-6
+    assert (one - losses(float64_net)[0]).abs().max() > 1e-3, "it is SGD"
+
+
+@pytest.mark.parametrize("ranks", TWO_AND_FOUR)
 def test_ddp_with_synchronised_norm_follows_the_losses_of_one_process(ranks):
     one, _ = losses(float32_net_with_norm)
     many, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=ranks, sync_batch_norm=True)
@@ -75,6 +84,25 @@ def test_accuracy_counts_every_test_sample_once_on_uneven_shards(ranks):
     _, measured = losses(float64_net, strategy="ddp", nproc_per_node=ranks)
     assert measured["evaluation"]["count"] == 37, "37 samples: no even split"
     assert measured["evaluation"]["correct"] == alone["evaluation"]["correct"]
+
+
+def statistics_after_evaluation():
+    """The buffers and the outcome of an evaluation that ranks begin with statistics of their own."""
+    with helpers.distributed("cpu") as world:
+        torch.manual_seed(0)
+        model = smooth_net(nn.BatchNorm2d)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.fill_(float(world.rank))
+        found = evaluate(model, toy_data()[1], world, F.cross_entropy, lambda network, inputs: network(inputs))
+        return found, [buffer.clone() for buffer in model.buffers()]
+
+
+def test_all_ranks_test_the_model_of_rank_0():
+    alone = launch(statistics_after_evaluation, 1, threads=1, timeout=600)[0]
+    for found, buffers in launch(statistics_after_evaluation, 2, threads=1, timeout=600):
+        assert found["loss"] == pytest.approx(alone[0]["loss"], abs=1e-10) and found["correct"] == alone[0]["correct"]
+        assert all(torch.equal(a, b) for a, b in zip(buffers, alone[1], strict=True))
 
 
 # -- BatchNorm ----------------------------------------------------------------------------
