@@ -1,12 +1,19 @@
-"""Checks of 01_baseline: a typical step, images per second, and accuracy over batches of unequal size."""
+"""Checks of 01_baseline: a typical step, the clock of a device with a queue, and what a faster part gains."""
 
+from math import inf
 from statistics import mean, median
 
-from .verdict import exercise, number
+from .verdict import attempt, exercise, number
 
 # In the order of measuring: slow first steps, and one that was disturbed.
 ODD = [0.9, 0.4, 0.12, 0.1, 0.8, 0.11, 0.13]
 EVEN = [0.9, 0.8, 0.12, 0.1, 0.7, 0.16]
+WORK = [90, 40, 10, 12, 11, 10, 14]  # ms that a device needs for each step
+ORDERS = 1  # ms that Python needs to queue a step
+PARTS = (  # ms of the parts of a step, a part, how many times as fast it becomes
+    ({"input": 30, "forward": 20, "backward": 50}, "backward", 4), ({"input": 10, "computing": 30}, "input", inf),
+    ({"forward": 1, "backward": 2, "optimizer": 1}, "optimizer", 4), ({"step": 8}, "step", 3),
+)  # fmt: skip
 
 
 @exercise("One disturbed step cannot move it, and the first steps have no say in it.")
@@ -23,26 +30,48 @@ def median_step(function):
             yield _hint_median(value, times, kept, warmup)
 
 
-@exercise("All images divided by all seconds: a slow step counts for as long as it lasted.")
-def images_per_second(function):
-    """`function(step_times, batch)` gives the images of all steps per second of all steps together."""
-    for times, batch in (([0.1, 0.1, 0.4], 60), ([0.5], 64), ([0.2, 0.05, 0.1, 0.25], 32)):
-        value, problem = number(function, list(times), batch)
-        yield f"For steps of {times} s with {batch} images each", problem
-        if not _same(value, batch * len(times) / sum(times)):
-            yield _hint_rate(value, times, batch)
+class Device:
+    """A device that works through a queue, on a clock of its own in ms; something is queued already."""
+
+    def __init__(self):
+        self.now, self.free, self.steps = 0, 25, 0
+
+    def step(self):
+        self.now += ORDERS
+        self.free = max(self.free, self.now) + WORK[self.steps]
+        self.steps += 1
+
+    def clock(self):
+        return self.now
+
+    def synchronize(self):
+        self.now = max(self.now, self.free)
 
 
-@exercise("Every test image counts once, whatever batch it was in.")
-def accuracy(function):
-    """`function(batches)` gives the share of right answers; `batches` has (right, size) of each batch."""
-    cases = ([(240, 256), (52, 104)], [(3, 4), (4, 4)], [(9, 10), (0, 0), (0, 1)], [(0, 5), (5, 15), (2, 2)])
-    for batches in cases:
-        value, problem = number(function, list(batches))
-        empty = ". A rank may be left with an empty batch" if (0, 0) in batches else ""
-        yield f"With the batches {batches}", problem and f"{problem}{empty}"
-        if not _same(value, sum(r for r, _ in batches) / sum(n for _, n in batches)):
-            yield _hint_accuracy(value, batches)
+@exercise("Nothing is left in the queue when the clock is read, at either end.")
+def timed_steps(function):
+    """`function(step, steps, warmup, clock, synchronize)` gives the time of each step after the warm-up.
+
+    Tried on a device that only exists here, whose `step` returns before its work is done.
+    """
+    for steps, warmup in ((7, 2), (5, 0)):
+        device = Device()
+        times, problem = attempt(function, device.step, steps, warmup, device.clock, device.synchronize)
+        if problem is None:
+            problem = _hint_times(times, [ORDERS + work for work in WORK[warmup:steps]], device, steps, warmup)
+        yield f"{steps} steps with {warmup} of warm-up", problem
+
+
+@exercise("The other parts take as long as before: that is Amdahl's law.")
+def sped_up(function):
+    """`function(parts, part, factor)`: how many times as fast a step gets if `part` gets `factor` times as fast."""
+    for parts, part, factor in PARTS:
+        value, problem = number(function, dict(parts), part, factor)
+        case = f"{parts} with the {part} {factor:g} times as fast"
+        yield case, problem
+        whole, others = sum(parts.values()), sum(parts.values()) - parts[part]
+        if not _same(value, whole / (others + parts[part] / factor)):
+            yield case, _hint_law(value, parts[part], whole, factor)
 
 
 def _same(value, other):
@@ -66,34 +95,39 @@ def _hint_median(value, times, kept, warmup):
     return f"{case} Leave out the first {warmup}, sort the rest, and take the one in the middle."
 
 
-def _hint_rate(value, times, batch):
-    case = f"For steps of {times} s with {batch} images each it gives {value:.4g}."
-    if _same(value, mean(batch / t for t in times)):
-        return (
-            f"{case} That is the mean of the steps' rates. Half an hour at 60 km/h and two hours at 15 km/h "
-            "are not 37.5 km/h on average: what lasts longer counts for more."
-        )
-    if _same(value, batch / median(times)):
-        return f"{case} That is the rate of the typical step. All steps are asked for, the slow ones too."
-    if _same(value, len(times) / sum(times)):
-        return f"{case} Those are steps per second. How many images are in a step?"
-    if _same(value, batch / sum(times)):
-        return f"{case} The time is that of {len(times)} steps, the images are those of one."
-    if _same(value, sum(times) / (batch * len(times))):
-        return f"{case} Those are seconds per image: turn it over."
-    return f"{case} How many images were there in all, and how many seconds?"
+def _hint_times(times, wanted, device, steps, warmup):
+    if not isinstance(times, (list, tuple)) or not all(isinstance(time, (int, float)) for time in times):
+        return f"your function returned {times!r}, not a list of times"
+    times = list(times)
+    if device.steps != steps:
+        return f"step() was called {device.steps} times. The steps of the warm-up are done as well, only not counted"
+    if len(times) != len(wanted):
+        left = "Steps of the warm-up are left out" if len(times) > len(wanted) else "Only the warm-up is left out"
+        return f"you return {len(times)} times. {left}"
+    if times == wanted:
+        return None
+    if times == [ORDERS] * len(wanted):
+        return f"you measure {ORDERS} ms a step. That is the time to queue it; when is the work done?"
+    if times[1:] == wanted[1:]:
+        return f"your first time is {times[0]:g} ms, and that step takes {wanted[0]}. What was queued before it?"
+    if all(time == work - ORDERS for time, work in zip(times, wanted, strict=True)):
+        return f"your times are {ORDERS} ms too short: queueing the step belongs to it"
+    if sum(times) > sum(wanted):
+        return f"your times are {times} ms, those of the steps {wanted}. Does a time hold the work of other steps?"
+    return f"your times are {times} ms, those of the steps {wanted}. Wait for the device before each look at the clock"
 
 
-def _hint_accuracy(value, batches):
-    shares = [r / n for r, n in batches if n]
-    hits, images = (sum(column) for column in zip(*batches, strict=True))
-    case = f"For {batches} it gives {value:.4g}."
-    if _same(value, mean(shares)) or _same(value, sum(shares) / len(batches)):
-        return f"{case} That is the mean of the batches' accuracies: a small batch weighs as much as a large."
-    if _same(value, 100 * hits / images):
-        return f"{case} The number is right as a percentage; give the share, between 0 and 1."
-    if _same(value, hits):
-        return f"{case} Those are the right answers; divide them by the number of images."
-    if _same(value, hits // images):
-        return f"{case} A whole-number division loses the digits after the point."
-    return f"{case} There are {hits} right answers among {images} images."
+def _hint_law(value, part, whole, factor):
+    share, after = part / whole, whole - part + part / factor
+    case = f"you say {value:.4g}"
+    if _same(value, after / whole):
+        return f"{case}. That is the new step in old steps: turn it over"
+    if _same(value, after):
+        return f"{case}. That is the time of the new step. How many times as fast is it?"
+    if _same(value, factor):
+        return f"{case}. That is the part alone, and the other parts take as long as before"
+    if factor < inf and share < 1 and _same(value, 1 / (1 - share)):
+        return f"{case}. That is so if the part vanishes. How long does it take now?"
+    if _same(value, 1 + share * (factor - 1)):
+        return f"{case}. You add speeds; add times. How long are the other parts, and how long is this one now?"
+    return f"{case}. The step took {whole:g}; what do its parts take now, all together?"

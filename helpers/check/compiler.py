@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .. import releases
 from .verdict import attempt, exercise, not_yet, right
 
 BATCHES = ((0, 1), (1, 10), (2, 1), (0, 10))  # (seed, factor of the first sample): an outlier makes the `if` true
@@ -40,7 +41,8 @@ def one_graph(model_class):
         problem = problem and "it has other layers than before. Change `forward` only"
     yield problem and f"{problem[0].upper()}{problem[1:]}."
     graphs, breaks = [], len(_reasons())
-    compiled = torch.compile(after, backend=_counting(graphs), isolate_recompiles=True)
+    _forget()
+    compiled = torch.compile(after, backend=_counting(graphs), **releases.isolated())
     for seed, factor in BATCHES:
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
         x[0] *= factor
@@ -84,7 +86,8 @@ def one_compilation(train_epoch) -> bool:
     for samples, batch in SETS:
         graphs, net, images, labels = [], *_small_set(samples)
         start = copy.deepcopy(net.state_dict())
-        model = torch.compile(net, backend=_counting(graphs), isolate_recompiles=True)
+        _forget()
+        model = torch.compile(net, backend=_counting(graphs), **releases.isolated())
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
         for _ in range(2):
             # Or it would remember from earlier cells that this size varies, and be prepared for it.
@@ -210,6 +213,12 @@ def _verdict(answer, given, wanted, told):
     if said == wanted:
         return None
     return f"{told}: your function {'refuses it' if wanted else 'takes it'}."
+
+
+def _forget():
+    """Where compiled functions cannot be kept apart, drop what an earlier one has taught the compiler."""
+    if not releases.isolated():
+        torch._dynamo.reset()
 
 
 def _counting(graphs):

@@ -1,41 +1,12 @@
-"""Checks of 02_data_parallel: scattering a batch, and adding up the gradients of its pieces."""
+"""Checks of 02_data_parallel: the gradients of a batch in pieces, and from which batch DataParallel pays."""
 
 import torch
 import torch.nn.functional as F
 
 from .verdict import attempt, equal, exercise
 
-SCATTERED = ((64, 2), (10, 4), (5, 4), (7, 3), (3, 4))  # (samples, devices)
 PIECES = ((4, 4), (5, 3), (4, 2, 1))  # sizes of the pieces of one batch
-
-
-@exercise("No sample is lost, none comes twice, the order is kept, and no device waits for a longer piece.")
-def scatter(answer):
-    """`answer(batch, devices)` must give a list of `devices` pieces of `batch`, as equal as can be."""
-    for samples, devices in SCATTERED:
-        batch = torch.arange(2 * samples).view(samples, 2)
-        pieces, problem = attempt(answer, batch.clone(), devices)
-        yield f"{samples} samples on {devices} devices", problem or _wrong_pieces(pieces, batch, devices)
-
-
-def _wrong_pieces(pieces, batch, devices):
-    if not isinstance(pieces, (list, tuple)) or not all(isinstance(piece, torch.Tensor) for piece in pieces):
-        return f"return a list of tensors, one a device; this is a {type(pieces).__name__}."
-    sizes = [piece.size(0) if piece.dim() else 0 for piece in pieces]
-    if len(pieces) != devices:
-        return f"there are {len(pieces)} pieces, of {sizes} samples. Every device needs a piece, even if it is small."
-    if any(piece.shape[1:] != batch.shape[1:] for piece in pieces):
-        return "the pieces have another shape than samples of the batch. Cut along the first dimension only."
-    if sum(sizes) != len(batch):
-        return f"the pieces have {sizes} samples, {sum(sizes)} in all. Every sample belongs to exactly one piece."
-    if max(sizes) - min(sizes) > 1:
-        return (
-            f"the pieces have {sizes} samples. The step takes as long as the largest piece: "
-            "how small can that be? Start from samples // devices, and ask what to do with the remainder."
-        )
-    if torch.cat(list(pieces)).tolist() != batch.tolist():
-        return "joined again, the pieces are not the batch. Keep the order, or outputs and labels do not fit any more."
-    return None
+COSTS = ((20, 1, 4), (20, 1, 2), (60, 2, 4), (70, 0.5, 8), (0, 1, 3), (5, 1, 1))  # ms a step, ms an image, devices
 
 
 @exercise("Every sample counts the same, however the batch was cut, as if one device had seen all of it.")
@@ -89,3 +60,35 @@ def _weighted(gradients, weights):
     return [
         sum(weight * g for weight, g in zip(weights, of_all, strict=True)) for of_all in zip(*gradients, strict=True)
     ]
+
+
+@exercise("The smaller what is added to a step, and the slower the device, the sooner DataParallel pays.")
+def pays_from(answer):
+    """`answer(fixed, per_image, devices)`: the smallest global batch that is faster with DataParallel, or None.
+
+    One device takes `per_image` ms an image, DataParallel `per_image` ms an image of a piece and `fixed` ms more.
+    """
+    for fixed, per_image, devices in COSTS:
+        value, problem = attempt(answer, fixed, per_image, devices)
+        wanted = None if devices == 1 else devices * (int(fixed / (per_image * (devices - 1))) + 1)
+        if problem is None and value != wanted:
+            problem = _wrong_batch(value, wanted, fixed, per_image, devices)
+        yield f"{fixed} ms a step, {per_image} ms an image, {devices} device{'s' * (devices > 1)}", problem
+
+
+def _wrong_batch(value, wanted, fixed, per_image, devices):
+    if wanted is None:
+        return f"you say {value}. One device with something added is never faster: return None"
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return f"you return {value!r}, and a batch is a number. With several devices there always is one"
+    if value == fixed / per_image:
+        return f"you say {value:g}: there the whole batch takes {fixed} ms. But DataParallel computes its pieces, too"
+    if value * devices == wanted:
+        return f"you say {value:g}. That is a device's piece; the global batch is asked for"
+    if value % devices:
+        return f"you say {value:g}, which cannot be divided by {devices}. Every device gets the same number of images"
+    one, several = per_image * value, fixed + per_image * value / devices
+    case = f"you say {value:g}: one device takes {one:g} ms there, DataParallel {several:g} ms"
+    if one == several:
+        return f"{case}. That is not less"
+    return f"{case}. {'A smaller batch is faster as well' if several < one else 'That is not faster yet'}"

@@ -1,11 +1,17 @@
-"""Checks of 09_several_machines: who is where, what an all-reduce costs, and what of it does not hide."""
+"""Checks of 09_several_machines: start hosts, go on from a checkpoint, what an all-reduce costs, what of it hides."""
 
 import math
+import os
+import shlex
+import tempfile
+
+import torch
 
 from .. import costmodel
 from .verdict import attempt, exercise, number
 
-PLACES = ((2, 4), (4, 8), (3, 1), (1, 2))  # (hosts, ranks on each)
+JOBS = ((("anna", "bert"), 8), (("a1", "a2", "a3"), 4))  # (hosts, ranks on each)
+MEETING = ("rdzv-endpoint", "rdzv-id")
 CASES = (  # bytes, devices, seconds a message, seconds a byte
     (1e6, 2, 1e-4, 1e-8), (1e8, 8, 1e-5, 1e-10), (0.0, 16, 1e-3, 1e-9), (4e6, 1024, 1e-6, 1e-9), (1e6, 1, 1.0, 1.0),
 )  # fmt: skip
@@ -15,27 +21,125 @@ STEPS = (  # backward, ready, costs
 )  # fmt: skip
 
 
-@exercise("The node rank says which machine, the local rank which of its devices.")
-def where(answer):
-    """`answer(rank, nproc_per_node)` is (node_rank, local_rank)."""
-    for hosts, each in PLACES:
-        for rank in range(hosts * each):
-            got, problem = attempt(lambda *given: tuple(map(int, answer(*given))), rank, each)
-            wanted = divmod(rank, each)
-            asked = f"rank {rank} with {each} ranks on each host"
-            yield asked, problem
-            if got == wanted[::-1] and got != wanted:
-                yield f"{asked}: you say {got}. These are the right two numbers, in the wrong order."
-            if got != wanted:
-                yield f"{asked}: you say {got}. {_hint_where(got, wanted)}"
+@exercise("Paste it on every host within ten minutes: the agents meet, count the ranks, and start them.")
+def command_for(answer):
+    """`answer(host, hosts, each)` is the torchrun line to paste on `host`, one of `hosts` with `each` ranks."""
+    for hosts, each in JOBS:
+        found = []
+        for host in hosts:
+            text, problem = attempt(answer, host, list(hosts), each)
+            if problem is None and not isinstance(text, str):
+                problem = f"your function returned {text!r}, not a line to paste. Is there a `return`?"
+            words = [] if problem else shlex.split(text)
+            yield f"the line for {host} of {', '.join(hosts)}, {each} ranks each", problem or _wrong_line(words)
+            found.append(_options(words))
+        yield f"{len(hosts)} hosts with {each} ranks each", _wrong_job(found, hosts, each)
 
 
-def _hint_where(got, wanted):
-    if len(got) != 2:
-        return "Give two numbers: the host's and, on it, the rank's."
-    if got[0] != wanted[0]:
-        return "The first host has the ranks from 0 on, the second goes on counting where the first has ended."
-    return "The host is right. Local ranks start at 0 on each host, because each has a device 0."
+def _options(words):
+    """{option: value} of a torchrun line, hyphens or underscores, "=" or a space between."""
+    found, name = {}, None
+    for word in words[1:-1]:
+        if word.startswith("-"):
+            name, _, value = word.lstrip("-").replace("_", "-").partition("=")
+            found[name] = value
+        elif name:
+            found[name] = word
+    return found
+
+
+def _wrong_line(words):
+    if not words or words[0] != "torchrun" or words[-1] != "train.py":
+        return "a line begins with torchrun and ends with the script, train.py"
+    if "standalone" in _options(words):
+        return "--standalone is for one host: it makes a meeting point that other hosts never hear of"
+    return None
+
+
+def _wrong_job(found, hosts, each):
+    nodes, ranks, ends, ids = ([of.get(name) for of in found] for name in ("nnodes", "nproc-per-node", *MEETING))
+    if nodes != [str(len(hosts))] * len(hosts):
+        return f"--nnodes is the number of hosts, the same in all lines; yours: {_values(nodes)}"
+    if ranks == [str(each * len(hosts))] * len(hosts):
+        return f"{ranks[0]} is the number of all ranks. Each agent starts those of its own host only"
+    if ranks != [str(each)] * len(hosts):
+        return f"--nproc-per-node is the number of ranks on a host; yours: {_values(ranks)}"
+    if None in ends:
+        return "the agents find no place to meet: --rdzv-endpoint=HOST:PORT names one"
+    if any(end.startswith(("localhost", "127.")) for end in ends):
+        return "localhost is each host's own name for itself, so every agent waits at a place of its own"
+    if len(set(ends)) > 1:
+        return f"each line names another meeting point, {_values(ends)}: all agents need the same one"
+    if ends[0].partition(":")[0] not in hosts:
+        return f"the meeting point {ends[0]} is on none of the hosts"
+    if {of.get("rdzv-backend") for of in found} != {"c10d"}:
+        return "without --rdzv-backend=c10d torchrun takes the static way, which wants a --node-rank from each host"
+    if len(set(ids)) > 1:
+        return f"the lines name different runs, {_values(ids)}: agents of one run share one --rdzv-id"
+    return None
+
+
+def _values(found):
+    return ", ".join(map(str, dict.fromkeys(found)))
+
+
+@exercise("Weights, the optimizer's state and the number of the step: with these a restart changes no loss.")
+def resume(answer):
+    """`answer(path, model, optimizer)`: load "model", "optimizer" and "step" of a file, if it exists; the next step."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, whole = os.path.join(folder, "checkpoint.pt"), _train(*_new(0), 0, 6)
+        model, optimizer = _new(0)
+        before = model.weight.tolist()
+        step, problem = attempt(answer, path, model, optimizer)
+        problem = problem and problem.replace(folder + os.sep, "")  # the same words in every run
+        yield "the first start, without a file", problem or _wrong_start(step, before != model.weight.tolist())
+        _train(model, optimizer, 0, 3)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 3}, path)
+        saved, (model, optimizer) = model.weight.tolist(), _new(1)
+        step, problem = attempt(answer, path, model, optimizer)
+        problem = problem or _wrong_step(step) or (model.weight.tolist() != saved and (
+            "the weights are not those of the file: which method of the model takes its state_dict?"))  # fmt: skip
+        yield "a restart after 3 steps", problem
+        lost = _train(model, optimizer, step, 6) != whole[3:] and (
+            "the weights are right, but the next losses are not those of a run without the accident. What does SGD "
+            "with momentum remember besides the weights?"
+        )
+        yield "a restart after 3 steps", lost
+
+
+def _new(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(4, 1, bias=False).double()
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def _train(model, optimizer, first, last):
+    """The losses of steps `first` to `last` - 1, whose batches follow from their numbers."""
+    losses = []
+    for step in range(first, last):
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(step), dtype=torch.float64)
+        loss = (model(x).squeeze() - x[:, 0]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _wrong_start(step, changed):
+    if step != 0 or isinstance(step, bool):
+        return f"you return {step!r}; with nothing saved, training begins with step 0"
+    return "your function has changed the weights" if changed else None
+
+
+def _wrong_step(step):
+    if isinstance(step, bool) or not isinstance(step, int):
+        return f"you return {step!r}, not the number of the next step"
+    if step == 0:
+        return "you return 0, so all steps are made again. The file knows how many are done"
+    if step != 3:
+        return f"you return {step}. Steps 0, 1 and 2 are done and in the file; which comes next?"
+    return None
 
 
 @exercise("Messages grow with the devices; bytes do not: never more than twice the size, however many there are.")

@@ -1,17 +1,24 @@
-"""Checks of 08_horovod_api: ranks that begin alike, tensors that meet by name, names of two models, uneven data.
+"""Checks of 08_horovod_api: a script in ten steps, tensors that meet by name, uneven data.
 
-All but the names run the answer on real ranks, on the CPU and so on any machine.
+All run the answer on real ranks, on the CPU and so on any machine.
 """
 
 import contextlib
-import copy
+import functools
 import os
+import pathlib
+import shutil
+import tempfile
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
+from . import observed
 from .ranks import on_ranks
-from .verdict import attempt, exercise, flat
+from .verdict import exercise, flat
+
+RATE = 0.02  # of notebooks/scripts/two_models.py
 
 
 @contextlib.contextmanager
@@ -36,57 +43,106 @@ def _asked(work, world_size, *given):
     return found, problem
 
 
-@exercise("Weights, statistics and momentum are rank 0's everywhere, so equal gradients make equal steps.")
-def same_start(answer):
-    """`answer(model, optimizer)`, called on every rank, leaves all with what rank 0 has."""
-    for world_size in (2, 3):
-        found, problem = _asked(_try_start, world_size, answer)
-        yield f"on {world_size} ranks", problem or _wrong_start(found)
+@exercise("Both ranks train one pair of models, each on its half of the data, and rank 0 alone writes files.")
+def ten_steps(answer):
+    """`answer`: the text of a training script, or the name of its file, with all ten steps made."""
+    script, problem = _text(answer)
+    if problem:
+        yield problem
+        return
+    run = functools.partial(observed.observe, script)
+    with tempfile.TemporaryDirectory() as folder:
+        found, problem = _asked(_try_script, 2, run, os.path.join(folder, "fresh"))
+        yield problem and _of_script(problem) or _wrong_start(found)
+        _prepare(os.path.join(folder, "fresh"), os.path.join(folder, "resumed"))
+        begun = found[0]["weights"][0]
+        found, problem = _asked(_try_script, 2, run, os.path.join(folder, "resumed"))
+        yield "going on from a checkpoint", problem and _of_script(problem) or _wrong_resume(found, begun)
 
 
-def _try_start(answer):
-    """On a rank: ({what: tensor} before, the same after)."""
-    with _job() as hvd:
-        torch.manual_seed(hvd.rank())
-        net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-        if hvd.rank() == 0:  # it has read a checkpoint; the others start from random weights
-            for _ in range(2):
-                optimizer.zero_grad()
-                net(torch.randn(8, 4)).square().sum().backward()
-                optimizer.step()
-        before = _kept(net, optimizer)
-        answer(net, optimizer)
-        return before, _kept(net, optimizer)
+def _text(answer):
+    """(the script's text, None), or (None, a hint)."""
+    if isinstance(answer, (str, os.PathLike)):
+        if "\n" in str(answer):
+            return str(answer), None
+        with contextlib.suppress(OSError):
+            return pathlib.Path(answer).read_text(encoding="utf-8"), None
+    return None, f"give the check the text of a script or the name of its file; {str(answer)[:60]!r} is neither."
 
 
-def _kept(net, optimizer):
-    momentum = [optimizer.state[p].get("momentum_buffer") for p in net.parameters()]
-    return {
-        "weights": flat(net.parameters()), "buffers": flat(net.buffers()),
-        "momentum": flat(momentum) if all(m is not None for m in momentum) else None,
-    }  # fmt: skip
+def _try_script(run, folder):
+    """On a rank: what the script does, with an error where it makes ranks wait in vain."""
+    os.environ.update(HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="3")
+    return run(folder, updates=2)
+
+
+def _of_script(problem):
+    if "hvd.init()" in problem:
+        return f"{problem} Step 2 comes before everything else of hvd."
+    return problem
+
+
+def _prepare(fresh, resumed):
+    """Rank 0's checkpoint of the first run on host 0, and another, older one on host 1."""
+    for host in ("host0", "host1"):
+        shutil.copytree(os.path.join(fresh, "host0"), os.path.join(resumed, host))
+    for name in os.listdir(os.path.join(resumed, "host1")):
+        path = os.path.join(resumed, "host1", name)
+        with contextlib.suppress(Exception):  # the log is no checkpoint
+            kept = torch.load(path)
+            torch.save(tree_map(lambda x: x + 1 if torch.is_tensor(x) else x, kept), path)
 
 
 def _wrong_start(found):
-    wanted = found[0][0]
+    """What is wrong with a run without a checkpoint."""
+    rank_0, rank_1 = found
+    if rank_0["size"] is None:
+        return "two processes have run, and neither knows of the other. Steps 1 and 2 are the import and hvd.init()."
+    if set(rank_0["bound"]) & set(rank_1["bound"]):
+        return f"both ranks ask for device {rank_1['bound'][0]}. Step 3: which number has a rank on its host?"
+    if rank_1["lr"] != 2 * RATE:
+        return f"the rate is {rank_1['lr']:g} on 2 ranks; it was {RATE} on one device. What does step 4 say?"
+    both = set(rank_0["images"]) & set(rank_1["images"])
+    if len(both) > 100:
+        return f"both ranks train on {len(both)} of the same images. Step 7 gives each its own part."
+    if rank_0["split"] or rank_1["split"]:
+        return "nn.DataParallel still wants all devices of the host, in every process. See step 8, for both models."
+    first, second = observed.weights_apart(found)[:2]
+    if first:
+        same = (rank_0["weights"][0] == rank_1["weights"][0]).float().mean().item()
+        if same > 0.001:
+            return (
+                "a part of the weights is the same on both ranks before the first update, the others are not. Step 6 "
+                "broadcasts one dict: do the state_dicts of the two models have keys in common?"
+            )
+        return "before the first update the ranks have other weights. Step 6 broadcasts rank 0's."
+    if second:
+        return "the ranks begin alike, and the first update parts them: nobody averages the gradients (step 5)."
+    if not (rank_0["saved"] and rank_0["files"] and rank_0["said"]):
+        return "rank 0 has to write the checkpoint and the log, and to print the loss. Step 9 silences the others only."
+    if rank_1["saved"]:
+        return "rank 1 writes a checkpoint, too. On one disk both would write the same file (step 9)."
+    if rank_1["files"]:
+        return f"rank 1 writes {rank_1['files'][0]}. Step 9 is about logs, too."
+    if rank_1["said"]:
+        return f"rank 1 prints, too: {rank_1['said'][0].split(' is ')[0]!r}. Step 9 is about messages, too."
+    return None
 
-    def are_rank_0s(what):
-        return all(after[what] is not None and torch.equal(after[what], wanted[what]) for _, after in found)
 
-    if not are_rank_0s("weights"):
-        if not torch.equal(found[0][1]["weights"], wanted["weights"]):
-            return "rank 0's own weights have changed, and they were the right ones. Who sends, and who receives?"
-        if torch.equal(found[1][0]["weights"], found[1][1]["weights"]):
-            return "rank 1 still has the weights that it began with. Who sends them, and to whom?"
-        return "the weights of the others have changed, but they are not rank 0's."
-    if not are_rank_0s("buffers"):
-        return (
-            "the weights agree, the running mean and variance of BatchNorm do not. They are no parameters. What "
-            "holds both, for saving?"
-        )
-    if not are_rank_0s("momentum"):
-        return "the model is the same everywhere, the optimizer's momentum is not. The first step will part the ranks."
+def _wrong_resume(found, begun):
+    """What is wrong with a run that finds checkpoints; rank 1's is another. `begun`: new weights of all ranks."""
+    rank_0, rank_1 = found
+    if not rank_0["loaded"]:
+        return "rank 0 does not read it."
+    if rank_1["loaded"]:
+        return "rank 1 reads the file of its own host, which may be an older one. Step 10: who loads?"
+    first, second = observed.weights_apart(found)[:2]
+    if first:
+        return "the weights differ before the first update. Does rank 0 load first and broadcast then?"
+    if torch.equal(rank_0["weights"][0], begun):
+        return "rank 0 reads the file, and begins with new weights all the same. Which rank is the root of step 6?"
+    if second:
+        return "the weights are equal until the first update parts them: the momentum is rank 0's only (step 6)."
     return None
 
 
@@ -138,46 +194,6 @@ def _wrong_average(found, world_size):
         "gradients of different tensors have been added up. The ranks call in different orders; by what does "
         "Horovod know which tensors belong together?"
     )
-
-
-def _models():
-    """Pairs of models, freshly made: alike, and unlike."""
-    torch.manual_seed(0)
-    small = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-    yield small, copy.deepcopy(small)
-    yield nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))
-
-
-@exercise("Every parameter is there once, under a name of its own that is the same on all ranks.")
-def one_list_of_names(answer):
-    """`answer(generator, discriminator)`: pairs (name, p) of all parameters of both models."""
-    names = []
-    for _ in range(2):  # as two ranks would
-        for models in _models():
-            given, problem = attempt(lambda *both: [(name, p) for name, p in answer(*both)], *models)
-            yield problem and f"{problem}." or _wrong_names(given, models)
-            names.append([name for name, _ in given])
-    if names[: len(names) // 2] != names[len(names) // 2 :]:
-        yield "the names are others in each process, so that no tensor will ever find its namesake."
-
-
-def _wrong_names(given, models):
-    wanted = [p for model in models for p in model.parameters()]
-    names = [name for name, _ in given]
-    if not all(isinstance(name, str) for name in names):
-        return f"a name is a text, not {next(name for name in names if not isinstance(name, str))!r}."
-    missing = sum(all(p is not other for _, other in given) for p in wanted)
-    if missing:
-        return (
-            f"{missing} of the {len(wanted)} parameters are not in the list, so nobody averages their gradients. "
-            "Does one model's entry take the place of the other's?"
-        )
-    if len(given) != len(wanted):
-        return f"{len(given)} pairs for {len(wanted)} parameters. Each belongs in the list once."
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        return f"the name {twice[0]!r} is there {names.count(twice[0])} times. Which model is it from?"
-    return None
 
 
 UNEVEN = ([3, 2], [1, 4, 0])  # batches of each rank

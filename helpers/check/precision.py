@@ -1,18 +1,13 @@
-"""Checks of 04_mixed_precision: the scale's rule, a clipped step, and accumulation on ranks.
+"""Checks of 04_mixed_precision: the scale's rule and a clipped step.
 
 All of them run on the CPU in fp32, where a scaler does the same as anywhere else and nothing is
 rounded away, so that an answer is right or it is not.
 """
 
-import copy
-
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ..launcher.group import distributed
-from .ranks import on_ranks
 from .verdict import attempt, exercise, flat
 
 STORIES = (  # (growth interval, overflows from step to step)
@@ -148,81 +143,3 @@ def _wrong_norm(got, norm, max_norm, scale):
     if abs(value / min(norm, max_norm) - 1) < 1e-2:
         return f"you return {value:.3g}, the norm after clipping. clip_grad_norm_ returns the one before."
     return f"you return {value:.3g}; the norm of the true gradients is {norm:.3g}."
-
-
-CASES = ((4, 2.0**10), (3, 1.0))  # (micro-batches on each of two ranks, scale)
-
-
-@exercise("One message, one update, and it is the one that one process would have made with all the data.")
-def accumulate(answer):
-    """`answer(model, micro_batches, scaler, optimizer)`, on every rank, must make one update from all of them."""
-    for micro, scale in CASES:
-        found, problem = on_ranks(_try_accumulate, 2, answer, micro, scale)
-        yield f"2 ranks, {micro} micro-batches, scale {scale:g}", problem or _wrong_accumulation(found, micro, scale)
-
-
-def _micro_batches(rank, world_size, micro):
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(2 * micro * world_size, 4, generator=generator).chunk(world_size)[rank].chunk(micro)
-    labels = (torch.arange(2 * micro * world_size) % 3).chunk(world_size)[rank].chunk(micro)
-    return list(zip(inputs, labels, strict=True))
-
-
-def _try_accumulate(answer, micro, scale):
-    """On a rank: (update, updates of its first and last micro-batch alone, update wanted, messages, final scale)."""
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    with distributed() as world:
-        net, _ = _small_problem()
-        whole, start, messages = copy.deepcopy(net), flat(net.parameters()), []
-
-        def counted(state, bucket):
-            messages.append(bucket.index())
-            return allreduce_hook(None, bucket)
-
-        model = nn.parallel.DistributedDataParallel(net)
-        model.register_comm_hook(None, counted)
-        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
-        answer(model, _micro_batches(world.rank, world.size, micro), scaler, optimizer)
-        moved = start - flat(net.parameters())
-        dist.barrier()  # nobody leaves while another may still wait for it
-
-        def alone(batches):
-            inputs, labels = (torch.cat(part) for part in zip(*batches, strict=True))
-            return _clipped_by_hand(whole, F.cross_entropy(whole(inputs), labels), float("inf"))[0]
-
-        every = [batch for rank in range(world.size) for batch in _micro_batches(rank, world.size, micro)]
-        last = [_micro_batches(rank, world.size, micro)[-1] for rank in range(world.size)]
-        own = alone(_micro_batches(world.rank, world.size, micro))
-        return moved, own, alone(last), alone(every), len(messages), scaler.get_scale()
-
-
-def _wrong_accumulation(found, micro, scale):
-    moved, _, last, wanted, messages, now = found[0]
-
-    def everywhere(candidates, factor=1.0):
-        pairs = zip((of_rank[0] for of_rank in found), candidates, strict=True)
-        return all(torch.allclose(a, factor * b, rtol=1e-3, atol=1e-5) for a, b in pairs)
-
-    if everywhere([wanted] * 2):
-        if now == scale:
-            return "the update is right, but the scaler has not learnt from it. Which call is missing?"
-        if messages != 1:
-            return f"the update is right, but {messages} messages were sent. Only the last backward has to send."
-        return None
-    if not any(of_rank[0].any() for of_rank in found):
-        return "the weights have not changed. Which call makes the update?"
-    if everywhere([of_rank[1] for of_rank in found]):
-        return "each rank has made an update of its own. One of the backwards has to send: which?"
-    if not torch.equal(moved, found[1][0]):
-        return "the ranks have different weights now. Which of the backwards has to send, and does it send all of it?"
-    if everywhere([wanted] * 2, micro):
-        return f"the update is {micro} times too large. Backward adds up; what makes a mean of {micro} means?"
-    if everywhere([last] * 2) or everywhere([last] * 2, 1 / micro):
-        return "only the last micro-batch counts. Who forgets the gradients of the others?"
-    if everywhere([wanted] * 2, scale):
-        return f"the update is {scale:g} times too large, a factor of the scale. Who divides by it again?"
-    if now > 2 * scale:
-        return "the scale has grown more than once: there were several updates. Make one, after the last micro-batch."
-    return "this is not the update of all the data. Add up all gradients, then make one step."

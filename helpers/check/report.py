@@ -5,31 +5,39 @@ import math
 from .. import measure
 from .verdict import attempt, exercise
 
+
+def _steps(middle, width, n=41):
+    """`n` seconds of steps, evenly from `middle` - `width` to `middle` + `width`, in no order."""
+    return [middle + width * (2 * (7 * k % n) / (n - 1) - 1) for k in range(n)]
+
+
 STEPS = {  # seconds of steps: of the baseline, of the other run
-    "faster": ([0.10, 0.11, 0.10, 0.12, 0.10, 0.11, 0.10], [0.05, 0.06, 0.05, 0.06, 0.05, 0.06, 0.06]),
-    "slower": ([0.05, 0.06, 0.05, 0.06, 0.05, 0.06, 0.90], [0.10, 0.11, 0.10, 0.12, 0.10, 0.11, 0.01]),
-    "no difference": ([0.10, 0.14, 0.11, 0.13, 0.12, 0.12, 0.12], [0.09, 0.13, 0.10, 0.12, 0.11, 0.12, 0.11]),
+    "faster": (_steps(0.11, 0.01), _steps(0.055, 0.005)),
+    "slower": ([*_steps(0.055, 0.005), 2.9], [*_steps(0.11, 0.01), 0.01]),
+    "no difference": (_steps(0.120, 0.02), _steps(0.117, 0.02)),
 }
-EVEN = ([0.10] * 7, [0.10] * 7)
+CLOSE = ("faster", (_steps(0.120, 0.02, 401), _steps(0.115, 0.02, 401)))  # middle halves overlap, intervals do not
+FEW = ("no difference", (_steps(0.120, 0.02, 9), _steps(0.110, 0.02, 9)))
+EVEN = ("no difference", ([0.10] * 9, [0.10] * 9))
 COSTS = (  # seconds to compile, a step before, a step after; steps until it has paid
     (30.0, 0.10, 0.08, 1500), (10.0, 0.5, 0.25, 40), (1.0, 0.03, 0.02, 100), (0.0, 0.2, 0.1, 0), (7.0, 0.4, 0.1, 24),
     (30.0, 0.10, 0.12, None), (5.0, 0.1, 0.1, None),
 )  # fmt: skip
 
 
-@exercise("A difference counts where the middle halves lie apart, and only then.")
+@exercise("A difference counts where the intervals of the medians lie apart, and only then.")
 def difference(answer):
-    """`answer(base, other)`: "faster", "slower" or "no difference", from the middle halves of two lists of seconds."""
-    for wanted, (base, other) in [*STEPS.items(), ("no difference", EVEN)]:
+    """`answer(base, other)`: "faster", "slower" or "no difference", from the 95% intervals of two lists' medians."""
+    for wanted, (base, other) in [*STEPS.items(), CLOSE, FEW, EVEN]:
         value, problem = attempt(answer, list(base), list(other))
         if problem is None and value != wanted:
             problem = _hint_difference(value, wanted, base, other)
-        yield f"Steps of {_told(base)} beside {_told(other)}", problem
+        yield f"Steps with their median at {_told(base)} beside {_told(other)}", problem
 
 
 def _told(seconds):
-    summary = measure.summary(seconds)
-    return f"{1000 * summary['q1']:.0f} to {1000 * summary['q3']:.0f} ms (middle half)"
+    low, high = measure.median_interval(seconds)
+    return f"{1000 * low:.0f} to {1000 * high:.0f} ms ({len(seconds)} steps)"
 
 
 def _hint_difference(value, wanted, base, other):
@@ -40,11 +48,13 @@ def _hint_difference(value, wanted, base, other):
     if wanted == "no difference":
         if base == other:
             return f"these are the very same times, and you say {value!r}"
-        return f"you say {value!r}, but the middle halves overlap, so the next measurement could turn the order round"
+        return f"you say {value!r}, but the intervals overlap: the same two runs, made again, could change places"
+    if value == "no difference" and len(base) > 100:
+        return f"the steps of both vary, but {len(base)} of them fix the medians well. What shrinks with their number?"
     if value == "no difference":
         return f"these lie well apart, and the run is {wanted}. Does one odd step at the end decide for you?"
     if (sum(other) > sum(base)) != (wanted == "slower"):
-        return f"you say {value!r}. One odd step is enough to pull a mean; the middle half does not see it"
+        return f"you say {value!r}. One odd step is enough to pull a mean; a median does not see it"
     return f"you say {value!r}. Less time a step is faster"
 
 

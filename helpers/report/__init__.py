@@ -8,6 +8,7 @@ found.write("my_report")                        # all_runs.html, all_runs.csv, a
 report     reads records, and hands them to all that follows
 ladders    records sorted by machine, and into ladders of runs that may be compared
 pairs      how the settings of two records differ
+conclusions  each run beside its baseline, as one table
 sentences  what ladders say; causes: why a run was faster or not, as far as records show it
 figures    the figures of a report; published: tables of the source articles beside ours
 page       one HTML page, from page.html and parts.html; text: the same for a terminal; export: the files
@@ -15,7 +16,8 @@ short      a ladder of half a minute, where nothing was recorded yet
 cli        python -m helpers report
 """
 
+from .conclusions import COLUMNS, conclusions
 from .report import Report, everything, of
 from .short import short_ladder
 
-__all__ = ["Report", "everything", "of", "short_ladder"]
+__all__ = ["COLUMNS", "Report", "conclusions", "everything", "of", "short_ladder"]

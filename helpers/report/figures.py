@@ -57,20 +57,24 @@ def compile_cost(ladders) -> list:
     return [panels("What compiling costs", _where(ladders), rows[:MOST], columns, notes)]
 
 
-def machines(sites) -> list:
-    """The runs that several machines have made, each beside the baseline of its own machine; [] if there are none."""
+def machines(sites, first="ours") -> list:
+    """The runs that several machines have made, each beside the baseline of its own machine; [] if there are none.
+
+    Args:
+        first: whose the runs of the first machine are (a key of `panels.LOOKS`).
+    """
     rows = []
     for label, _, seen in shared(sites):
         for place, (site, row, *_) in enumerate(seen):
             speed = row["speed_up"], row["speed_up_q1"], row["speed_up_q3"]
             rows.append({
-                "name": f"{label}, {site.name}", "kind": "another machine" if place else "ours", "speed_up": speed,
+                "name": f"{label}, {site.name}", "kind": "another machine" if place else first, "speed_up": speed,
                 "images_per_s": row["images_per_s"], "efficiency": row["efficiency"], "accuracy": row["accuracy"],
             })  # fmt: skip
     if not rows:
         return []
     columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", "images/s", number, None))
-    notes = ["Speed-up: over the baseline of the same machine; whisker: middle half of the timed steps."]
+    notes = ["Speed-up: images/s over the baseline of the same machine; whisker: middle half of the timed steps."]
     how = " and ".join(site.name for site in sites)
     return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes)]
 

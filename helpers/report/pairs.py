@@ -72,8 +72,8 @@ def spread(record, base) -> tuple:
 
 
 def overlap(row, other) -> bool:
-    """Whether the middle halves of two runs' speed-ups overlap: then neither can be called the faster one."""
-    return row["speed_up_q1"] <= other["speed_up_q3"] and other["speed_up_q1"] <= row["speed_up_q3"]
+    """Whether the 95% intervals of two runs' median speed-ups overlap: then neither can be called the faster one."""
+    return row["speed_up_low"] <= other["speed_up_high"] and other["speed_up_low"] <= row["speed_up_high"]
 
 
 def accuracies(record, base) -> str:

@@ -5,7 +5,7 @@ import json
 from ..paths import project_root
 from ..plots.panels import panels
 from ..plots.style import clean, percent, times
-from .figures import ACCURACY, EFFICIENCY, SPEED_UP
+from .figures import ACCURACY, EFFICIENCY
 from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
@@ -49,16 +49,18 @@ def figure(sites) -> tuple | None:
     if table is None:
         return None
     drawn = [
-        {**row, "name": f"{row['name']}, {row['value']:g} {table['unit']}", "kind": "theirs"} for row in rows(table)
+        {**row, "name": f"{row['name']}, {row['value']:g} {table['unit']} ({times(row['speed_up'])})", "kind": "theirs"}
+        for row in rows(table)
     ]
     for place, (site, _, numbers) in enumerate(ours(sites)):
         kind = "another machine" if place else "ours"
-        drawn += [{**row, "name": f"{row['label']}, {site.name}", "kind": kind} for row in numbers]
+        drawn += [{**row, "name": f"{row['label']}, {site.name} ({times(row['speed_up'])})", "kind": kind}
+                  for row in numbers if row["efficiency"]]  # fmt: skip
     notes = [
-        f"Theirs: {table['title']}; {table['source']}. Speed-up and efficiency were worked out here. Other devices, "
-        "model and data: compare the shapes, not the lengths.",
+        f"Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal. Theirs: {table['title']}; "
+        f"{table['source']}; divided here. Other devices, model and data.",
     ]
-    return panels("Beside a published ladder", table["title"], drawn, (SPEED_UP, EFFICIENCY, ACCURACY), notes)
+    return panels("Beside a published ladder", table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
 
 
 def sentences(sites) -> list:

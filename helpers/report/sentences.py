@@ -102,7 +102,7 @@ def _step(row, base):
     if overlap(row, base):
         return (
             f"{_name(row)} made no difference beyond the noise: {times(speed)} {_called(base)}'s speed {unit} "
-            f"({spread}), and the middle halves of their steps overlap."
+            f"({spread}), and the 95% intervals of their medians overlap."
         )
     took = "took" if speed > 1 else "was slower: it took"
     share = f"{number(1 / speed, 2)} {'of' if speed > 1 else 'times'} {_called(base)}'s time"
@@ -113,7 +113,7 @@ def _step(row, base):
 
 
 def _whole_run(row, base, record, baseline):
-    """A faster step in a slower run helps nobody, so the whole run has its sentence, if both trained as long."""
+    """Faster steps in a slower run help nobody, so the whole run has its sentence, if both saw as many images."""
     whole, speed = row["whole_run_speed_up"], row["speed_up"]
     seen = [one["config"]["global_batch"] * one["measured"]["steps"] for one in (record, baseline)]
     if not whole or not speed or abs(seen[0] - seen[1]) > CLOSE * max(seen):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import torch.distributed as dist
-from exercises import Checks
+from exercises import NOTEBOOKS, Checks
 
 import helpers
 import helpers.hvd.torch as hvd
@@ -16,6 +16,11 @@ from helpers.hvd.core import timeline
 @pytest.fixture(scope="module", autouse=True)
 def quick_launches():
     helpers.prepare_launcher()
+
+
+@pytest.fixture(autouse=True)
+def in_the_notebooks_folder(monkeypatch):
+    monkeypatch.chdir(NOTEBOOKS)
 
 
 def test_a_timeline_is_read_as_it_is_written(tmp_path):
@@ -39,8 +44,10 @@ def test_a_timeline_is_read_as_it_is_written(tmp_path):
     assert all(ready <= began <= ended for ready, began, ended in found.values())
 
 
-WEIGHTS = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
-MOMENTUM = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
+DISTRIBUTED = "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=models.named_parameters())\n"
+WEIGHTS = "hvd.broadcast_parameters(models.state_dict(), root_rank=0)\n"
+STATE = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)\n"
+MERGED = "{**encoder.state_dict(), **classifier.state_dict()}"
 FEWEST = "fewest = hvd.allreduce(torch.tensor(len(batches)), op=hvd.Min, name='fewest')"
 IN_ORDER = "in parameters] => in sorted(parameters, key=lambda pair: pair[0])]"
 
@@ -49,18 +56,27 @@ class TestHvd(Checks):
     notebook = "08_horovod_api.ipynb"
     known = dict(torch=torch, hvd=hvd)
     exercises = {
-        "same_start": ("hvd-turn-start", "begin_alike"), "averaged_by_name": ("hvd-turn-names", "average"),
-        "one_list_of_names": ("hvd-turn-models", "names"), "everybody_finishes": ("hvd-turn-join", "train"),
+        "ten_steps": ("hvd-turn-ten", "mine"), "averaged_by_name": ("hvd-turn-names", "average"),
+        "everybody_finishes": ("hvd-turn-join", "train"),
     }  # fmt: skip
-    slow = ("same_start", "averaged_by_name", "one_list_of_names", "everybody_finishes")
+    slow = ("ten_steps", "averaged_by_name", "everybody_finishes")
     mistakes = {
-        "same_start": [
-            (lambda model, optimizer: None, f"{WEIGHTS} => pass"),
-            (f"{WEIGHTS} => [hvd.allreduce_(p.data, name=name) for name, p in model.named_parameters()]",
-             "state_dict(), root_rank=0 => state_dict(), root_rank=1"),
-            f"{WEIGHTS} => [p.data.mul_(hvd.rank() == 0) for p in model.parameters()]",
-            "model.state_dict() => model.named_parameters()", f"{MOMENTUM} => pass", "model.state_dict() => model",
-            lambda model: None, 3,
+        "ten_steps": [  # in the order of the steps
+            "import helpers.hvd.torch as hvd\n => ", "hvd.init()\n => ", "hvd.local_rank() => 0",
+            "0.02 * hvd.size() => 0.02", f"{DISTRIBUTED} => ",
+            (f"{WEIGHTS} => ", f"{WEIGHTS} => hvd.broadcast_parameters({{}}, root_rank=0)\n"),
+            (f"models.state_dict(), root => {MERGED}, root", "models.state_dict(), root => encoder.state_dict(), root"),
+            f"{STATE} => ", "root_rank=0 => root_rank=1",
+            "sampler=sampler => shuffle=True",
+            ("models = nn.Mod => encoder = nn.DataParallel(encoder)\nmodels = nn.Mod",
+             "models = nn.Mod => classifier = nn.DataParallel(classifier)\nmodels = nn.Mod"),
+            "if hvd.rank() == 0:\n    kept => if True:\n    kept",
+            "if hvd.rank() == 0:\n    kept => if hvd.rank() == 1:\n    kept",
+            " if hvd.rank() == 0 else None => ", "    print(f\"the last => print(f\"the last",
+            "if hvd.rank() == 0 and os => if os",
+            f"{WEIGHTS} =>  ;; if hvd.rank() == 0 and os => {WEIGHTS}if hvd.rank() == 0 and os",
+            "models.named_parameters() => [*encoder.named_parameters(), *classifier.named_parameters()]",
+            (3, "no_such_file.py"), "gpu = => gpu = =",
         ],
         "averaged_by_name": [
             "(p.grad, name=name) => (p.grad)", "name=name => name=name, op=hvd.Sum",
@@ -69,14 +85,6 @@ class TestHvd(Checks):
             f"allreduce_async_ => allreduce_async ;; {IN_ORDER}",
             "allreduce_async_ => allreduce_ ;; hvd.synchronize(handle) => pass",
             lambda parameters: [dist.all_reduce(p.grad) for _, p in parameters], lambda parameters: 1 / 0,
-        ],
-        "one_list_of_names": [
-            lambda g, d: [*g.named_parameters(), *d.named_parameters()],
-            (lambda g, d: list((dict(g.named_parameters()) | dict(d.named_parameters())).items()),
-             lambda g, d: list(g.named_parameters())),
-            "return pairs => return pairs + pairs", 'prefix="generator" => prefix=str(id(generator))',
-            lambda g, d: list(enumerate([*g.parameters(), *d.parameters()])), lambda g, d: [*g.parameters()],
-            lambda g: [],
         ],
         "everybody_finishes": [
             "last = => return", "last = hvd.join() => return",
@@ -89,7 +97,7 @@ class TestHvd(Checks):
 
 @pytest.mark.parametrize("name, answer", [
     ("averaged_by_name", f"(p.grad, name=name) => (p.grad) ;; {IN_ORDER}"),  # an order that all agree on
-    ("one_list_of_names", lambda *of: [(f"p{k}", p) for k, p in enumerate(p for m in of for p in m.parameters())]),
+    ("ten_steps", "models = nn => encoder = nn.DataParallel(encoder, device_ids=[hvd.local_rank()])\nmodels = nn"),
 ])  # fmt: skip
 def test_other_answers_are_right(name, answer):
     assert getattr(check, name)(TestHvd.answer(name, answer)) is True

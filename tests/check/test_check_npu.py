@@ -10,6 +10,7 @@ from exercises import Checks, cells, edited, objection, solution
 
 import helpers
 from helpers import check
+from helpers.migrate import guide
 from helpers.npu.apex import amp
 from helpers.npu.recorded import why_missing
 
@@ -45,7 +46,7 @@ def test_what_the_tool_leaves_to_the_reader(capsys):
     from helpers.migrate import migrate
 
     made = migrate(scripts()[0], style="modern").result
-    assert "step 13" in objection("migrated", made, capsys)
+    assert "step 10" in objection("migrated", made, capsys)
     assert check.migrated(made.replace("pin_memory=False", "drop_last=True")) is True
 
 
@@ -68,27 +69,35 @@ def test_without_a_compiler_a_check_says_so(monkeypatch, capsys):
         assert "none can be had here: there is no compiler" in objection(name, print, capsys)
 
 
-CARD = "hosts[host][process]"
-SORTED = 'sorted(int(card) for card in cards.split(","))'
-
 
 class TestNpu(Checks):
     notebook = NOTEBOOK
-    known = dict(torch=torch, dist=dist, amp=amp)
+    known = dict(torch=torch, dist=dist, amp=amp, script=guide.script([]))
+    known |= dict.fromkeys(("after_1", "after_2", "after_3"), guide.script([]))
     exercises = {
-        "placement": ("npu-turn-placement", "placement"), "resumed": ("npu-turn-resume", "resume"),
+        **{f"step_{n}": (f"npu-step-{n}", f"after_{n}") for n in range(1, 5)}, "resumed": ("npu-turn-resume", "resume"),
         "whole_accuracy": ("npu-turn-accuracy", "whole_accuracy"),
     }  # fmt: skip
     slow = ("resumed", "whole_accuracy", "migrated")
     marks = dict.fromkeys(slow, needs_cards)
     mistakes = {
-        "placement": [
-            f"{CARD} => str({CARD})",
-            (f"{SORTED} => [int(card) for card in sorted(cards.split(','))]", "sorted( => list(", f"{CARD} => process"),
-            "sum(map(len, hosts[:host])) => host * len(hosts[host])",
-            "sum(map(len, hosts[:host])) + process => process",
-            "sum(map(len, hosts))\n => len(hosts) * len(hosts[0])\n", "+ process => + process + 1",
-            f", {CARD} => ", (lambda *where: 3, 3), lambda *where: 1 / 0,
+        "step_1": [
+            "import torch_npu\\n => ", "import amp => import optimizers", 3, "import (",
+            "import torch\\nimport torch_npu => import torch_npu\\nimport torch",
+        ],
+        "step_2": [
+            'default="nccl"\' => default="gloo"\'',
+            "type=float => type=str", '"--device" => "--gpus"', "1024.0 => 512.0", '"store_true" => "store_false"',
+            '"--addr" => "--rank"', 3,
+        ],
+        "step_3": [
+            "sorted( => list(", "int(card) for => card for", "return dict( => dict(",
+            "enumerate(cards) => enumerate(cards, 1)", "device_id_to => id_to",
+            "cards = sorted => cards = 1 / 0 + sorted",
+        ],
+        "step_4": [
+            '= args.addr => = "127.0.0.1"', '"29688" => 29688', '"29688" => "**"', "MASTER_PORT => PORT",
+            "= args.addr => = args.address",
         ],
         "whole_accuracy": [
             'device="npu" => device="cpu"', "float32 => float16", 'device="npu" => device="npu:0"',
@@ -106,7 +115,6 @@ class TestNpu(Checks):
 
 
 @pytest.mark.parametrize("name, answer", [
-    ("placement", f"world_size, rank, {CARD} => [world_size, rank, {CARD}]"),
     pytest.param("whole_accuracy", "float32 => int64", marks=needs_cards),
     *(pytest.param("resumed", f"=loc => ={where}", marks=needs_cards)
       for where in ("'cpu'", "'npu'", "lambda storage, _: storage")),

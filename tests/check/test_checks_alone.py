@@ -1,28 +1,25 @@
 """The checks that need no ranks: right answers pass, and each kind of mistake has a hint of its own."""
 
 import math
+import os
 import statistics
 
 import torch
 import torch.nn.functional as F
 from exercises import Checks
 
-from helpers import check
+from helpers import check, measure
 
 
 def test_a_tensor_of_one_element_is_a_number():
     assert check.median_step(lambda times, warmup: torch.tensor(times[warmup:]).quantile(0.5)) is True
 
 
-def sums(batches):
-    return [sum(column) for column in zip(*batches, strict=True)]
-
-
 class TestBaseline(Checks):
     notebook = "01_baseline.ipynb"
     exercises = {
-        "median_step": ("median-step", "median_step"), "images_per_second": ("rate", "images_per_second"),
-        "accuracy": ("accuracy", "accuracy"),
+        "median_step": ("median-step", "median_step"), "timed_steps": ("queue", "timed_steps"),
+        "sped_up": ("law", "sped_up"),
     }  # fmt: skip
     mistakes = {
         "median_step": [
@@ -31,38 +28,42 @@ class TestBaseline(Checks):
             "sorted( => list(", lambda t, w: max(t), "middle = => times.sort()\n    middle =", lambda t, w: None,
             lambda t, w: "0.12 s", lambda t, w: t[w:][99], None,
         ],
-        "images_per_second": [
-            lambda t, b: statistics.mean(b / s for s in t), lambda t, b: b / statistics.median(t),
-            lambda t, b: len(t) / sum(t), lambda t, b: b / sum(t), lambda t, b: sum(t) / (b * len(t)), lambda t, b: b,
-            lambda t, b: print, lambda t: 1.0,
+        "timed_steps": [
+            "        synchronize()\n => ",
+            "    synchronize()\n    for => \n    for", "return times[warmup:] => return times",
+            "return times[warmup:] => return times[warmup + 1 :]", "range(steps) => range(steps - warmup)",
+            "return times[warmup:] => return sum(times[warmup:])", "return times[warmup:] => return",
+            "began = clock()\n        step() => step()\n        began = clock()",
+            ("step()\n        synchronize() => step()\n        len(times) % 2 or synchronize()",
+             "step()\n        synchronize() => synchronize()\n        step()",
+             "began = clock() => began = times and began or clock()"), lambda *given: 1 / 0, 3,
         ],
-        "accuracy": [
-            lambda b: statistics.mean(r / n for r, n in b), lambda b: 100 * sums(b)[0] / sums(b)[1],
-            lambda b: sums(b)[0], lambda b: sums(b)[0] // sums(b)[1], lambda b: sums(b[:-1])[0] / sums(b[:-1])[1],
-            lambda b: sum(r / n * n for r, n in b) / sums(b)[1], lambda b: None,
+        "sped_up": [
+            lambda parts, part, factor: factor, "return whole / after => return after / whole",
+            "return whole / after => return after", "parts[part] / factor => 0", "return => _ =",
+            lambda parts, part, factor: 1 + parts[part] / sum(parts.values()) * (factor - 1),
+            "whole - parts[part] + => ", lambda parts, part, factor: parts[factor],
         ],
     }  # fmt: skip
 
 
 class TestDataParallel(Checks):
     notebook = "02_data_parallel.ipynb"
-    known = dict(torch=torch)
+    known = dict(torch=torch, math=math)
     exercises = {
-        "scatter": ("dp-turn-scatter", "scatter"), "reduce_gradients": ("dp-turn-reduce", "reduce_gradients"),
+        "reduce_gradients": ("dp-turn-reduce", "reduce_gradients"), "pays_from": ("dp-turn-pays", "pays_from"),
     }  # fmt: skip
     mistakes = {
-        "scatter": [
-            lambda batch, devices: [piece for piece in batch.tensor_split(devices) if len(piece)],
-            "[size + 1] * extra + [size] * (devices - extra) => [size] * (devices - 1) + [size + extra]",
-            ("[size + 1] * extra => [size] * extra ;; batch.split => batch[: size * devices].split",
-             lambda batch, devices: [batch] * devices),
-            lambda batch, devices: [batch[i::devices] for i in range(devices)],
-            lambda batch, devices: [piece[:, :1] for piece in batch.tensor_split(devices)],
-            lambda batch, devices: 1 / 0, lambda batch, devices: None,
-        ],
         "reduce_gradients": [
             "size / total => 1", "size / total => 1 / len(sizes)", "size / total => size", "size / total => 1 / size",
             lambda gradients, sizes: [], lambda gradients, sizes: gradients[0][::-1], lambda gradients, sizes: sizes[9],
+        ],
+        "pays_from": [
+            lambda fixed, each, n: fixed / each, "return devices * => return",
+            lambda fixed, each, n: int(fixed / (each * (n - 1) / n)) + 1,
+            "int(fixed // saved) + 1 => max(1, math.ceil(fixed / saved))", "+ 1) => + 2)",
+            "per_image * (devices - 1) => per_image * devices", "return None => return 1", lambda fixed, each, n: None,
+            lambda *given: 1 / 0,
         ],
     }  # fmt: skip
 
@@ -116,16 +117,35 @@ class TestBatch(Checks):
     }  # fmt: skip
 
 
+LINE = "torchrun --nnodes={} --nproc-per-node={} --rdzv-backend=c10d --rdzv-endpoint={} --rdzv-id=first train.py"
+RETURN = 'return saved["step"]'
+
+
 class TestHosts(Checks):
     notebook = "09_several_machines.ipynb"
+    known = dict(torch=torch, os=os)
     exercises = {
-        "where": ("hosts-turn-where", "where"), "ring_seconds": ("hosts-turn-ring", "ring_seconds"),
-        "not_hidden": ("hosts-turn-hidden", "not_hidden"),
+        "command_for": ("hosts-turn-start", "command_for"), "resume": ("hosts-turn-resume", "resume"),
+        "ring_seconds": ("hosts-turn-ring", "ring_seconds"), "not_hidden": ("hosts-turn-hidden", "not_hidden"),
     }  # fmt: skip
     mistakes = {
-        "where": [
-            lambda rank, each: (rank % each, rank // each), lambda rank, each: (rank // each, rank),
-            lambda rank, each: (rank % 2, rank % each), lambda rank, each: (rank,), lambda rank, each: 1 / 0,
+        "command_for": [
+            lambda host, hosts, each: "torchrun --standalone train.py",
+            lambda host, hosts, each: LINE.format(1, each, hosts[0]),
+            lambda host, hosts, each: LINE.format(len(hosts), each * len(hosts), hosts[0]),
+            lambda host, hosts, each: LINE.format(len(hosts), 1, hosts[0]),
+            lambda host, hosts, each: LINE.format(len(hosts), each, host),
+            lambda host, hosts, each: LINE.format(len(hosts), each, "localhost:29400"),
+            lambda host, hosts, each: LINE.format(len(hosts), each, "login"),
+            lambda host, hosts, each: f"torchrun --nnodes {len(hosts)} --nproc_per_node {each} train.py",
+            lambda host, hosts, each: LINE.replace("=c10d", "=static").format(len(hosts), each, hosts[0]),
+            lambda host, hosts, each: LINE.replace("first", host).format(len(hosts), each, hosts[0]),
+            lambda host, hosts, each: "mpirun train.py", lambda host, hosts, each: None,
+        ],
+        "resume": [
+            "if not os.path.exists(path): => if False:", f"{RETURN} => return saved['step'] - 1", f"{RETURN} => pass",
+            f"{RETURN} => return 0", 'optimizer.load_state_dict(saved["optimizer"]) => pass',
+            'model.load_state_dict(saved["model"]) => pass', "return 0 => return 1",
         ],
         "ring_seconds": [
             lambda size, n, a, b: 2 * (n - 1) / n * size * b, lambda size, n, a, b: (n - 1) * (a + size / n * b),
@@ -152,13 +172,16 @@ def by(measure, swapped=False):
 
 class TestReport(Checks):
     notebook = "10_report.ipynb"
-    known = dict(statistics=statistics)
+    known = dict(statistics=statistics, measure=measure)
     exercises = {
         "difference": ("report-turn-difference", "difference"), "pays_after": ("report-turn-pays", "pays_after"),
     }  # fmt: skip
     mistakes = {
         "difference": [
             (by(statistics.mean), by(max)), by(statistics.median), by(statistics.median, swapped=True),
+            ("low, high = measure.median_interval(base) => low, _, high = statistics.quantiles(base, n=4) ;; "
+             "other_low, other_high = measure.median_interval(other) => "
+             "other_low, _, other_high = statistics.quantiles(other, n=4)"),
             "other_high < low => max(other) < min(base) ;; other_low > high => min(other) > max(base)",
             lambda base, other: None, lambda base, other: True, lambda base: "faster",
         ],

@@ -12,9 +12,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from exercises import Checks, objection
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
 
 import helpers
-from helpers import check
+from helpers import check, costmodel
 from helpers.check import ranks
 
 
@@ -64,41 +66,71 @@ def test_a_tensor_is_right_too():
     assert check.mean_of_squares(TestStart.answer("mean_of_squares", answer)) is True
 
 
+def last_arrival(messages, per_byte, latency):
+    """As in a cell of 03_ddp."""
+    free = 0.0
+    for size, ready in messages:
+        free = max(free, ready) + latency + size * per_byte
+    return free
+
+
 class TestDdp(Checks):
     notebook = "03_ddp.ipynb"
-    known = dict(torch=torch, dist=dist)
+    known = dict(
+        torch=torch, dist=dist, nn=nn, F=F, os=os, costmodel=costmodel, DataLoader=DataLoader,
+        DistributedSampler=DistributedSampler, DistributedDataParallel=DistributedDataParallel,
+        last_arrival=last_arrival,
+    )  # fmt: skip
     exercises = {
-        "shard": ("ddp-turn-shard", "shard"), "average_gradients": ("ddp-turn-average", "average_gradients"),
-        "global_accuracy": ("ddp-turn-accuracy", "global_accuracy"),
+        "visits": ("ddp-turn-epoch", "visits"), "train_on_ranks": ("ddp-turn-loop", "train"),
+        "all_reduce_share": ("ddp-turn-share", "all_reduce_share"),
+        "bucket_limit": ("ddp-turn-bucket", "bucket_limit"), "resumable": ("ddp-turn-resume", "train"),
     }  # fmt: skip
-    slow = ("average_gradients", "global_accuracy")
+    slow = ("train_on_ranks",)
     mistakes = {
-        "shard": [
-            lambda i, r, w: i[r * (len(i) // w) :][: len(i) // w],
-            (lambda i, r, w: (i + i)[r * -(-len(i) // w) :][: -(-len(i) // w)], lambda i, r, w: i),
-            lambda i, r, w: i[r * -(-len(i) // w) :][: -(-len(i) // w)],
-            lambda i, r, w: i[r * (len(i) // w) : (r + 1) * (len(i) // w) + (r < w - 1)],
-            lambda i, r, w: list(range(len(i)))[r::w], (lambda i, r, w: i[r], lambda i, r: i),
+        "visits": [
+            "sampler.set_epoch(epoch) => pass", "set_epoch(epoch) => set_epoch(epoch - epochs[0])",
+            ("set_epoch(epoch) => set_epoch(epoch + rank)",
+             "sampler.set_epoch(epoch) => rank or sampler.set_epoch(epoch)"),
+            "rank) => rank, shuffle=False)", "world_size, rank) => 1, 0)", "return seen => return seen[1:]",
+            "return seen => return", lambda data, rank, world_size, epochs: data[7:],
         ],
-        "average_gradients": [
-            "p.grad /= world_size => pass", "/= world_size => /= 2", "p.grad => p.data",
-            "dist.all_reduce(p.grad) => pass", "dist.all_reduce(p.grad) => pass ;; p.grad /= world_size => pass",
-            "all_reduce(p.grad) => reduce(p.grad, 0) ;; /= world_size => /= 1 if dist.get_rank() else world_size",
-            "p.grad /= world_size => p.grad = None", "in parameters => in parameters['planted']", 7,
+        "train_on_ranks": [
+            "DistributedDataParallel(make_model()) => make_model()",
+            ("sampler=sampler => shuffle=True", "DistributedSampler(data) => DistributedSampler(data, 1, 0)"),
+            "batch // dist.get_world_size() => batch", "sampler.set_epoch(epoch) => pass", "return model => return",
+            ("cross_entropy(model(inputs), labels) => cross_entropy(model(inputs), labels) / dist.get_world_size()",
+             "lr=0.1 => lr=0.1 * dist.get_world_size()"),
+            "DistributedDataParallel(make_model()) => make_model() ;; optimizer.step() => "
+            "[(dist.all_reduce(p.grad), p.grad.div_(dist.get_world_size())) for p in model.parameters()]\n"
+            "            optimizer.step()",
+            "sampler.set_epoch(epoch) => sampler.set_epoch(epoch + dist.get_rank())", "epochs): => missing):",
         ],
-        "global_accuracy": [
-            "[correct, count] => [correct / count, 1]", "dist.all_reduce(sums) => pass", "/ sums[1] => / count",
-            "dist.all_reduce(sums) => dist.reduce(sums, 0) ;; return => return 0 if dist.get_rank() else",
-            "return => _ =", lambda correct, count: 0.5,
+        "all_reduce_share": [
+            "* 8 => * 1", "2 * (ranks - 1) / ranks => 1", "2 * (ranks - 1) / ranks => (ranks - 1) / ranks",
+            "* 4 => * 1", "sending / (sending + computing) => sending / computing",
+            "sending / (sending + computing) => sending", "2 * (ranks - 1) / ranks => 2",
+            "(ranks - 1) / ranks => max(1, ranks - 1) / ranks", "return => _ =", "* 8 => * 64",
+        ],
+        "bucket_limit": [
+            lambda gradients, latency, per_byte: 25_000_000, lambda gradients, latency, per_byte: 1,
+            lambda gradients, latency, per_byte: 250_000, lambda gradients, latency, per_byte: 0, "return => _ =",
+            lambda gradients: 1,
+        ],
+        "resumable": [
+            '"optimizer": optimizer.state_dict(), =>  ;; optimizer.load_state_dict(state["optimizer"]) => pass',
+            ('torch.set_rng_state(state["random"]) => pass',
+             "torch.get_rng_state()} => torch.Generator().get_state()}"),
+            ("epoch + 1 => epoch", "first = state => _ = state"), "epoch + 1 => epoch + 2",
+            'model.load_state_dict(state["model"]) => pass', "torch.save({ => str({", "until, batches => until",
+            "range(first, until) => range(first, until + 1)",
         ],
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("of, name, mistake", [
-    (TestDdp, "average_gradients", "in parameters => in parameters[: 1 - dist.get_rank()]"),
+    (TestDdp, "train_on_ranks", "model = Dist => if dist.get_rank():\n        return make_model()\n    model = Dist"),
     (TestStart, "mean_of_squares", "dist.all_reduce(number) => dist.recv(number, src=1 - world.rank)"),
-    pytest.param(TestDdp, "global_accuracy", "dist.all_reduce(sums) => dist.get_rank() or dist.all_reduce(sums)",
-                 marks=pytest.mark.long),
 ])  # fmt: skip
 def test_a_rank_that_waits_in_vain_is_named(of, name, mistake, capsys, monkeypatch):
     monkeypatch.setattr(ranks, "PATIENCE", 2)
@@ -107,7 +139,7 @@ def test_a_rank_that_waits_in_vain_is_named(of, name, mistake, capsys, monkeypat
 
 def test_a_function_that_cannot_be_sent_to_the_ranks_is_refused(capsys):
     lock = threading.Lock()
-    assert "cannot be sent" in objection("average_gradients", lambda parameters, world_size: lock, capsys)
+    assert "cannot be sent" in objection("train_on_ranks", lambda data, make_model, epochs, batch: lock, capsys)
 
 
 def torchs_rule(scale, good_steps, found_inf, growth_interval):
@@ -122,7 +154,6 @@ def test_the_rule_is_that_of_torch():
 
 
 SCALED_NORM = "nn.utils.get_total_norm([p.grad for p in parameters]).clone()"
-STEP_IN_LOOP = "\n            scaler.step(optimizer)\n            scaler.update()"
 
 
 class TestPrecision(Checks):
@@ -130,9 +161,7 @@ class TestPrecision(Checks):
     known = dict(torch=torch, nn=nn, F=F, nullcontext=nullcontext)
     exercises = {
         "next_scale": ("amp-turn-scale", "next_scale"), "clipped_step": ("amp-turn-clip", "clipped_step"),
-        "accumulate": ("amp-turn-accumulate", "accumulate"),
     }  # fmt: skip
-    slow = ("accumulate",)
     mistakes = {
         "next_scale": [
             "scale / 2, 0 => scale / 2, good_steps", "== growth_interval => > growth_interval",
@@ -153,13 +182,6 @@ class TestPrecision(Checks):
             "return norm => return scaled ;; "
             f"scaler.unscale_(optimizer) => scaled = {SCALED_NORM}\n    scaler.unscale_(optimizer)",
             lambda *given: None, lambda *given: 1 / 0, 3,
-        ],
-        "accumulate": [
-            "if last else => if True else", "if last else => if False else", "k == len => 1 == k or 0 * len",
-            "/ len(micro_batches) => / 1", "last = k => optimizer.zero_grad()\n        last = k",
-            f"\n    scaler.step(optimizer)\n    scaler.update() => {STEP_IN_LOOP} ;; if last else => if True else",
-            "scaler.update() => pass", "scaler.step(optimizer) => scaler.unscale_(optimizer)",
-            "scaler.step(optimizer) => optimizer.step() ;; scaler.update() => pass", lambda *given: 1 / 0, 3,
         ],
     }  # fmt: skip
 

@@ -186,7 +186,7 @@ def test_the_published_ladder_is_marked_as_theirs():
     by_rate = published.rows(published.tables()["imagenet p100"])
     assert by_rate[-1]["efficiency"] == pytest.approx(1734 / 219 / 8)
     alt = published.figure(made().sites)[1]
-    assert "DDP ×4" in alt and "speed-up: from" in alt
+    assert "DDP ×4" in alt and "efficiency: from 17.3%" in alt
     told = [said.text for said in published.sentences(made().sites)]
     assert any("accuracy 27.0% on 1 GPU, 14.0% on DDP ×4" in text for text in told)
     assert any("DataParallel ×4 was slower than 1 GPU (0.69×)" in text for text in told)
@@ -218,3 +218,15 @@ def test_the_command_refuses(arguments, words, tmp_path, monkeypatch, capsys):
     assert cli.main(["report", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
+
+
+# -- conclusions --------------------------------------------------------------------------
+
+
+def test_conclusions_have_a_row_for_each_run_beside_its_baseline():
+    rows = report.conclusions(made())
+    assert all(len(row.text) == len(report.COLUMNS) and len(row.runs) >= 2 for row in rows)
+    verdicts = {row.text[1]: row.text[-1] for row in rows if row.text[2].startswith(("1.80×", "0.60×"))}
+    assert set(verdicts.values()) <= {"faster", "slower", "no difference"} and verdicts
+    assert not [row for row in rows if row.text[1] == "baseline"]
+    assert len(report.conclusions(made(), most=1)) == 1

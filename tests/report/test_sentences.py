@@ -75,7 +75,7 @@ SAID = {  # records beside a baseline, a part of the only sentence about this, m
     "slower": ([planted(speed=0.5)], "was slower: it took 2.0 times", ["0.50×"], TWO),
     "as fast": ([planted(speed=1.01)], "DDP ×2 took about the baseline's time a step (1.01×, middle half", [], TWO),
     "within the noise": (
-        [planted(speed=1.04)], "no difference beyond the noise: 1.04×", ["middle halves of their steps overlap"], TWO,
+        [planted(speed=1.04)], "no difference beyond the noise: 1.04×", ["intervals of their medians overlap"], TWO,
     ),
     "another batch": ([planted(speed=1.5, global_batch=128)], "time an image", [], TWO),
     "slower although faster": (
