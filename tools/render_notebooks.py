@@ -25,6 +25,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+FOLDED = "hide-input"  # Jupyter Book's word for it
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"  # empty without the widget state, which is dropped
 MACHINE_PATH = re.compile(
     r"(?<![\w.])(?:/(?:root|home|tmp|work|mnt|Users|private|var/folders)(?![\w.-])|~/|[A-Z]:\\Users\\)[^\s'\"<>]*"
@@ -63,7 +64,8 @@ def execute(notebook, folder, results, timeout):
 def canonical(notebook):
     """The text of the notebook with everything left out that changes from run to run or viewer to viewer.
 
-    Kept are the sources, cell ids, tags and outputs with their metadata (the alt text of figures).
+    Kept are the sources, cell ids, tags and outputs with their metadata (the alt text of figures). Jupyter folds
+    the code of a cell that is tagged FOLDED.
     """
     notebook = deepcopy(notebook)
     notebook.metadata = nbformat.from_dict(METADATA)
@@ -71,7 +73,9 @@ def canonical(notebook):
     count = 0
     for cell in notebook.cells:
         cell.setdefault("id", uuid.uuid4().hex[:8])
-        cell.metadata = nbformat.from_dict({"tags": cell.metadata.tags} if cell.metadata.get("tags") else {})
+        tags = cell.metadata.get("tags")
+        folded = {"jupyter": {"source_hidden": True}} if FOLDED in (tags or ()) else {}
+        cell.metadata = nbformat.from_dict({"tags": tags} | folded if tags else {})
         if cell.cell_type == "code":
             count += bool(cell.source.strip())
             cell.execution_count = count if cell.source.strip() else None

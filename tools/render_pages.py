@@ -25,7 +25,7 @@ from benchmarks import figure, records, table  # noqa: E402
 LADDER = ROOT / "recorded" / "ladder"
 BENCH = ROOT / "recorded" / "bench"
 BLOCK = r"(<!-- measured: written by tools/render_pages.py from {}; do not edit -->\n).*?(<!-- end -->)"
-STUDY, TARGET = "batch_and_accuracy", 0.9
+STUDY, TIMED, TARGET = "batch_and_accuracy", "time_to_accuracy", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
 
@@ -65,27 +65,18 @@ def _computes(environment):
     return f" ({machine['capability']}, bf16 {'by ' + ', '.join(half) if half else 'only emulated, so left out'})"
 
 
-def study_block(study):
-    """Accuracy and time to accuracy of the study's rows, and their figure."""
-    groups = _large_batches(study)
-    notes = {label: records[0]["measured"]["note"] for label, records in groups.items()}
+def study_block(study, timed):
+    """Accuracy of the study's rows, and the time to an accuracy of those that were timed."""
     rows = [
-        [
-            row["label"] + "\\*" * bool(notes[row["label"]]), f"{row['steps']:.0f}",
-            f"{style.percent(row['accuracy mean'])} ({spread(row)})",
-            style.times(row["speed-up in images/s"]), _seconds(row), style.times(_known(row["speed-up to target"])),
-        ]
-        for row in plots.summary(groups, TARGET).to_dict("records")
+        [row["label"], f"{row['steps']:.0f}", f"{style.percent(row['accuracy mean'])} ({spread(row)})", row["seeds"]]
+        for row in plots.summary(study.groups(), TARGET).to_dict("records")
     ]  # fmt: skip
-    columns = [
-        "run", "updates", f"accuracy, mean of {len(study.groups('1 rank')['1 rank'])} seeds", "speed-up in images/s",
-        f"seconds to {TARGET:.0%}", f"speed-up in time to {TARGET:.0%}",
-    ]  # fmt: skip
-    _, alt = plots.time_to_accuracy(groups, TARGET)
-    plot = f"![{alt}](../recorded/studies/{STUDY}.svg)"
-    feet = [f"\\* {style.clean(note)}.\n" for note in dict.fromkeys(notes.values()) if note]
-    about = study.source[0].upper() + study.source[1:] + "."
-    return "\n".join([about, "", *_lines(columns, rows), "", *feet, plot, ""])
+    columns = ["run", "updates", "accuracy, mean (lowest to highest seed)", "seeds"]
+    _, alt = plots.time_to_accuracy(timed.groups(), TARGET)
+    return "\n".join([
+        study.made[0].upper() + study.made[1:] + ".", "", *_lines(columns, rows), "",
+        f"Time to an accuracy of {TARGET:.0%}, {timed.made}:", "", f"![{alt}](../recorded/studies/{TIMED}.svg)", "",
+    ])  # fmt: skip
 
 
 def bench_block(kept):
@@ -95,23 +86,9 @@ def bench_block(kept):
     return "\n".join([*table.lines(kept), *picture, ""])
 
 
-def _large_batches(study):
-    return {label: records for label, records in study.groups().items() if not label.startswith("small")}
-
-
 def spread(row):
     """The least and the largest accuracy."""
     return f"{style.percent(row['accuracy min'])} to {style.percent(row['accuracy max'])}"
-
-
-def _seconds(row):
-    if _known(row["seconds to target"]) is None:
-        return f"reached by {row['seeds at target']} of {row['seeds']}"
-    return style.number(row["seconds to target"])
-
-
-def _known(value):
-    return None if value != value else value  # pandas has NaN where nothing is known
 
 
 def _lines(columns, rows):
@@ -122,11 +99,12 @@ def _lines(columns, rows):
 
 def render():
     """The pages as they have to be, as {path: text}, and their figures as {path: SVG text}."""
-    comparison, study = Comparison(read.read_all(LADDER)), studies.read(STUDY, studies.kept_path(STUDY))
+    comparison = Comparison(read.read_all(LADDER))
+    study, timed = (studies.read(name, studies.kept_path(name)) for name in (STUDY, TIMED))
     kept = records.read(BENCH)
     blocks = {
         "README.md": ("recorded/ladder", ladder_block(comparison)),
-        "docs/accuracy.md": ("recorded/studies", study_block(study)),
+        "docs/accuracy.md": ("recorded/studies", study_block(study, timed)),
         "docs/benchmarks.md": ("recorded/bench", bench_block(kept)),
     }
     pages = {}
@@ -136,7 +114,7 @@ def render():
         pages[ROOT / name] = place.sub(lambda found, block=block: found[1] + block + found[2], text)
     figures = {
         LADDER / "speedup.svg": plots.speed_up(comparison),
-        studies.kept_path(STUDY).with_suffix(".svg"): plots.time_to_accuracy(_large_batches(study), TARGET),
+        studies.kept_path(TIMED).with_suffix(".svg"): plots.time_to_accuracy(timed.groups(), TARGET),
     }
     if drawn := figure.limits(kept):
         figures[BENCH / "limits.svg"] = drawn

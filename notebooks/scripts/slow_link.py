@@ -1,6 +1,6 @@
-"""What compressed gradients gain where the network is slow: two ranks at the ends of a throttled cable.
+"""What compressed gradients gain and cost where the network is slow: two ranks at the ends of a throttled cable.
 
-    rows = slow_link.run()
+python -m notebooks.scripts.slow_link      # from the repository's root, as root on Linux: keeps the record anew
 
 The methods take turns, step by step, so that a change in the machine's speed affects all of them.
 """
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import helpers.hvd.torch as hvd
-from helpers import device, paths
+from helpers import device, launch, paths
 from helpers.hosts import twohosts
 from helpers.hvd import ddp
 from helpers.training import models
@@ -27,36 +27,38 @@ METHODS = {  # name -> (through hvd?, compression)
     "hvd, fp16": (True, hvd.Compression.fp16),
     "DDP, PowerSGD": (False, "powersgd"),
 }
-SHOWN = ("DDP", "hvd, fp16", "DDP, fp16", "DDP, PowerSGD")
-COLUMNS = ("method", "ms", "sent", "loss")
-WARM, STEPS, RATE = 3, 5, 200
+WARM, STEPS, RATE, LONGER = 3, 5, 200, 60
 
 
-def run(rate=RATE, steps=STEPS, record=False):
-    """Train over a link of `rate` megabits a second with each method; takes about 15 seconds.
+def run(rate=RATE, steps=STEPS):
+    """Train over a link of `rate` megabits a second with each method, and once more without a limit for longer.
 
     Returns:
-        dicts with method, ms (median of a step), sent (bytes a step and rank), loss (of the last step, mean
-        of the ranks). Where a slow link cannot be made, the reason is printed, and the rows are those of the
-        recorded run.
+        dicts with method, ms (median of a step), sent (bytes a step and rank), loss (of the last step, mean of the
+        ranks), and losses of rank 0 in LONGER steps without a limit: the link changes times, not numbers.
     """
-    reason = twohosts.why_not()
-    if reason:
-        kept = json.loads((paths.project_root() / RECORD).read_text(encoding="utf-8"))
-        print(f"no slow link here ({reason});\nshown as recorded {kept['date']}: {kept['conditions']}")
-        return kept["rows"]
-    rows = twohosts.run(compare, SHOWN, models.plain_convnet, steps, rate=rate, by="tbf", timeout=120)[0]
-    rows = [{name: row[name] for name in COLUMNS} for row in rows]
-    if record:
-        conditions = (
-            f"2 ranks with one thread each, in network namespaces joined by a veth pair, {rate} Mbit/s by tc tbf, "
-            f"gloo, medians of {steps} steps taken in turn; torch {torch.__version__}, {device.machine('cpu').name}"
-        )
-        kept = {"date": date.today().isoformat(), "conditions": conditions, "rows": rows}
-        file = paths.project_root() / RECORD
-        file.parent.mkdir(parents=True, exist_ok=True)
-        paths.replace_file(file, json.dumps(kept, indent=1) + "\n")
-    return rows
+    rows = twohosts.run(compare, tuple(METHODS), models.plain_convnet, steps, rate=rate, by="tbf", timeout=120)[0]
+    options = {"sent_so_far": int, "threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 600}
+    longer = launch(compare, 2, tuple(METHODS), models.plain_convnet, LONGER - WARM, **options)[0]
+    return [
+        {name: row[name] for name in ("method", "ms", "sent", "loss")}
+        | {"losses": [round(loss, 4) for loss in more["losses"]]}
+        for row, more in zip(rows, longer, strict=True)
+    ]
+
+
+def recorded():
+    """The record: date, conditions and rows as of `run`."""
+    return json.loads((paths.project_root() / RECORD).read_text(encoding="utf-8"))
+
+
+def keep():
+    conditions = (
+        f"2 ranks with one thread each, in network namespaces joined by a veth pair, {RATE} Mbit/s by tc tbf, "
+        f"gloo, medians of {STEPS} steps taken in turn; torch {torch.__version__}, {device.machine('cpu').name}"
+    )
+    kept = {"date": date.today().isoformat(), "conditions": conditions, "rows": run()}
+    paths.replace_file(paths.project_root() / RECORD, json.dumps(kept, indent=1) + "\n")
 
 
 def compare(names, make, steps, batch=8, sent_so_far=twohosts.bytes_sent):
@@ -117,3 +119,7 @@ def stepper(make, through_hvd, compression):
         return loss.item()
 
     return step
+
+
+if __name__ == "__main__":
+    keep()

@@ -155,12 +155,12 @@ class Page:
             self.tab.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
 
     def run(self, cell_id):
-        """Run one cell: click into it, then on the toolbar's triangle."""
+        """Run one cell: click beside it, since a folded one shows no editor, then on the toolbar's triangle."""
         before = self.prompt(cell_id)
         triangle = self.tab.locator(".jp-NotebookPanel-toolbar [data-command='notebook:run-cell-and-select-next']")
 
         def click():
-            self.cell(cell_id).locator(".cm-content").click()
+            self.cell(cell_id).locator(".jp-InputPrompt").click()
             triangle.click()
 
         self._order(click, lambda: self.prompt(cell_id) != before)

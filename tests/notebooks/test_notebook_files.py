@@ -172,8 +172,8 @@ os.path.basename(os.getcwd())
 """
 
 
-def write(path, *sources):
-    metadata = {"tags": ["kept"], "scrolled": True}
+def write(path, *sources, tags=("kept",)):
+    metadata = {"tags": list(tags), "scrolled": True}
     cells = [new_code_cell(source.strip(), metadata=metadata) for source in sources]
     nbformat.write(new_notebook(cells=cells, metadata={"orig_nbformat": 4}), path)
     return path
@@ -210,6 +210,12 @@ def test_a_notebook_with_a_problem_is_not_written(source, problems, tmp_path, ca
     errors = capsys.readouterr().err
     assert all(problem in errors for problem in problems)
     assert path.read_bytes() == before
+
+
+def test_a_folded_cell_is_folded_in_jupyter(tmp_path):
+    path = write(tmp_path / "example.ipynb", "1 + 1", tags=["hide-input"])
+    assert render_notebooks.main([str(path)]) == 0
+    assert nbformat.read(path, as_version=4).cells[0].metadata.jupyter.source_hidden
 
 
 def test_a_stream_cut_in_pieces_is_put_together():
