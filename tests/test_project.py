@@ -70,7 +70,9 @@ def test_every_file_pins_the_same_versions_within_the_ranges_of_pyproject(group,
 
 # Each room may import from the rooms to its right. Wings and the exercises' checks may import from every room, and a
 # room imports from them only inside a function.
-ROOMS = "report comparison costmodel training compiler hosts plots records config data launcher device paths".split()
+ROOMS = (
+    "report comparison profile costmodel training compiler hosts plots records config data launcher device paths"
+).split()
 WINGS = ("hvd", "npu", "migrate", "xla", "check")
 
 

@@ -226,7 +226,7 @@ def test_stopped_while_making(tmp_path, number, code):
     # A shell's background jobs, and so perhaps these tests, start with SIGINT ignored.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = start("mock", "--images", 100_000, "--root", tmp_path, preexec_fn=heed)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not list(tmp_path.glob(".mock.*.part/*")) and time.monotonic() < deadline:
         time.sleep(0.005)
     assert partial(tmp_path) and process.poll() is None
