@@ -172,6 +172,8 @@ class Service:
                 if self._warn:
                     self._report()
                 stalled = self.coordinator.stalled(self._give_up) if self._give_up else ()
+                silent = self.pulse.silent()  # the pulse ends the job because of those, and names their processes
+                stalled = [one for one in stalled if not set(one[2]) & set(silent)]
                 if stalled:
                     (_, name), came, missing = stalled[0]
                     self._abort(
