@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from tempfile import mkdtemp
 
 import pytest
 from hvd_cases import lost
@@ -79,6 +80,7 @@ def played(deaths):
 def frozen(cases):
     stories = [
         {"module": "hvd_cases.stories", "work": "frozen", "size": size, "victim": victim, "where": where, "sleep": 6,
+         "folder": mkdtemp(),
          "env": {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}}
         for size, victim, where in cases
     ]  # fmt: skip
@@ -138,7 +140,8 @@ def test_a_frozen_rank_is_named_by_one_that_is_alive_and_ends_the_job(cases, one
 def test_the_timeout_of_gloo_ends_a_collective_and_the_silent_rank_is_named():
     env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "6", "HOROVOD_START_TIMEOUT": "30"}
     story = {"module": "hvd_cases.stories", "work": "frozen", "size": 2, "where": "inside", "sleep": 12, "env": env}
-    for victim, told in enumerate(in_processes([{**story, "victim": victim} for victim in (0, 1)])):
+    stories = [{**story, "victim": victim, "folder": mkdtemp()} for victim in (0, 1)]
+    for victim, told in enumerate(in_processes(stories)):
         saw = told["ranks"][1 - victim]
         assert "RankLost" in saw["kinds"] and "Timed out" in saw["text"], told
         assert f"rank {victim} showed no sign of life" in saw["text"], told

@@ -2,9 +2,11 @@
 
 import atexit
 import os
+import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 
 import torch
 
@@ -189,10 +191,20 @@ def frozen(story, rank, tell):
         hvd.allreduce(torch.ones(1000), name="wanted")
 
     begin = collectives.Call._begin
-    if rank == story["victim"] and story["where"] == "inside":
-        collectives.Call._begin = lambda *arguments: [_stop(story["sleep"]), begin(*arguments)][1]
+
+    def begins(*arguments):
+        Path(story["folder"], str(rank)).touch()
+        while rank == story["victim"] and len(os.listdir(story["folder"])) < story["size"]:
+            time.sleep(0.02)  # a stopped rank 0 would keep the others from beginning at all
+        if rank == story["victim"]:
+            _stop(story["sleep"])
+        return begin(*arguments)
+
+    if story["where"] == "inside":
+        collectives.Call._begin = begins
     seen = caught(work)
     hvd.shutdown()
+    shutil.rmtree(story["folder"], ignore_errors=True)
     return seen
 
 
