@@ -87,6 +87,7 @@ def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path, monkeypatch, c
     assert releases.idle_gpus() == ""
 
 
+@pytest.mark.long
 def test_installing_the_kit_leaves_torch_alone():
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--dry-run"]
     done = subprocess.run(

@@ -82,6 +82,7 @@ def by_hand(steps):
     return loop.plain(steps)
 
 
+@pytest.mark.long
 def test_the_kits_loop_and_the_script_by_hand_follow_equal_losses(monkeypatch):
     monkeypatch.setattr(loop, "LOCAL_BATCH", 4)
     settings = json.loads(loop_cost.contenders(5)[loop_cost.KIT][0][-1])["settings"]
@@ -190,6 +191,7 @@ def failed():
         return peers.run([fake(name) for name in ("good", "hides", "slow", "leaves")], ("exception",), 1, cap=25)
 
 
+@pytest.mark.long
 def test_hidden_failures_leftovers_and_a_slow_launcher_are_found(failed):
     rows, ratios = failed
     assert not set(peers.bad_rows(rows, "good")) & {peers.AGAIN, peers.SHOWN["exception"], peers.LEFT_KERNEL}

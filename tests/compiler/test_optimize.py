@@ -57,7 +57,7 @@ def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
 
 
 @pytest.mark.parametrize("name, bf16", [
-    ("silu_mlp", False), ("silu_mlp", True),
+    ("silu_mlp", True), pytest.param("silu_mlp", False, marks=pytest.mark.long),
     *(pytest.param(name, bf16, marks=pytest.mark.long)
       for name in ("silunet", "transformer", "resnet8") for bf16 in (False, True)),
 ])  # fmt: skip
@@ -274,6 +274,7 @@ def test_too_small_a_gain_is_not_taken_and_a_spent_budget_skips_what_is_left():
     assert model.tuner.choice == Plan()
 
 
+@pytest.mark.long
 def test_layout_and_precision_are_plans_too():
     model = quietly(plans.conv_net(), Plan("eager", channels_last=True), Plan("eager", bf16=True), Plan("aot_eager"))
     kinds = []
@@ -342,6 +343,7 @@ def test_a_batch_of_another_shape_is_not_timed():
 # Decisions on disk
 
 
+@pytest.mark.long
 def test_a_decision_is_remembered_for_the_same_training_only():
     said = []
     for expected in ("", "when it was decided"):

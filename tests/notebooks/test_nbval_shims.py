@@ -46,7 +46,9 @@ def run_pytest(folder, *options, **environment):
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["without", "with"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(False, id="without", marks=pytest.mark.long), pytest.param(True, id="with")]
+)
 def nbval(request, tmp_path_factory):
     """(are the mends in place?, the problem or None of each cell in turn, the folder of the notebooks)"""
     mended, folder = request.param, tmp_path_factory.mktemp("nbval")

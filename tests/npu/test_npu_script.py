@@ -105,6 +105,7 @@ def test_bad_input_starts_nothing(arguments, options, error, monkeypatch):
 
 
 @needs_npu
+@pytest.mark.long
 def test_the_command_runs_a_script_with_options_of_its_own(tmp_path):
     path = script(tmp_path, "import sys, torch, torch_npu\nprint(torch.npu.device_count(), sys.argv[1:])\nsys.exit(3)")
     command = [sys.executable, "-m", "helpers", "npu", "--devices", "4", str(path), "--loss_scale=-1", "--a-b", "x_y"]

@@ -30,7 +30,8 @@ def losses(record):
     return record["measured"]["samples"]["loss"]
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_compiled_runs_train_as_eager_does(ranks):
     eager = RunConfig(model=tiny, steps=40, strategy="ddp" if ranks > 1 else "baseline", nproc_per_node=ranks, **TINY)
     expected = helpers.run(eager, timeout=600)

@@ -92,6 +92,7 @@ def test_masters_move_where_half_weights_cannot():
     assert moved["O2-bf16"] == pytest.approx(0.99, abs=0.004)
 
 
+@pytest.mark.long
 def test_o2_with_activations_forced_to_fp32_follows_an_fp32_run():
     forced = Level("O2 in fp32", "float32", half_weights=True, fp32_norms=True, masters=True, scaled=True)
     results = []

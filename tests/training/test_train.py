@@ -58,6 +58,7 @@ def test_resume_on_another_number_of_ranks(tmp_path):
     assert rest == pytest.approx(whole[10:], abs=1e-10)
 
 
+@pytest.mark.long
 def test_resume_after_sigkill_of_everything(tmp_path):
     """The process that launched is killed while training goes on; the run goes on from the last checkpoint."""
     folder = tmp_path / "killed"
