@@ -108,7 +108,7 @@ def prose(markdown, say) -> str:
 def alt(text, say) -> str:
     """The alt text of a figure; each of its sentences is a message, since many figures share some."""
     said = [with_slots(sentence, say) for sentence in re.split(r"(?<=[.;]) ", text)]
-    return "".join(one if one.endswith(("。", ";")) else f"{one} " for one in said).rstrip()
+    return "".join(one if one.endswith(("\u3002", "\uff1b")) else f"{one} " for one in said).rstrip()
 
 
 def with_slots(text, say) -> str:
@@ -166,6 +166,7 @@ def merge(old, new) -> Catalog:
         if near:
             message.string, message.user_comments = near.string, near.user_comments
             message.flags, message.previous_id = set(near.flags), near.previous_id if near.fuzzy else []
+            message.string = tidy(message.string)
         if near and not same:
             message.flags.add("fuzzy")
             message.previous_id = [near.id]
@@ -179,6 +180,33 @@ def nearest(message, gone):
         if found := get_close_matches(message.id, [it.id for it in near], 1, cutoff=0.5):
             return next(it for it in near if it.id == found[0])
     return None
+
+
+HAN = "\u4e00-\u9fff"
+VERBATIM = re.compile(r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>)")
+WIDE = str.maketrans(",;:?!", "\uff0c\uff1b\uff1a\uff1f\uff01")
+MARKS = rf"(?<=[{HAN}])[,;:?]|(?<!\d)[,:](?!\s)|[,:](?![\s\d])|[;?!](?![\s\[])"
+BRACKETS = rf" \([^()]*\)|(?<![\w)\]])\([^()]*\)|(?<=[{HAN}])\([^()]*\)|\([^()]*[{HAN}][^()]*\)"
+GAPS = rf"(?<=[{HAN}])(?=[A-Za-z0-9`$])|(?<=[A-Za-z0-9`$%])(?=[{HAN}])"
+
+
+def tidy(chinese) -> str:
+    """Chinese text with full-width punctuation, and a space between Chinese and Latin characters.
+
+    A mark before a space, as in "0, 1, 2", stays as it is, and so do code, formulas, links, numbers and times.
+    """
+    if not re.search(f"[{HAN}]", chinese):
+        return chinese
+    kept = []
+
+    def mask(found):
+        kept.append(found[0])
+        return chr(0xE000 + len(kept) - 1)  # a private character
+
+    wide = VERBATIM.sub(mask, chinese)
+    wide = re.sub(MARKS, lambda found: found[0].translate(WIDE), wide)
+    wide = re.sub(BRACKETS, lambda found: f"\uff08{found[0].strip()[1:-1]}\uff09", wide)
+    return re.sub(GAPS, " ", re.sub("[\ue000-\uf8ff]", lambda found: kept[ord(found[0]) - 0xE000], wide))
 
 
 def text(catalog) -> bytes:
