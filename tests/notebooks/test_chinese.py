@@ -8,7 +8,7 @@ import csv
 import re
 from collections import Counter
 
-import mistune
+import mistune  # the parser of nbconvert
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -72,10 +72,12 @@ def check_is_chinese(english, chinese):
 
 
 def check_emphasis(english, chinese):
-    """`**` after a full stop and before a letter is no end of bold text, but two stars."""
-    left = [re.sub(r"<code>.*?</code>", "", html(text)).count("*") for text in (english, chinese) if "*" in chinese]
-    if left and left[1] > left[0]:
+    """Between a full stop and a letter, `**` ends no bold text but is two stars. Slanted Chinese is hard to read."""
+    pages = [re.sub(r"<code>.*?</code>", "", html(text)) for text in (english, chinese) if "*" in chinese]
+    if pages and pages[1].count("*") > pages[0].count("*"):
         yield "emphasis that does not render: put the punctuation mark behind the stars"
+    if pages and re.search(rf"<em>[^<]*{HAN.pattern}", pages[1]):
+        yield "Chinese in italics: make it bold"
 
 
 def glossary():
@@ -185,7 +187,7 @@ def test_a_good_translation_has_no_problems():
 @pytest.mark.parametrize("old, new, problem", [
     ("2 张", "3 张", "numbers differ: missing ['2'], extra ['3']"), ("`n`", "`m`", "code differ"),
     ("03_ddp", "04_ddp", "links differ"), ("$n/2$", "$n$", "formulas differ"), ("rank", "进程", "`rank` is rank"),
-    ("。** ", "。**", "does not render"), ("，见", ",见", "punctuation"),
+    ("。** ", "。**", "does not render"), ("每个", "*每个* ", "italics"), ("，见", ",见", "punctuation"),
     (CHINESE, ENGLISH, "still English"), (CHINESE, f"| {CHINESE} |\n|---|", "table cells differ"),
 ])  # fmt: skip
 def test_a_planted_difference_is_found(old, new, problem):
