@@ -280,7 +280,7 @@ def main(arguments=None):
     parser.add_argument("command", choices=["messages", "write"])
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args(arguments)
-    for name in options.names:
+    for name in options.names or names():
         if not source(name).exists():
             parser.error(f"there is no {source(name)}: name a notebook without its folder and ending, or {README}")
     for name in options.names or names():
