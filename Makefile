@@ -2,7 +2,7 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe clean distclean bootstrap
+.PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,12 @@ caffe: bootstrap  ## build Caffe into .venv-caffe, from the source and with the 
 
 test-caffe: caffe  ## run the tests of training with Caffe
 	$(python) -m pytest $(ARGS) -m caffe tests
+
+messages: bootstrap  ## bring locale/zh_CN up to date with the English text: make messages ARGS=03_ddp
+	$(python) -m tools.translate messages $(ARGS)
+
+zh: bootstrap  ## write the Chinese README and notebooks/zh from locale/zh_CN
+	$(python) -m tools.translate write $(ARGS)
 
 wheels: bootstrap  ## fetch all packages into wheels/, for PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels make run without a network
 	$(python) -m pip download --dest wheels -r requirements.txt "$$(sed -n 's/^uv_version=/uv==/p' tools/bootstrap.sh)"

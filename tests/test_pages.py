@@ -9,7 +9,7 @@ from kernel import ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 import render_pages
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_measured_blocks_are_what_the_records_say():

@@ -1,0 +1,332 @@
+"""The Chinese README and notebooks say what the English ones say: no message is missing, nothing but prose differs.
+
+Each check takes an English message and its translation and yields what is wrong; below, each is shown one that it
+must object to. The last part tests tools/translate.py.
+"""
+
+import csv
+import re
+from collections import Counter
+
+import mistune  # the parser of nbconvert
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools import render_notebooks, translate
+
+# Take a notebook's line away when you translate it. No line may be added: a new notebook comes with its translation.
+NOT_YET = {
+    "01_baseline",
+    "02_data_parallel",
+    "03_ddp",
+    "04_mixed_precision",
+    "05_batch_and_accuracy",
+    "06_compiler",
+    "07_npu_migration",
+    "08_horovod_api",
+    "09_several_machines",
+    "10_report",
+    "11_when_it_breaks",
+    "12_model_too_large",
+    "13_split_the_model",
+}
+NAMES = translate.names()
+NOTEBOOKS = [name for name in NAMES if name != translate.README]
+FOLDER = translate.ROOT / "notebooks"
+HAN = re.compile(f"[{translate.HAN}]")
+CODE, FORMULA = re.compile(r"`+[^`]+`+"), re.compile(r"\$\$?[^$]+\$\$?")
+LINK, NUMBER = re.compile(r"\]\(([^)\s]+)\)"), re.compile(r"\d+(?:[.,]\d+)*")
+html = mistune.create_markdown(plugins=["table", "url"], escape=False)
+
+
+def bare(text):
+    """A message without its code, formulas and link targets."""
+    return LINK.sub("]", FORMULA.sub(" ", CODE.sub(" ", text)))
+
+
+def parts(text):
+    """What is the same in both languages."""
+    return {
+        "code": CODE.findall(text),
+        "formulas": FORMULA.findall(CODE.sub(" ", text)),
+        "links": LINK.findall(text),
+        "numbers": NUMBER.findall(bare(text)),
+        "table cells": re.findall(r"<t[dh]", html(text)) if text.startswith("|") else [],
+    }
+
+
+def check_parts(english, chinese):
+    ours, theirs = parts(english), parts(chinese)
+    for what in ours:
+        missing, extra = (Counter(a) - Counter(b) for a, b in ((ours[what], theirs[what]), (theirs[what], ours[what])))
+        if missing or extra:
+            yield f"{what} differ: missing {sorted(missing.elements())}, extra {sorted(extra.elements())}"
+
+
+def check_is_chinese(english, chinese):
+    if len(re.findall(r"\b[a-z]{2,}\b", bare(english))) >= 3 and not HAN.search(chinese):
+        yield "still English"
+    if translate.tidy(chinese) != chinese:
+        yield f"punctuation or spaces: run `make messages` to make it {translate.tidy(chinese)}"
+
+
+def check_emphasis(english, chinese):
+    """Between a full stop and a letter, `**` ends no bold text but is two stars. Slanted Chinese is hard to read."""
+    pages = [re.sub(r"<code>.*?</code>", "", html(text)) for text in (english, chinese) if "*" in chinese]
+    if pages and pages[1].count("*") > pages[0].count("*"):
+        yield "emphasis that does not render: put the punctuation mark behind the stars"
+    if pages and re.search(rf"<em>[^<]*{HAN.pattern}", pages[1]):
+        yield "Chinese in italics: make it bold"
+
+
+def glossary():
+    """{English term: what may stand for it}, longer terms first, since one may contain another."""
+    with open(translate.LOCALE / "glossary.csv", encoding="utf-8", newline="") as file:
+        rows = {row["english"]: row["chinese"].split("|") for row in csv.DictReader(file)}
+    return dict(sorted(rows.items(), key=lambda row: -len(row[0])))
+
+
+GLOSSARY = glossary()
+
+
+def spelt(term):
+    """A pattern for a term, with a hyphen or a space, at the start of a sentence too; ZeRO is not zero."""
+    return re.sub("[ -]", "[ -]", f"((?i:{term}))" if term.islower() else f"({term})")
+
+
+TERMS = re.compile(rf"\b(?:{'|'.join(map(spelt, GLOSSARY))})(?:s|es)?\b")
+
+
+def check_terms(english, chinese):
+    for term in {list(GLOSSARY)[found.lastindex - 1] for found in TERMS.finditer(bare(english))}:
+        if not any(word.lower() in chinese.lower() for word in GLOSSARY[term]):
+            yield f"`{term}` is {' or '.join(GLOSSARY[term])} in locale/zh_CN/glossary.csv"
+
+
+CHECKS = [check_parts, check_is_chinese, check_emphasis, check_terms]
+
+
+def problems_of(english, chinese):
+    return [problem for check in CHECKS for problem in check(english, chinese)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_message_is_translated(name):
+    assert not list(translate.problems(name)), "\n" + "\n".join(translate.problems(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_translations_agree_with_their_messages(name):
+    problems = [
+        f"{name}, {message.context or 'page'}: {problem}\n  {message.id}\n  {message.string}"
+        for message in translate.read(name) if message.id and message.string
+        for problem in problems_of(message.id, message.string)
+    ]  # fmt: skip
+    assert not problems, "\n" + "\n".join(problems)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_writing_again_gives_the_same_bytes(name):
+    assert translate.target(name).read_bytes() == translate.write(name).encode(), "run `make zh`"
+
+
+def without_prose(path):
+    """The notebook without what is translated."""
+    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = ""
+        for output in cell.get("outputs", []):
+            for shown in output.get("metadata", {}).values():
+                shown.pop("alt", None)
+    return notebook
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_nothing_but_prose_differs(name):
+    assert without_prose(translate.target(name)) == without_prose(translate.source(name))
+    assert not render_notebooks.check(translate.target(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name):
+    for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", translate.target(name).read_text(encoding="utf-8")):
+        assert (translate.target(name).parent / link).exists(), link
+
+
+def test_what_has_no_translation_yet_is_listed():
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} - set(NOTEBOOKS) <= NOT_YET
+    assert not NOT_YET & set(NOTEBOOKS), "translated: take them off the list"
+    assert sorted(path.stem for path in (FOLDER / "zh").glob("*.ipynb")) == NOTEBOOKS
+
+
+def test_scripts_of_the_notebooks_are_found_from_the_chinese_ones():
+    assert (FOLDER / "zh" / "scripts").resolve() == (FOLDER / "scripts").resolve()
+
+
+@pytest.mark.long
+def test_a_chinese_notebook_runs_where_it_lies(tmp_path):
+    """If possible one that reads notebooks/scripts, since its folder is not that of the English notebook."""
+    paths = sorted((FOLDER / "zh").glob("*.ipynb"), key=lambda path: "scripts/" not in path.read_text(encoding="utf-8"))
+    notebook = nbformat.read(paths[0], as_version=4)
+    render_notebooks.execute(notebook, paths[0].parent, tmp_path, timeout=600)
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+
+
+# Each check objects to what it is for.
+
+ENGLISH = "**Start.** Each rank takes 2 of `n` images, see [DDP](03_ddp.ipynb), $n/2$ each."
+CHINESE = "**开始。** 每个 rank 取 `n` 张图像中的 2 张，见 [DDP](03_ddp.ipynb)，各 $n/2$。"  # fmt: skip
+
+
+def test_a_good_translation_has_no_problems():
+    assert problems_of(ENGLISH, CHINESE) == []
+
+
+@pytest.mark.parametrize("old, new, problem", [
+    ("2 张", "3 张", "numbers differ: missing ['2'], extra ['3']"), ("`n`", "`m`", "code differ"),
+    ("03_ddp", "04_ddp", "links differ"), ("$n/2$", "$n$", "formulas differ"), ("rank", "进程", "`rank` is rank"),
+    ("。** ", "。**", "does not render"), ("每个", "*每个* ", "italics"), ("，见", ",见", "punctuation"),
+    (CHINESE, ENGLISH, "still English"), (CHINESE, f"| {CHINESE} |\n|---|", "table cells differ"),
+])  # fmt: skip
+def test_a_planted_difference_is_found(old, new, problem):
+    assert old in CHINESE and problem in " ".join(problems_of(ENGLISH, CHINESE.replace(old, new)))
+
+
+# tools/translate.py
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of one notebook, whose every message is translated as its text in capitals; call it to change prose."""
+    monkeypatch.setattr(translate, "ROOT", tmp_path)
+    monkeypatch.setattr(translate, "LOCALE", tmp_path / "locale")
+    (tmp_path / "notebooks").mkdir()
+
+    def save(old="", new=""):
+        figure = new_output("display_data", data={"text/plain": "1 bar"}, metadata={"image/png": {"alt": "1 bar"}})
+        cells = [
+            new_markdown_cell(
+                "# Ranks\n\nEach rank is a process,\nand has a number.\n\nSee [1](one.ipynb).", id="words"
+            ),
+            new_code_cell("1 + 1", outputs=[figure], id="code"),
+        ]
+        cells[0].source = cells[0].source.replace(old, new)
+        nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "one.ipynb")
+
+    save()
+    assert translate.main(["messages", "one"]) == 0
+    finish()
+    return save
+
+
+def finish():
+    catalog = translate.read("one")
+    for message in catalog:
+        message.string = message.id.upper().replace("ONE.IPYNB", "one.ipynb")
+        message.flags, message.previous_id = set(), []
+    (translate.LOCALE / "one.po").write_bytes(translate.text(catalog))
+
+
+def test_a_changed_paragraph_is_named_with_its_old_and_its_new_text(project):
+    assert list(translate.problems("one")) == []
+    assert "EACH RANK IS A PROCESS, AND HAS A NUMBER.\\n" in translate.write("one")
+    project("Each rank is a process", "Every rank is one process")
+    said = "was: Each rank is a process, and has a number.\n  now: Every rank is one process, and has a number."
+    for command in ("run `make messages`", "translate it again", "translate it again"):
+        assert list(translate.problems("one")) == [f"one, words: changed, {command}\n  {said}"]
+        assert "one process, and has" in translate.write("one")  # rather the English text than an old one
+        translate.main(["messages"])
+    finish()
+    assert list(translate.problems("one")) == []
+
+
+def test_new_and_deleted_paragraphs_are_named(project):
+    project("# Ranks", "# Ranks\n\nA device computes.")
+    assert list(translate.problems("one")) == ["one, words: new, run `make messages`\n  now: A device computes."]
+    project("See [1](one.ipynb).")
+    assert list(translate.problems("one")) == [
+        "one, words: no longer there, run `make messages`\n  was: See [1](one.ipynb)."
+    ]
+    translate.main(["messages"])
+    assert list(translate.problems("one")) == [] and b"See" not in (translate.LOCALE / "one.po").read_bytes()
+
+
+def test_messages_twice_gives_the_same_bytes(project):
+    path = translate.LOCALE / "one.po"
+    for change in ("Each", "Every"):
+        project("Each", change)
+        translate.main(["messages"])
+        before = path.read_bytes()
+        translate.main(["messages"])
+        assert path.read_bytes() == before
+
+
+def test_a_name_without_a_file_is_refused(project, capsys):
+    with pytest.raises(SystemExit):
+        translate.main(["messages", "two"])
+    assert "there is no" in capsys.readouterr().err
+
+
+def page(source):
+    return re.sub(r"\s+", " ", html(source))
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(FOLDER.glob("*.ipynb")), translate.source("readme")], ids=lambda path: path.stem
+)
+def test_cutting_into_messages_and_joining_them_changes_no_page(path):
+    if path.suffix == ".md":
+        sources = [path.read_text(encoding="utf-8")]
+    else:
+        sources = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    for source in sources:
+        assert page(translate.prose(source, lambda message: message)) == page(source)
+
+
+def test_a_new_measurement_needs_no_new_translation():
+    seen = []
+
+    def say(message):
+        seen.append(message)
+        return message.upper() + "。"
+
+    first = (
+        "Speed-up on resnet8, batch 64, 2 rounds (Intel(R) Xeon(R) @ 2.80GHz, 2 cores); skipped: [1, 17]. Error -6.6%."
+    )
+    again = "Speed-up on resnet8, batch 32, 5 rounds (AMD EPYC, 16 cores); skipped: [3]. Error +1.2e-05%."
+    assert translate.alt(first, say).endswith("SKIPPED: [1, 17].。ERROR -6.6%.。")
+    assert translate.alt(again, say).startswith("SPEED-UP ON RESNET8, BATCH 32, 5 ROUNDS (AMD EPYC, 16 CORES);。")
+    assert seen[:3] == seen[3:] == [
+        "Speed-up on resnet8, batch {1}, {2} rounds ({3}, {4} cores);", "skipped: [{1}].", "Error {1}%.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("typed, tidy", [
+    ("在3个rank (`a,b`),见[文](a.md):1,024", "在 3 个 rank（`a,b`），见[文](a.md)：1,024"),
+    ("样本 0, 1 在 f(x), 12:30;", "样本 0, 1 在 f(x), 12:30；"), ("A, b: (c)", "A, b: (c)"),
+    ("| 图 |\n|:---|\n| ![图](a,b.svg) |", "| 图 |\n|:---|\n| ![图](a,b.svg) |"),
+])  # fmt: skip
+def test_chinese_punctuation_is_put_in(typed, tidy):
+    assert translate.tidy(typed) == translate.tidy(tidy) == tidy
+
+
+@pytest.mark.parametrize("name, link, moved", [
+    ("00_start_here", "00_start_here.ipynb#a", "00_start_here.ipynb#a"), ("00_start_here", "#part", "#part"),
+    ("00_start_here", "../docs/data.md", "../../docs/data.md"), ("00_start_here", "../README.md", "../../README.zh.md"),
+    ("00_start_here", "not_yet.ipynb", "../not_yet.ipynb"), ("00_start_here", "scripts/a.py", "../scripts/a.py"),
+    ("readme", "notebooks/00_start_here.ipynb", "notebooks/zh/00_start_here.ipynb"),
+    ("readme", "https://a/blob/main/notebooks/00_start_here.ipynb",
+     "https://a/blob/main/notebooks/zh/00_start_here.ipynb"),
+    ("readme", "README.zh.md", "README.md"), ("readme", "https://example.org/x", "https://example.org/x"),
+])  # fmt: skip
+def test_links_lead_from_the_chinese_file(name, link, moved):
+    assert translate.moved(link, name) == moved
+
+
+def test_terms_of_the_glossary_are_written_once():
+    with open(translate.LOCALE / "glossary.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(row["english"] and all(row["chinese"].split("|")) for row in rows)
+    assert max(Counter(row["english"].lower() for row in rows).values()) == 1

@@ -1,0 +1,299 @@
+"""Write the Chinese README and notebooks from the English ones and from locale/zh_CN/*.po.
+
+    python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
+    python -m tools.translate write                 write notebooks/zh/NAME.ipynb and README.zh.md
+
+NAME is a notebook (03_ddp) or `readme`; without one, all that have a .po file. A notebook gets one by being named.
+Code, outputs and cell ids are those of the English file. What has no translation yet stays English.
+"""
+
+import argparse
+import os
+import re
+import sys
+from difflib import get_close_matches
+from io import BytesIO
+from pathlib import Path
+
+import nbformat
+from babel.messages import Catalog
+from babel.messages.pofile import read_po, unescape, write_po
+
+from helpers.paths import replace_file
+from tools.render_notebooks import canonical
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCALE = ROOT / "locale" / "zh_CN"
+README = "readme"
+FIGURE = "figure"  # the context of the messages of alt texts; the others have the id of their cell
+
+# What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
+# them, and names of processors. Messages hold {1}, {2}, ... in their place, so a new measurement needs no translator.
+NUMBER = r"(?<![\w-])[+-]?\d+(?:[-–:.,]\d+)*(?:e[+-]?\d+)?"
+PROCESSOR = r"\b(?:Intel|AMD|NVIDIA|Apple)\b(?:\(R\)|[^,;()])+(?<![. ])"
+VARIES = re.compile(rf"{PROCESSOR}|{NUMBER}(?:, {NUMBER})+(?=[],;.)]|$)|{NUMBER}")
+
+
+def names() -> list:
+    """What has a .po file."""
+    return sorted(path.stem for path in LOCALE.glob("*.po"))
+
+
+def source(name) -> Path:
+    """The English file."""
+    return ROOT / "README.md" if name == README else ROOT / "notebooks" / f"{name}.ipynb"
+
+
+def target(name) -> Path:
+    """The Chinese file."""
+    return ROOT / "README.zh.md" if name == README else ROOT / "notebooks" / "zh" / f"{name}.ipynb"
+
+
+# From a text to its messages. `say(message, context)` returns what is to stand in the place of a message.
+
+
+def document(name, say) -> str:
+    """The text of the English file with what `say` says in the place of each message."""
+    if name == README:
+        return prose(source(name).read_text(encoding="utf-8"), lambda message: say(message, None)) + "\n"
+    notebook = nbformat.read(source(name), as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = prose(cell.source, lambda message, cell=cell: say(message, cell.id))
+        for output in cell.get("outputs", []):
+            for shown in output.get("metadata", {}).values():
+                if "alt" in shown:
+                    shown["alt"] = alt(shown["alt"], lambda message: say(message, FIGURE))
+    return canonical(notebook)
+
+
+BEGINS = re.compile(r"\s*([-*+] |\d+\. |#+ |```|\$\$|\||<|$)")  # the line after a paragraph
+MARKER = re.compile(r"\s*(?:[-*+] +|\d+\. +|#+ +)?")
+SUMMARY = re.compile(r"(<details><summary>)(.*)(</summary>)")
+
+
+def prose(markdown, say) -> str:
+    """Markdown with what `say` says in the place of each paragraph, heading, list item and table.
+
+    A message is one line, however its source is wrapped: Chinese has no spaces that a line break could stand for.
+    Code, formulas that stand alone, and HTML stay as they are, the summary of <details> apart.
+    """
+    lines, written, measured = markdown.splitlines(), [], False
+    while lines:
+        first = lines.pop(0)
+        bare = first.strip()
+        taken = [bare]
+        if fence := re.match(r"```|\$\$$", bare):
+            end = next((n for n, line in enumerate(lines) if line.strip() == fence[0]), len(lines))
+            written += [first, *lines[: end + 1]]
+            del lines[: end + 1]
+        elif summary := SUMMARY.fullmatch(bare):
+            written.append(summary[1] + say(summary[2]) + summary[3])
+        elif not bare or re.match(r"</?\w+[^>]*>$|<!--.*-->$", bare):
+            measured = bare.startswith("<!-- measured") or (measured and bare != "<!-- end -->")
+            written.append(first)
+        elif bare.startswith("|"):
+            while lines and lines[0].strip().startswith("|"):
+                taken.append(lines.pop(0).strip())
+            written.append(with_slots("\n".join(taken), say) if measured else say("\n".join(taken)))
+        else:
+            prefix = MARKER.match(first)[0]
+            while lines and not bare.startswith("#") and not BEGINS.match(lines[0]):
+                taken.append(lines.pop(0).strip())
+            text = " ".join(taken)[len(prefix.strip()) :].strip()
+            written.append(prefix + (with_slots(text, say) if measured else say(text)))
+    return "\n".join(written)
+
+
+def alt(text, say) -> str:
+    """The alt text of a figure; each of its sentences is a message, since many figures share some."""
+    said = [with_slots(sentence, say) for sentence in re.split(r"(?<=[.;]) ", text)]
+    return "".join(one if one.endswith(("\u3002", "\uff1b")) else f"{one} " for one in said).rstrip()
+
+
+def with_slots(text, say) -> str:
+    """What `say` says of a measured text, with what varies left out before and put back after."""
+    varies = []
+
+    def slot(found):
+        varies.append(found[0])
+        return f"{{{len(varies)}}}"
+
+    return re.sub(r"\{(\d+)\}", lambda found: varies[int(found[1]) - 1], say(VARIES.sub(slot, text)))
+
+
+# Catalogs
+
+
+def extract(name) -> Catalog:
+    """The messages of the English file, in their order, none translated."""
+    catalog = Catalog()
+
+    def say(message, context):
+        catalog.add(message, context=context)
+        return message
+
+    document(name, say)
+    return catalog
+
+
+def read(name) -> Catalog:
+    """The .po file; an empty catalog if there is none."""
+    path = LOCALE / f"{name}.po"
+    if not path.exists():
+        about = f"Chinese text for {source(name).relative_to(ROOT)}. Brought up to date by `make messages`."
+        return Catalog(locale="zh_CN", header_comment=f"# {about}", fuzzy=False)
+    with open(path, "rb") as file:
+        catalog = read_po(file)
+    for message in catalog:  # Babel writes a former text ("#| msgid"), but reads it as a comment
+        former = "".join(comment for comment in message.user_comments if comment.startswith("|"))
+        message.user_comments = [comment for comment in message.user_comments if not comment.startswith("|")]
+        message.previous_id = ["".join(map(unescape, re.findall(r'"(?:[^"\\]|\\.)*"', former)))] if former else []
+    return catalog
+
+
+def merge(old, new) -> Catalog:
+    """`old` with the messages of `new`, and no others; a changed message keeps its translation, marked as fuzzy."""
+    former = {(message.id, message.context): message for message in old if message.id}
+    gone = [message for key, message in former.items() if message.string and new.get(*key) is None]
+    for message in former.values():
+        old.delete(message.id, message.context)
+    for message in new:
+        if not message.id:
+            continue
+        same = former.get((message.id, message.context))
+        near = same or nearest(message, gone)
+        if near:
+            message.string, message.user_comments = near.string, near.user_comments
+            message.flags, message.previous_id = set(near.flags), near.previous_id if near.fuzzy else []
+            message.string = tidy(message.string)
+        if near and not same:
+            message.flags.add("fuzzy")
+            message.previous_id = [near.id]
+        old[message.id] = message
+    return old
+
+
+def nearest(message, gone):
+    """The message of `gone` that `message` was made from, or None: one of the same cell, or else one like it."""
+    for near in ([it for it in gone if it.context == message.context], gone):
+        if found := get_close_matches(message.id, [it.id for it in near], 1, cutoff=0.5):
+            return next(it for it in near if it.id == found[0])
+    return None
+
+
+HAN = "\u4e00-\u9fff"
+VERBATIM = re.compile(r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>)")
+WIDE = str.maketrans(",;:?!", "\uff0c\uff1b\uff1a\uff1f\uff01")
+MARKS = rf"(?<=[{HAN}])[,;:?]|(?<!\d)[,:](?!\s)|[,:](?![\s\d])|[;?!](?![\s\[])"
+BRACKETS = rf" \([^()]*\)|(?<![\w)\]])\([^()]*\)|(?<=[{HAN}])\([^()]*\)|\([^()]*[{HAN}][^()]*\)"
+GAPS = rf"(?<=[{HAN}])(?=[A-Za-z0-9`$])|(?<=[A-Za-z0-9`$%])(?=[{HAN}])"
+
+
+def tidy(chinese) -> str:
+    """Chinese text with full-width punctuation, and a space between Chinese and Latin characters.
+
+    A mark before a space, as in "0, 1, 2", stays as it is, and so do code, formulas, links, numbers and times.
+    """
+    if not re.search(f"[{HAN}]", chinese):
+        return chinese
+    kept = []
+
+    def mask(found):
+        kept.append(found[0])
+        return chr(0xE000 + len(kept) - 1)  # a private character
+
+    wide = VERBATIM.sub(mask, chinese)
+    wide = re.sub(MARKS, lambda found: found[0].translate(WIDE), wide)
+    wide = re.sub(BRACKETS, lambda found: f"\uff08{found[0].strip()[1:-1]}\uff09", wide)
+    return re.sub(GAPS, " ", re.sub("[\ue000-\uf8ff]", lambda found: kept[ord(found[0]) - 0xE000], wide))
+
+
+def text(catalog) -> bytes:
+    """The .po file of a catalog."""
+    for message in catalog:  # Babel takes "5 % of" and "{1}" for formats of Python
+        message.flags -= {"python-format", "python-brace-format"}
+    file = BytesIO()
+    write_po(file, catalog, width=1_000_000, no_location=True, ignore_obsolete=True, include_previous=True)
+    return re.sub(rb'"(?:Project-Id|Report|POT-|PO-|Last-|Language-Team|Generated)[^"]+"\n', b"", file.getvalue())
+
+
+def problems(name):
+    """What keeps the Chinese file from saying all that the English one says: changed, new and old messages."""
+    new, old = extract(name), read(name)
+    gone = [message for message in old if message.id and new.get(message.id, message.context) is None]
+    for message in new:
+        have = old.get(message.id, message.context)
+        where = f"{name}, {message.context or 'page'}"
+        if not message.id:
+            continue
+        if have is None:
+            near = nearest(message, gone)
+            gone = [one for one in gone if one is not near]
+            was = f"changed, run `make messages`\n  was: {near.id}" if near else "new, run `make messages`"
+            yield f"{where}: {was}\n  now: {message.id}"
+        elif have.fuzzy:
+            yield f"{where}: changed, translate it again\n  was: {have.previous_id[0]}\n  now: {message.id}"
+        elif not have.string:
+            yield f"{where}: not translated\n  now: {message.id}"
+    for message in gone:
+        yield f"{name}, {message.context or 'page'}: no longer there, run `make messages`\n  was: {message.id}"
+
+
+# Chinese files
+
+
+def write(name) -> str:
+    """The Chinese file's text."""
+    catalog = read(name)
+
+    def say(message, context):
+        found = catalog.get(message, context)
+        chinese = found.string if found and found.string and not found.fuzzy else message
+        return re.sub(r"(?<=\]\()[^)\s]+", lambda link: moved(link[0], name), chinese)
+
+    return document(name, say)
+
+
+def moved(link, name) -> str:
+    """A link of the English file, for the Chinese one: to the Chinese page where there is one."""
+    site, blob, path = link.partition("/blob/main/")
+    if blob:  # a notebook opened in Colab
+        return site + blob + os.path.relpath(chinese(ROOT / path, name), ROOT)
+    path, mark, part = link.partition("#")
+    if "://" in link or not path:
+        return link
+    return os.path.relpath(chinese(source(name).parent / path, name), target(name).parent) + mark + part
+
+
+def chinese(path, name) -> Path:
+    """Where a link to `path` leads in the Chinese file; a link to this file itself leads to the English one."""
+    path = Path(os.path.normpath(path))
+    if path == target(name):
+        return source(name)
+    return {source(one): target(one) for one in names()}.get(path, path)
+
+
+def main(arguments=None):
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    parser.add_argument("command", choices=["messages", "write"])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args(arguments)
+    for name in options.names or names():
+        if not source(name).exists():
+            parser.error(f"there is no {source(name)}: name a notebook without its folder and ending, or {README}")
+    for name in options.names or names():
+        if options.command == "messages":
+            path, content = LOCALE / f"{name}.po", text(merge(read(name), extract(name)))
+        else:
+            path, content = target(name), write(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content)
+        left = [message for message in read(name) if message.id and (message.fuzzy or not message.string)]
+        print(f"{path.relative_to(ROOT)}: {len(left)} of {len(read(name))} messages have no translation")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
