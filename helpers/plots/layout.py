@@ -29,7 +29,7 @@ def _ruler():
     return RendererAgg(1, 1, style.CSS_PIXELS)
 
 
-def _inches(text, size, weight):
+def inches_of(text, size, weight):
     """How wide a text of one or more lines is."""
     from matplotlib.font_manager import FontProperties
 
@@ -49,7 +49,7 @@ def fitted(text, inches, lines, size=9, weight="normal") -> str:
         if len(folded) > lines:
             half = width // 2
             folded[lines - 1 :] = [folded[lines - 1][:half] + "…" + text[len(text) - (width - half - 1) :]]
-        if _inches("\n".join(folded), size, weight) <= inches:
+        if inches_of("\n".join(folded), size, weight) <= inches:
             break
     return "\n".join(folded)
 
