@@ -10,6 +10,7 @@ from .. import paths
 from .model import Compute, Link, all_reduce, step
 
 BACKWARD = 2 / 3  # of a step on one device: two products for each of forward's
+PIECES = 128  # in which a model's gradients become ready
 
 
 def load(name) -> dict:
@@ -69,13 +70,13 @@ def _images(table):
         yield step(compute, link, row["devices"], table["batch"]).rate, (1,)
 
 
-def typical(seconds, batch, size, pieces=128) -> Compute:
+def typical(seconds, batch, size) -> Compute:
     """A model of which only the step on one device (seconds, samples) and the size of its gradients are known.
 
     Two thirds of the step are backward, in which gradients become ready evenly.
     """
     sample = seconds / batch
-    gradients = tuple((size / pieces, (k + 1) / pieces) for k in range(pieces))
+    gradients = tuple((size / PIECES, (k + 1) / PIECES) for k in range(PIECES))
     return Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
 
 
