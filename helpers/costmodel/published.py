@@ -36,15 +36,17 @@ def against(name) -> list:
     """The rows of a scaling table with the model's figure beside each.
 
     Returns:
-        dicts with name, devices, published, model, residual (model / published - 1), and `given`: whether the
-        model was made from that row, so that its residual says nothing.
+        dicts with name, devices, published, model, residual (of the speed: model / published - 1, and the inverse
+        of seconds), and `given`: whether the model was made from that row, so that its residual says nothing.
     """
     table = load("scaling")["tables"][name]
-    expected = _ladder(table) if name == "cifar ladder" else _images(table)
+    seconds = name == "cifar ladder"
+    expected = _ladder(table) if seconds else _images(table)
     return [
         {
             "name": row["name"], "devices": row["devices"], "published": row["value"], "model": value,
-            "residual": value / row["value"] - 1, "given": row["devices"] in given,
+            "residual": (row["value"] / value if seconds else value / row["value"]) - 1,
+            "given": row["devices"] in given,
         }
         for row, (value, given) in zip(table["rows"], expected, strict=True)
     ]  # fmt: skip

@@ -128,13 +128,16 @@ def draw_memory(memory, title=None) -> tuple:
             below = above
         peak = 1e-6 * memory.peak_bytes
         axes.plot(1e3 * when, peak, "v", color=style.RED, markersize=8, clip_on=False, zorder=5)
-        left = when < memory.curve[-1][0] / 2
+        begins = {name: 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
+                  for name in (FORWARD, BACKWARD)}  # fmt: skip
+        wide = times[-1] * inches_of(words, 10, "normal") / ROOM + 0.02 * times[-1]
+        left = 1e3 * when + wide < times[-1] and not any(0 < x - 1e3 * when < wide for x in begins.values())
         axes.annotate(
             words, (1e3 * when, peak), (10 if left else -10, 3), textcoords="offset points", va="bottom",
             ha="left" if left else "right", color=style.RED,
         )  # fmt: skip
         for name in (FORWARD, BACKWARD):
-            begin = 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
+            begin = begins[name]
             end = 1e3 * max((end for kind, _, end in memory.phases if kind == name), default=0)
             axes.axvline(begin, color=style.SOFT, linewidth=0.8)
             if inches_of(f" {name} ", 9, "normal") < ROOM * (end - begin) / times[-1]:
