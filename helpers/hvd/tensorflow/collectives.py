@@ -11,7 +11,6 @@ while it waits. Where gradients of several nested tf.functions do not depend on 
 reports a stall: tf.config.threading.set_inter_op_parallelism_threads(16), before the first operation, gives more.
 """
 
-
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
