@@ -11,6 +11,7 @@ from torch.optim import optimizer as hooks
 from torch.utils.data import TensorDataset
 
 from .. import device
+from . import verdict
 
 
 def observe(script, folder, updates=12):
@@ -42,8 +43,7 @@ def observe(script, folder, updates=12):
         images.setdefault(len(data), []).append(int(index))
 
     def flat(optimizer):
-        tensors = [p for group in optimizer.param_groups for p in group["params"]]
-        return torch.cat([p.detach().double().cpu().flatten() for p in tensors])
+        return verdict.flat(p for group in optimizer.param_groups for p in group["params"]).double().cpu()
 
     def before(optimizer, *_):
         if not weights:

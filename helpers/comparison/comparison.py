@@ -82,16 +82,26 @@ def rows(records, baseline) -> list:
     return found
 
 
-def _speed_up(record, baseline):
-    measured, base = record.get("measured") or {}, baseline and baseline["measured"]["images_per_s"]
+def rates(record) -> dict | None:
+    """Images/s of a record: median, quartiles (q1, q3), and the ends of the median's 95% interval (low, high).
+
+    None if nothing was measured. Too few steps have no interval; the quartiles stand in for its ends.
+    """
+    measured = record.get("measured") or {}
     rate = measured.get("images_per_s")
-    if not rate or not base:
+    if not rate:
         return None
-    rate = {**rate, "low": rate["q1"], "high": rate["q3"]}
-    if len(times := measured["samples"]["step_time_s"]) >= measure.AT_LEAST:
-        low, high = measure.median_interval(times)
-        rate |= {"low": record["config"]["global_batch"] / high, "high": record["config"]["global_batch"] / low}
-    return {key: rate[key] / base["median"] for key in ("median", "q1", "q3", "low", "high")}
+    found = {key: rate[key] for key in ("median", "q1", "q3")}
+    if len(times := measured["samples"]["step_time_s"]) < measure.AT_LEAST:
+        return {**found, "low": rate["q1"], "high": rate["q3"]}
+    shortest, longest = measure.median_interval(times)
+    batch = record["config"]["global_batch"]
+    return {**found, "low": batch / longest, "high": batch / shortest}
+
+
+def _speed_up(record, baseline):
+    rate, base = rates(record), baseline and rates(baseline)
+    return {key: value / base["median"] for key, value in rate.items()} if rate and base else None
 
 
 def _whole_run(record, baseline):

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
-from .. import device, measure
+from .. import device
 from ..config import RunConfig, dtype_of
 from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
 from ..records import store
 from . import run
+from .comparison import rates
 
 SEEDS = (0, 1, 2, 3, 4)
 LOCAL, RATE, HIGH = 16, 0.0005, 2.0  # of the studies of accuracy: a rank's batch, the rate for it, a very high peak
@@ -116,16 +117,15 @@ def speed_by_batch(records, model) -> dict:
     Returns {"O1-bf16 · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
     low and high are the ends of the median's 95% interval.
     """
-    runs = [r for r in records if r["config"]["model"] == model and r["measured"]["images_per_s"]]
+    runs = [r for r in records if r["config"]["model"] == model and rates(r)]
     batch = lambda record: record["config"]["local_batch"]  # noqa: E731
-    plain = {batch(r): r["measured"]["images_per_s"]["median"] for r in runs if _variant(r) == "fp32"}
+    plain = {batch(r): rates(r)["median"] for r in runs if _variant(r) == "fp32"}
     series = {}
     for record in sorted(runs, key=batch):
         if _variant(record) != "fp32" and batch(record) in plain:
-            longest, shortest = reversed(measure.median_interval(record["measured"]["samples"]["step_time_s"]))
-            rates = record["measured"]["images_per_s"]["median"], batch(record) / longest, batch(record) / shortest
-            point = dict(zip(("ratio", "low", "high"), (rate / plain[batch(record)] for rate in rates), strict=True))
-            series.setdefault(_variant(record), []).append({"batch": batch(record), **point})
+            ratio = {key: rate / plain[batch(record)] for key, rate in rates(record).items()}
+            point = {"batch": batch(record), "ratio": ratio["median"], "low": ratio["low"], "high": ratio["high"]}
+            series.setdefault(_variant(record), []).append(point)
     return series
 
 

@@ -104,10 +104,7 @@ def plans(tried, title) -> tuple:
         for row in timed
     ]  # fmt: skip
     if timed:
-        most = max(row["speed_up_q3"] for row in timed)
-        figure = rows(title, "speed-up over eager", named, notes=notes, line=1, most=most)
-        for y, row in enumerate(timed):
-            whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+        figure = _gains(title, named, timed, notes)
     else:
         with sheet(title, notes=notes, panels=0) as (figure, _):
             pass
@@ -142,11 +139,17 @@ def recorded(tables, plan="inductor") -> tuple:
              for name, row in found.items()]  # fmt: skip
     title = f"Speed of a training step with {plan}, over eager in the same format"
     notes = ["Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible."]
-    most = max(row["speed_up_q3"] for row in found.values())
-    figure = rows(title, "speed-up over eager", named, notes=notes, line=1, most=most)
-    for y, row in enumerate(found.values()):
-        whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+    figure = _gains(title, named, found.values(), notes)
     return figure, " ".join([f"{title}.", *(f"{clean(name)}: {words}." for name, words in said.items())])
+
+
+def _gains(title, named, timed, notes):
+    """Bars of speed-ups over eager, with the middle half of each."""
+    most = max(row["speed_up_q3"] for row in timed)
+    figure = rows(title, "speed-up over eager", named, notes=notes, line=1, most=most)
+    for y, row in enumerate(timed):
+        whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+    return figure
 
 
 def clear(row) -> bool:

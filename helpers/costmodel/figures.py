@@ -145,7 +145,7 @@ def parts(steps, title="Where a step goes", measured=None) -> tuple:
 
 
 def residuals(tables, title="The model against published tables") -> tuple:
-    """What is left over, model / published - 1, a dot a row; rows that the model was made from are hollow.
+    """What is left over of the speed, model / published - 1, a dot a row; rows that the model was made from are hollow.
 
     Args:
         tables: {label: rows of published.against}.
@@ -160,7 +160,7 @@ def residuals(tables, title="The model against published tables") -> tuple:
     notes = ["Hollow: the model was made from this row, so it must be 0."]
     with sheet(title, 0.3 * len(found), notes=notes) as (figure, [axes]):
         name_rows(axes, [label for label, _ in found], 3.6, 1, 9)
-        axes.set(xlim=(-110 * most, 110 * most), xlabel="%: model too high →")
+        axes.set(xlim=(-110 * most, 110 * most), xlabel="% of speed: model too fast →")
         axes.axvline(0, color=style.INK, linewidth=1)
         axes.grid(axis="x")
         for y, (_, row) in enumerate(found):

@@ -27,7 +27,8 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shap
     Args:
         make: a function that makes the model. batches: samples of a step alone, on each rank.
         ddp: {name: options} of the steps with DDP: batch, and maybe bucket_mb, accumulation, compression.
-        solo: samples of a step that rank 0 makes while the other ranks sleep, which a baseline on one device does.
+        solo: samples of a step that rank 0 makes while the other ranks sleep: several in a row, after all else, as a
+            baseline on one device makes them.
 
     Returns:
         a dict for `fit`, under "ddp" {name: [seconds of a step, …]}, "solo" [seconds, …], "loss" {name: the last}.
@@ -40,7 +41,7 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shap
             "one": {b: [] for b in batches}, "sweep": {s: [] for s in sizes},
             "beside": {s: [] for s in sorted(sizes)[-2:]}, "ddp": {n: [] for n in trainers},
         }  # fmt: skip
-        copies, handed, ready, losses, by_itself = [], [], [], {}, []
+        copies, handed, ready, losses = [], [], [], {}
         for turn in range(WARM_UP + rounds):
             for batch in batches:
                 found["one"][batch].append(alone.parts(batch))
@@ -48,19 +49,21 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shap
             for size, buffer in buffers.items():
                 alone.parts(min(batches))  # leaves the caches as training does
                 found["sweep"][size].append([_timed(world, lambda buffer=buffer: dist.all_reduce(buffer))])
+            nothing = alone.backward(batches[-1])
             for size, of in found["beside"].items():
-                of.append([alone.backward(batches[-1], buffer) for buffer in (None, buffers[size])])
+                of.append([nothing, alone.backward(batches[-1], buffers[size])])
             handed.append(_hand_out(world, alone.module))
             copies.append(_copies(world, buffers[max(sizes)]))
-            if solo:
-                by_itself += [sum(alone.parts(solo, meet=False))] if world.rank == 0 else []
-                dist.barrier()
             for name in list(trainers)[:: 1 - 2 * (turn % 2)]:  # there and back: each goes first as often
                 seconds, losses[name] = trainers[name].step()
                 found["ddp"][name].append(seconds)
         for of in found.values():
             for key in of:
                 del of[key][:WARM_UP]
+        by_itself = []
+        if solo:
+            by_itself = [sum(alone.parts(solo, meet=False)) for _ in range(WARM_UP + rounds) if world.rank == 0]
+            dist.barrier()
         return {
             **found, "copy": (4 * buffers[max(sizes)].numel(), copies[WARM_UP:]), "ready": ready[WARM_UP:],
             "bytes": alone.order, "broadcasts": any(True for _ in alone.module.buffers()), "handed": handed[WARM_UP:],

@@ -10,6 +10,7 @@ from .. import paths
 from .model import Compute, Link, all_reduce, step
 
 BACKWARD = 2 / 3  # of a step on one device: two products for each of forward's
+PIECES = 128  # in which a model's gradients become ready
 
 
 def load(name) -> dict:
@@ -35,15 +36,17 @@ def against(name) -> list:
     """The rows of a scaling table with the model's figure beside each.
 
     Returns:
-        dicts with name, devices, published, model, residual (model / published - 1), and `given`: whether the
-        model was made from that row, so that its residual says nothing.
+        dicts with name, devices, published, model, residual (of the speed: model / published - 1, and the inverse
+        of seconds), and `given`: whether the model was made from that row, so that its residual says nothing.
     """
     table = load("scaling")["tables"][name]
-    expected = _ladder(table) if name == "cifar ladder" else _images(table)
+    seconds = name == "cifar ladder"
+    expected = _ladder(table) if seconds else _images(table)
     return [
         {
             "name": row["name"], "devices": row["devices"], "published": row["value"], "model": value,
-            "residual": value / row["value"] - 1, "given": row["devices"] in given,
+            "residual": (row["value"] / value if seconds else value / row["value"]) - 1,
+            "given": row["devices"] in given,
         }
         for row, (value, given) in zip(table["rows"], expected, strict=True)
     ]  # fmt: skip
@@ -69,13 +72,13 @@ def _images(table):
         yield step(compute, link, row["devices"], table["batch"]).rate, (1,)
 
 
-def typical(seconds, batch, size, pieces=128) -> Compute:
+def typical(seconds, batch, size) -> Compute:
     """A model of which only the step on one device (seconds, samples) and the size of its gradients are known.
 
     Two thirds of the step are backward, in which gradients become ready evenly.
     """
     sample = seconds / batch
-    gradients = tuple((size / pieces, (k + 1) / pieces) for k in range(pieces))
+    gradients = tuple((size / PIECES, (k + 1) / PIECES) for k in range(PIECES))
     return Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
 
 

@@ -139,20 +139,6 @@ class Hosts:
         into = ["nsenter", "--target", str(self.processes[host]), "--net", "--uts", "--mount", "--"]
         return [*into, "sh", "-c", 'cd "$0" && exec "$@"', os.getcwd(), *command]
 
-    def remote_shell(self):
-        """A file that stands in for ssh between these hosts: `mpirun --mca plm_rsh_agent FILE`."""
-        file = self.folder / "rsh"
-        cases = "\n".join(
-            f'{name}|{address}) exec {shlex.join(self.command(host, ["sh", "-c"]))} "$*" ;;'
-            for host, (name, address) in enumerate(zip(NAMES, ADDRESSES, strict=True))
-        )
-        skip = 'while [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
-        file.write_text(
-            f'#!/bin/sh\n{skip}case "$host" in\n{cases}\n*) echo "unknown host $host" >&2; exit 1 ;;\nesac\n'
-        )
-        file.chmod(0o700)
-        return str(file)
-
     def run(self, fn, *args, per_host=1, threads=1, timeout=None, env=None, on_event=None, **kwargs):
         """Call `fn(*args, **kwargs)` on `per_host` ranks of each host, as `helpers.launch` does; their answers.
 

@@ -20,7 +20,6 @@
 import importlib.util
 import os
 import runpy
-import socket
 import sys
 
 from . import discovery, imports, start
@@ -113,18 +112,18 @@ def _value(option, text):
 
 def _slots(hosts, count):
     """The number of ranks in `-H host:ranks,…`, all of them on this machine."""
-    total = 0
-    for part in hosts.split(","):
-        name, _, slots = part.strip().partition(":")
-        if not name or not (slots or "1").isdigit():
-            raise Refused(f"-H is {hosts!r}; give a host and its number of ranks, as in localhost:2")
-        if name not in (*start.LOCAL, socket.gethostname()):
-            raise Refused(
-                f"-H names {name}; ranks on several machines are started by mpirun: "
-                f"mpirun -np {count} -H {hosts} python -m helpers.hvd script.py"
-            )
-        total += int(slots or 1)
-    return total
+    try:
+        own, elsewhere = start.slots(hosts.split(","))
+    except ValueError as error:
+        raise Refused(f"-H is {hosts!r}: {error}") from None
+    if elsewhere:
+        raise Refused(
+            f"-H names {elsewhere[0]}; ranks on several machines are started by mpirun: "
+            f"mpirun -np {count} -H {hosts} python -m helpers.hvd script.py"
+        )
+    if not own:
+        raise Refused(f"-H is {hosts!r}; give a host and its number of ranks, as in localhost:2")
+    return own
 
 
 def _count(text, option="-np"):
@@ -157,7 +156,7 @@ def run(module, target, arguments):
     start.tie_to_starter()
     replaced = imports.install()
     if replaced and os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
-        print(f"helpers.hvd: {replaced} is installed too; it is not used", file=sys.stderr, flush=True)
+        start.say(f"{replaced} is installed too; it is not used")
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.argv = [target, *arguments]
     try:
@@ -189,7 +188,7 @@ def main(arguments):
     try:
         count, module, target, rest, environment, options = parse(arguments)
     except Refused as error:
-        print(f"helpers.hvd: {error}\n{USAGE}", file=sys.stderr)
+        start.say(f"{error}\n{USAGE}")
         return 2
     os.environ.update(environment)
     if count is None:
@@ -199,7 +198,7 @@ def main(arguments):
         try:
             count = min(count, options["elastic"].first())
         except TimeoutError as error:
-            print(f"helpers.hvd: {error}", file=sys.stderr)
+            start.say(error)
             return 1
     own = ["-m"] if module else []
     return start.start([sys.executable, "-m", "helpers.hvd", *own, target, *rest], count, **options)

@@ -7,7 +7,6 @@ the others call `state.commit()`. Where there are fewer slots, the ranks that ca
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -63,10 +62,8 @@ class Discovery:
         """The number of slots that the script names now; that of before if it fails, once in a second."""
         if time.monotonic() - self.looked >= EVERY:
             try:
-                done = subprocess.run(
-                    [self.script], stdout=subprocess.PIPE, check=True, timeout=LONGEST, text=True
-                )
-                self.slots, self.complained = slots(done.stdout), False
+                done = subprocess.run([self.script], stdout=subprocess.PIPE, check=True, timeout=LONGEST, text=True)
+                self.slots, self.complained = start.slots(done.stdout.splitlines())[0], False
             except (OSError, subprocess.SubprocessError, ValueError) as error:
                 if not self.complained:
                     start.say(f"{self.script} did not work, so the ranks stay as they are: {error}")
@@ -78,14 +75,14 @@ class Discovery:
         """Watch the ranks until the job has ended: (exit status, a sentence or None)."""
         self.members = set(range(len(ranks.processes)))
         roster.publish(self.folder, self.members)
-        failed, finished = {}, set()
+        failed = {}
         while True:
             time.sleep(start.POLL)
             codes = {number: process.poll() for number, process in enumerate(ranks.processes)}
             self._note_failures(codes, failed)
             finished = {number for number in self._joined() - self.left if codes[number] == 0}
             alive = {number for number in self.members if codes[number] is None}
-            if finished and all(start.stopped(ranks.processes[number]) for number in alive):
+            if finished and all(start.is_frozen(ranks.processes[number].pid) for number in alive):
                 return 0, start.told(failed) + start.WITHOUT if failed else None
             if not finished and len(alive) < self.least:
                 time.sleep(start.TOGETHER)
@@ -122,19 +119,3 @@ class Discovery:
             ranks.add()
             if ranks.verbose:
                 start.say(f"a slot is free; rank {len(ranks.processes) - 1} was started and joins at the next commit")
-
-
-def slots(text) -> int:
-    """The number of slots of this machine in what a discovery script prints.
-
-    Raises:
-        ValueError: a line is not "host" or "host:slots".
-    """
-    total = 0
-    for line in filter(None, map(str.strip, text.splitlines())):
-        name, colon, number = line.partition(":")
-        if not name or colon and not number.isdigit():
-            raise ValueError(f"it printed {line!r}, which is not host:slots")
-        if name in (*start.LOCAL, socket.gethostname()):
-            total += int(number or 1)
-    return total

@@ -13,6 +13,7 @@ import time
 from concurrent import futures
 from contextlib import nullcontext
 
+from ..launcher.supervisor import is_frozen
 from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
@@ -53,6 +54,24 @@ def start(command, count, verbose=False, least=None, elastic=None):
 def say(text):
     """A message of the starter."""
     print(f"helpers.hvd: {text}", file=sys.stderr, flush=True)
+
+
+def slots(entries):
+    """(slots of this machine, names of other machines) of `entries`, each "host", "host:slots" or empty.
+
+    Raises:
+        ValueError: an entry is neither.
+    """
+    own, elsewhere = 0, []
+    for entry in filter(None, map(str.strip, entries)):
+        name, colon, number = entry.partition(":")
+        if not name or colon and not number.isdigit():
+            raise ValueError(f"{entry!r} is not host:slots; localhost:2 would be")
+        if name in (*LOCAL, socket.gethostname()):
+            own += int(number or 1)
+        else:
+            elsewhere.append(name)
+    return own, elsewhere
 
 
 class Ranks:
@@ -114,7 +133,7 @@ def _verdict(ranks, least):
         failed.update((number, rank.returncode) for number, rank in enumerate(ranks) if rank.returncode)
         if len(ranks) - len(failed) < least and until is None:
             until = time.monotonic() + TOGETHER
-        if least < len(ranks) and 0 < len(running) < len(ranks) and all(map(stopped, running)):
+        if least < len(ranks) and 0 < len(running) < len(ranks) and all(is_frozen(rank.pid) for rank in running):
             failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)  # the survivors finished without it
             break
     if not failed:
@@ -139,15 +158,6 @@ def status(failed) -> int:
     """The exit status for the shell after ranks have failed; 1 if none has."""
     code = next((code for _, code in _by_cause(failed)), 1)
     return code if code > 0 else 128 - code
-
-
-def stopped(rank) -> bool:
-    """Whether a process was stopped by a signal."""
-    try:
-        with open(f"/proc/{rank.pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] in "Tt"
-    except OSError:  # it has ended, or this is not Linux
-        return False
 
 
 def _how(code):
@@ -210,14 +220,12 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     rank that fails is a `helpers.RankError`. Options that choose between Horovod's own transports are accepted.
 
     Raises:
-        ValueError: `hosts` names another machine, or there is an option without a counterpart.
+        ValueError: `hosts` is not host:slots or names another machine, or an option has no counterpart.
     """
     from .. import releases
 
-    for host in (hosts or "").split(","):
-        name = host.partition(":")[0].strip()
-        if name and name not in (*LOCAL, socket.gethostname()):
-            raise ValueError(f"hosts names {name}; ranks on several machines are started by mpirun or torchrun")
+    if elsewhere := slots((hosts or "").split(","))[1]:
+        raise ValueError(f"hosts names {elsewhere[0]}; ranks on several machines are started by mpirun or torchrun")
     unknown = sorted(name for name, value in others.items() if value is not None and name not in INDIFFERENT)
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")

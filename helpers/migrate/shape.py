@@ -195,7 +195,7 @@ class Shape:
         """What a function writes for the card of its process."""
         if function is self.worker:
             return self.place
-        around = [function, *(it for it in self.script.parents(function) if isinstance(it, ast.FunctionDef))]
+        around = [function, *self.script.functions(function)]
         names = {it.arg for outer in around for it in outer.args.args}
         inside = [it for it in self.script.walk(function) if isinstance(it, ast.Name)]
         names |= {it.id for it in inside if isinstance(it.ctx, ast.Store)}

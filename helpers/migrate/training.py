@@ -169,7 +169,7 @@ class Training:
     def args_in(self, function):
         """How args are called in a function (a parameter, a closure or a global), or None."""
         name = self.shape.args
-        around = [function, *(it for it in self.script.parents(function) if isinstance(it, ast.FunctionDef))]
+        around = [function, *self.script.functions(function)]
         if any(name in [it.arg for it in outer.args.args] for outer in around):
             return name
         name = self.shape.args_in_main

@@ -78,9 +78,13 @@ class Tree:
             node = self._parents[node]
             yield node
 
+    def functions(self, node):
+        """The functions around `node`, from the inside out."""
+        return [it for it in self.parents(node) if isinstance(it, ast.FunctionDef)]
+
     def function(self, node):
         """The innermost function around `node`, or None."""
-        return next((it for it in self.parents(node) if isinstance(it, ast.FunctionDef)), None)
+        return next(iter(self.functions(node)), None)
 
     DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -70,7 +70,7 @@ def _cards_words(label, processes, predicted):
 
 
 def accuracy(runs, fall) -> tuple:
-    """Validation accuracy after each epoch, in percent: the median over seeds, a line a run.
+    """Validation accuracy after each epoch, in percent: a thin line a seed, and the median over seeds.
 
     Args:
         runs: {label: [[accuracy after epoch 0, 1, …] of a seed, …]}.
@@ -82,10 +82,18 @@ def accuracy(runs, fall) -> tuple:
     title = "Validation accuracy with and without the schedule (recorded)"
     medians = {label: [median(epoch) for epoch in zip(*seeds, strict=True)] for label, seeds in runs.items()}
     seeds = max(map(len, runs.values()), default=0)
-    notes = [f"Median of {seeds} seeds. With the schedule, the learning rate falls to a tenth before epoch {fall}."]
-    figure = lines(title, _numbered(medians), "epoch", "accuracy, %", "{:.1f}".format, notes=notes)
-    words = [f"{clean(label)}: {values[-1]:.1f} % after epoch {len(values) - 1}." for label, values in medians.items()]
-    return figure, " ".join([f"{title}, median of {seeds} seeds, a line a run.", *words])
+    notes = [
+        f"Thick: median of {seeds} seeds; thin: each seed.",
+        f"With the schedule, the learning rate falls to a tenth before epoch {fall}.",
+    ]
+    figure = lines(title, _numbered(medians), "epoch", "accuracy, %", "{:.1f}".format, notes=notes,
+                   thin={label: [dict(enumerate(of)) for of in each] for label, each in runs.items()})  # fmt: skip
+    words = []
+    for label, values in medians.items():
+        last = [of[-1] for of in runs[label]]
+        spread = f"{values[-1]:.1f} % ({min(last):.1f} to {max(last):.1f})"
+        words.append(f"{clean(label)}: {spread} after epoch {len(values) - 1}.")
+    return figure, " ".join([f"{title}, median of {seeds} seeds and their range.", *words])
 
 
 def scales(runs, on=EMULATED) -> tuple:

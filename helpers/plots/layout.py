@@ -29,7 +29,7 @@ def _ruler():
     return RendererAgg(1, 1, style.CSS_PIXELS)
 
 
-def _inches(text, size, weight):
+def inches_of(text, size, weight):
     """How wide a text of one or more lines is."""
     from matplotlib.font_manager import FontProperties
 
@@ -49,7 +49,7 @@ def fitted(text, inches, lines, size=9, weight="normal") -> str:
         if len(folded) > lines:
             half = width // 2
             folded[lines - 1 :] = [folded[lines - 1][:half] + "…" + text[len(text) - (width - half - 1) :]]
-        if _inches("\n".join(folded), size, weight) <= inches:
+        if inches_of("\n".join(folded), size, weight) <= inches:
             break
     return "\n".join(folded)
 
@@ -240,11 +240,12 @@ def name_ends(axes, ends, names, high, looks=None):
         )  # fmt: skip
 
 
-def lines(title, series, x, y, text, *, notes=(), marks=(), log=None, low=None, stairs=False):
+def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, low=None, stairs=False):
     """The figure of a line for each {label: {x: y}}, named at its end with its last value.
 
     Args:
         text: function that writes a value.
+        thin: {label: [{x: y}, …]}, single runs behind the line of that label.
         marks: (x, y, text) of crosses.
         log: the base of a logarithmic axis. low: the least that the axis shows.
         stairs: a value holds until the next.
@@ -257,8 +258,12 @@ def lines(title, series, x, y, text, *, notes=(), marks=(), log=None, low=None, 
     names, high = line_names(series, NAMES - 0.3, least=2.2)  # values take up to six digits
     points = [(a, b) for line in series.values() for a, b in line.items()] + [mark[:2] for mark in marks]
     first, last = min(a for a, _ in points), max(a for a, _ in points)
-    values = [b for _, b in points if math.isfinite(b)]
+    single = [(label, line) for label, of in dict(thin).items() for line in of]
+    values = [b for _, b in points if math.isfinite(b)] + [b for _, line in single for b in line.values()]
     with sheet(title, high, notes=notes) as (figure, [axes]):
+        for label, line in single:
+            look = line_style(list(series).index(label))
+            axes.plot(list(line), list(line.values()), color=look["color"], linestyle=look["linestyle"], linewidth=0.8)
         for place, line in enumerate(series.values()):
             axes.plot(list(line), list(line.values()), **line_style(place), drawstyle="steps-mid" if stairs else None)
         for a, b, words in marks:
@@ -268,7 +273,7 @@ def lines(title, series, x, y, text, *, notes=(), marks=(), log=None, low=None, 
                 words, (a, b), xytext=(9 * side, 0), textcoords="offset points", ha=where, va="center", zorder=4,
                 color=style.RED, size=9,
             )  # fmt: skip
-        axes.set(xlabel=x, ylabel=clean(y), xlim=(first, 1.03 * max(last, 1)))
+        axes.set(xlabel=x, ylabel=clean(y), xlim=(first - 0.02 * (last - first) * bool(marks), 1.03 * max(last, 1)))
         ticks(axes.xaxis, count=8, integer=True)
         axes.grid(axis="y")
         if log:

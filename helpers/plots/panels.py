@@ -9,13 +9,14 @@ LOOKS = {  # whose number it is: colour and hatch
 }  # fmt: skip
 
 
-def panels(title, how, rows, columns, notes=()) -> tuple:
+def panels(title, how, rows, columns, notes=(), named=None) -> tuple:
     """Bars in a panel for each column, a row for each run, every number in a column of its own beside them.
 
     Args:
         rows: dicts with "name", "kind" (a key of LOOKS) and a number, or None, for each column; a number may be
             (value, low, high), which draws a whisker.
         columns: (key, title, function that writes a number, value of a line to compare with or None).
+        named: {kind: what the key calls it}, where rows of one name differ in their kind only.
 
     Raises:
         ValueError: there is no row with a number.
@@ -24,11 +25,13 @@ def panels(title, how, rows, columns, notes=()) -> tuple:
     if not columns:
         raise ValueError("there is nothing to draw: no row has a number in any column")
     kinds = [kind for kind in LOOKS if any(row["kind"] == kind for row in rows)]
-    key = [(kind, *LOOKS[kind]) for kind in kinds] if len(kinds) > 1 else ()
+    key = [((named or {}).get(kind, kind), *LOOKS[kind]) for kind in kinds] if len(kinds) > 1 else ()
     with sheet(title, 0.36 * len(rows), how=how, key=key, notes=notes, panels=len(columns)) as (figure, axes):
         name_rows(axes[0], [row["name"] for row in rows], 3.3, 1, 10, axes[1:])
         for each, column in zip(axes, columns, strict=True):
             _panel(each, rows, column)
+    if named:
+        rows = [{**row, "name": f"{row['name']}, {named.get(row['kind'], row['kind'])}"} for row in rows]
     return figure, " ".join([f"{style.clean(title)}, {style.clean(how)}.", *(_words(rows, *c[:3]) for c in columns)])
 
 

@@ -1,7 +1,7 @@
 """The picture of one step: a row for each rank and stream."""
 
 from ..plots import style
-from ..plots.layout import _inches, name_rows, sheet, ticks
+from ..plots.layout import inches_of, name_rows, sheet, ticks
 from ..records.words import number, percent
 from .spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT
 
@@ -66,7 +66,7 @@ def _bar(axes, place, span, begin, end):
     if span.kind == WAIT:
         words = [f"for {span.name}"]
     room = ROOM * (right - left) / (end - begin) - 0.1
-    text = next((text for text in words if _inches(text, 9, "normal") < room), None)
+    text = next((text for text in words if inches_of(text, 9, "normal") < room), None)
     if text:
         axes.text(
             5e2 * (left + right - 2 * begin), place, text, ha="center", va="center_baseline", size=9,
@@ -128,16 +128,19 @@ def draw_memory(memory, title=None) -> tuple:
             below = above
         peak = 1e-6 * memory.peak_bytes
         axes.plot(1e3 * when, peak, "v", color=style.RED, markersize=8, clip_on=False, zorder=5)
-        left = when < memory.curve[-1][0] / 2
+        begins = {name: 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
+                  for name in (FORWARD, BACKWARD)}  # fmt: skip
+        wide = times[-1] * inches_of(words, 10, "normal") / ROOM + 0.02 * times[-1]
+        left = 1e3 * when + wide < times[-1] and not any(0 < x - 1e3 * when < wide for x in begins.values())
         axes.annotate(
             words, (1e3 * when, peak), (10 if left else -10, 3), textcoords="offset points", va="bottom",
             ha="left" if left else "right", color=style.RED,
         )  # fmt: skip
         for name in (FORWARD, BACKWARD):
-            begin = 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
+            begin = begins[name]
             end = 1e3 * max((end for kind, _, end in memory.phases if kind == name), default=0)
             axes.axvline(begin, color=style.SOFT, linewidth=0.8)
-            if _inches(f" {name} ", 9, "normal") < ROOM * (end - begin) / times[-1]:
+            if inches_of(f" {name} ", 9, "normal") < ROOM * (end - begin) / times[-1]:
                 axes.text(begin, 1.22 * peak, f" {name}", color=style.SOFT, va="center", size=9)
         axes.set(xlim=(0, times[-1]), ylim=(0, 1.28 * peak), xlabel="ms from the start of the step", ylabel="MB")
         ticks(axes.xaxis, "{:,g}", 10)

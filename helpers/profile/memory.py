@@ -96,12 +96,6 @@ class Memory:
 
         return frame(self.rows())
 
-    def modules_table(self):
-        """`module_rows` as a pandas DataFrame of texts."""
-        from .timeline import frame
-
-        return frame(self.module_rows())
-
     def figure(self, title=None):
         """(figure, alt): the memory over the step, by kind, with its peak; for `plots.show(*…)`."""
         from .figure import draw_memory

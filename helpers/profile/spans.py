@@ -197,7 +197,10 @@ def _bytes(arguments):
 
 
 def _waits(main, collectives, rank):
-    """When the training thread ran no operator until a collective of this rank had ended."""
+    """When the training thread ran no operator until a collective of this rank had ended.
+
+    The end of a collective may be noted up to LATE after the thread has gone on; a wait then ends with the gap before.
+    """
     work = list(_outermost(event for event in main if _is_work(event)))
     starts, latest = [event["ts"] for event in work], []
     for event in work:

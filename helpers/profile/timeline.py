@@ -196,10 +196,6 @@ class Timeline:
         """`rows` as a pandas DataFrame of texts."""
         return frame(self.rows())
 
-    def collectives_table(self):
-        """`collectives` as a pandas DataFrame of texts."""
-        return frame(self.collectives())
-
     def figure(self, step=None, title=None):
         """(figure, alt) of one step of all ranks, by default the one of median length; for `plots.show(*…)`."""
         from .figure import draw

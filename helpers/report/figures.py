@@ -63,20 +63,21 @@ def machines(sites, first="ours") -> list:
     Args:
         first: whose the runs of the first machine are (a key of `panels.LOOKS`).
     """
-    rows = []
+    rows, kinds = [], (first, "another machine")
+    named = dict(zip(kinds, (site.name for site in sites), strict=True)) if len(sites) == 2 else None
     for label, _, seen in shared(sites):
         for place, (site, row, *_) in enumerate(seen):
             speed = row["speed_up"], row["speed_up_q1"], row["speed_up_q3"]
             rows.append({
-                "name": f"{label}, {site.name}", "kind": "another machine" if place else first, "speed_up": speed,
+                "name": label if named else f"{label}, {site.name}", "kind": kinds[place > 0], "speed_up": speed,
                 "images_per_s": row["images_per_s"], "efficiency": row["efficiency"], "accuracy": row["accuracy"],
             })  # fmt: skip
     if not rows:
         return []
     columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", "images/s", number, None))
     notes = ["Speed-up: images/s over the baseline of the same machine; whisker: middle half of the timed steps."]
-    how = " and ".join(site.name for site in sites)
-    return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes)]
+    how = "recorded: " * (first == "recorded") + " and ".join(site.name for site in sites)
+    return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes, named)]
 
 
 def _count(value):

@@ -17,7 +17,7 @@ from helpers.npu import recorded
 from helpers.paths import project_root
 from helpers.training import models
 
-SEEDS, EPOCHS, FALL, BATCH, IMAGES, RATE = 3, 6, 4, 32, 320, 0.02
+SEEDS, EPOCHS, FALL, BATCH, IMAGES, RATE = 10, 6, 4, 32, 320, 0.02
 
 
 def schedule():

@@ -7,7 +7,7 @@ import pytest
 from toys import float64_net, toy_data
 
 import helpers
-from helpers import RunConfig
+from helpers import RunConfig, measure
 from helpers import __main__ as cli
 from helpers.comparison import run, studies
 from helpers.records import store
@@ -102,9 +102,10 @@ def test_both_optimizers_have_as_many_rates():
 
 
 def record(batch, precision, last, rate, model="resnet18"):
-    config = {"model": model, "local_batch": batch, "precision": precision, "channels_last": last}
-    times = [batch / (share * rate) for share in (0.8, 0.9, 1, 1.1, 1.2)]
-    return {"config": config, "measured": {"images_per_s": {"median": rate}, "samples": {"step_time_s": times}}}
+    config = dict(model=model, local_batch=batch, global_batch=batch, precision=precision, channels_last=last)
+    rates = [share * rate for share in (0.8, 0.9, 1, 1.1, 1.2)]
+    samples = {"step_time_s": [batch / rate for rate in rates]}
+    return {"config": config, "measured": {"images_per_s": measure.summary(rates), "samples": samples}}
 
 
 def test_speed_by_batch_is_relative_to_fp32_at_the_same_batch():

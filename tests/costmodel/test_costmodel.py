@@ -289,5 +289,8 @@ def test_the_model_against_published_tables():
     assert ladder[2]["model"] == pytest.approx(13.2 * (1 + 1.5 * (2 * 9.8 / 13.2 - 1)) / 4)  # a ring of four
     for name in published.load("scaling")["tables"]:
         rows = published.against(name)
-        assert all(row["residual"] == pytest.approx(row["model"] / row["published"] - 1) for row in rows)
+        too_fast = [row["model"] / row["published"] for row in rows]
+        if name == "cifar ladder":  # in seconds
+            too_fast = [1 / ratio for ratio in too_fast]
+        assert [row["residual"] for row in rows] == pytest.approx([ratio - 1 for ratio in too_fast])
         assert 0 < published.worst(rows) < 0.25

@@ -45,7 +45,7 @@ def test_every_kind_as_counted_by_hand():
     at_peak = 2 * weights + last_layer + saved["0"] + saved["1"] + 8 * BATCH + passing
     assert found.peak_bytes == pytest.approx(at_peak, rel=0.02) and found.peak_phase == "backward"
     assert found.peaks == [found.peak_bytes] and found.reserved == 0
-    assert len(found.table()) == 5 and len(found.modules_table()) == 3
+    assert len(found.table()) == 5
     picture, alt = found.figure()
     assert_readable(picture)
     assert "in backward" in alt and "activations" in alt and picture.axes

@@ -151,7 +151,7 @@ def test_the_timeline_of_ddp(ddp):
             assert ddp.ends[rank][step] <= min(first.values()) and max(first.values()) <= ddp.ends[rank][step + 1]
     overlap = ddp.overlap()
     assert 0 <= overlap["q1"] <= overlap["median"] <= overlap["q3"] <= 1 and overlap["n"] == STEPS
-    assert len(ddp.table()) == 2 and len(ddp.collectives_table()) == len(buckets)
+    assert len(ddp.table()) == 2
 
 
 def test_a_blocking_all_reduce_hides_nothing():
@@ -201,7 +201,7 @@ def test_a_timeline_that_was_saved_is_the_same(ddp, tmp_path):
     kept = timeline.load(tmp_path / "line.json")
     assert kept.conditions.startswith("recorded 20") and ddp.conditions in kept.conditions
     assert kept.overlap()["median"] == pytest.approx(ddp.overlap()["median"], abs=0.01)
-    assert kept.collectives_table().shape == ddp.collectives_table().shape and kept.figure()
+    assert len(kept.collectives()) == len(ddp.collectives()) and kept.figure()
     with pytest.raises(ValueError, match="record it anew"):
         kept.write_trace(tmp_path / "trace.json")
 

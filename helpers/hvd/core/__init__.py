@@ -13,6 +13,7 @@
 """
 
 import enum
+import warnings
 
 from . import job, roster, sets
 from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
@@ -33,6 +34,16 @@ class ReduceOp(enum.IntEnum):
 
 
 Average, Sum, Adasum, Min, Max, Product = ReduceOp
+
+
+def reduction(op, average):
+    """The ReduceOp that `op` and the older argument `average` ask for; ValueError when both do."""
+    if average is not None:
+        if op is not None:
+            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+        warnings.warn("average= is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=4)
+        op = Average if average else Sum
+    return ReduceOp(Average if op is None else op)
 
 
 def init(comm=None, process_sets=None):

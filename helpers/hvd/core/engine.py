@@ -281,24 +281,26 @@ class Engine:
 
     def _failed(self, error, entries=()):
         """The data plane raised an error, most likely because a rank has just died and a connection broke."""
-        for _ in range(20):  # the control connections report within moments which rank it was
-            if self.lost or self._stop:
-                break
-            time.sleep(GRACE / 20)
+        self._await_blame()
         if not self.lost:
             why = f"a collective failed on rank {self.rank}: {type(error).__name__}: {error}"
             if self.gone:
                 why = f"{listed(sorted(self.gone))} left while a collective was under way ({error})"
             self._say({"failed": why})
             silent = self.silent()
-            for _ in range(20 if not silent else 0):  # rank 0 answers, and may know which rank is silent
-                if self.lost or self._stop:
-                    break
-                time.sleep(GRACE / 20)
             if silent:
                 why += f" ({listed(silent)} showed no sign of life)"
+            else:
+                self._await_blame()  # rank 0 answers, and may know which rank is silent
             self.abort(why, self.gone or silent)
         self._give_up([entry for entry in entries if entry is not None], self.lost[0] if self.lost else str(error))
+
+    def _await_blame(self):
+        """The control connections report within moments which rank was lost."""
+        for _ in range(20):  # not by the clock: on a busy machine this waits longer, as the other threads do
+            if self.lost or self._stop:
+                break
+            time.sleep(GRACE / 20)
 
     def _take(self, number, name):
         with self._wake:

@@ -8,7 +8,7 @@ name. A result has the device and the class (`mx.nd` or `mx.np`) of its input; G
 import mxnet as mx
 
 from .. import arrays
-from ..core import Average, Sum, global_process_set
+from ..core import Average, global_process_set, reduction
 
 
 def to_numpy(tensor):
@@ -30,13 +30,6 @@ def put(tensor, result):
     """Copy the array `result` into `tensor`; returns `tensor`."""
     with mx.autograd.pause():  # a rank's own copy is overwritten: nothing to differentiate
         return result.copyto(tensor)
-
-
-def _reduction(op, average):
-    """The op that `op` and the older argument `average` ask for."""
-    if op is not None and average is not None:
-        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-    return op if op is not None else Sum if average is not None and not average else Average
 
 
 def allreduce(
@@ -70,7 +63,7 @@ def grouped_allreduce(
 ):  # fmt: skip
     """`allreduce` of a list of tensors, which are reduced as one; new arrays."""
     scales = prescale_factor, postscale_factor
-    return _grouped(arrays.grouped_allreduce, tensors, name, _reduction(op, average), *scales, process_set)
+    return _grouped(arrays.grouped_allreduce, tensors, name, reduction(op, average), *scales, process_set)
 
 
 def grouped_allreduce_(

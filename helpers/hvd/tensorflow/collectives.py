@@ -11,15 +11,13 @@ while it waits. Where gradients of several nested tf.functions do not depend on 
 reports a stall: tf.config.threading.set_inter_op_parallelism_threads(16), before the first operation, gives more.
 """
 
-import warnings
-
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util
 
 from .. import arrays
-from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, global_process_set, job, rank, sets
+from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, global_process_set, job, rank, reduction, sets
 from ..gradients import allreduce_groups
 from .compression import Compression
 
@@ -138,18 +136,6 @@ def any_rows(tensor):
     return [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
 
 
-def reduction(average, op):
-    """The op that the arguments `average` (deprecated) and `op` ask for."""
-    if op is not None:
-        if average is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        return op
-    if average is not None:
-        warnings.warn("average= is deprecated; use op=hvd.Average or op=hvd.Sum", DeprecationWarning, stacklevel=3)
-        return Average if average else Sum
-    return Average
-
-
 @as_is
 def allreduce(
     tensor, average=None, device_dense="", device_sparse="", compression=Compression.none, op=None,
@@ -172,7 +158,7 @@ def grouped_allreduce(
     prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set, ignore_name_scope=False, name=None,
 ):  # fmt: skip
     """Reduce several tensors as one operation; a list in the order of `tensors`. Otherwise as `allreduce`."""
-    op, scales, results = reduction(average, op), (prescale_factor, postscale_factor), {}
+    op, scales, results = reduction(op, average), (prescale_factor, postscale_factor), {}
     for i, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
             results[i] = gather_slices(tensor, op, scales, name and f"{name}.{i}", process_set)

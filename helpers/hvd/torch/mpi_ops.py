@@ -7,27 +7,16 @@ others raise RankLost. Both are HorovodInternalErrors, and those are RuntimeErro
 """
 
 import functools
-import warnings
 
 import torch
 
 from ..core import *  # noqa: F403  (Horovod has these here too)
-from ..core import Average, Entry, ReduceOp, Sum, global_process_set, job, rank
+from ..core import Average, Entry, ReduceOp, Sum, global_process_set, job, rank, reduction
 from .compression import Compression
 from .handles import are_whole, first, poll, submit, synchronize
 
 # Each rank's indices were checked when its tensor was made; newer torch warns unless this is given.
 UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
-
-
-def _reduction(op, average):
-    """The name of the reduction that `op` and the older argument `average` ask for."""
-    if average is not None:
-        if op is not None:
-            raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
-        op = Average if average else Sum
-    return ReduceOp(Average if op is None else op).name
 
 
 def _in_place(name, begin):
@@ -48,7 +37,7 @@ def _in_place(name, begin):
 def _allreduce(tensors, outputs, name, op, scales, process_set, answer, average=None):
     return submit(
         "allreduce", list(tensors), outputs, name, process_set, answer,
-        op=_reduction(op, average), scales=[float(scale) for scale in scales],
+        op=reduction(op, average).name, scales=[float(scale) for scale in scales],
     )  # fmt: skip
 
 
@@ -88,7 +77,7 @@ def allreduce(
     """
     small, how = compression.compress(tensor)
     scales = prescale_factor, postscale_factor
-    (reduced,) = _Allreduce.apply(name, _reduction(op, average), scales, process_set, False, small)
+    (reduced,) = _Allreduce.apply(name, reduction(op, average).name, scales, process_set, False, small)
     return compression.decompress(reduced, how)
 
 
@@ -134,7 +123,7 @@ def grouped_allreduce(
     pairs = [compression.compress(tensor) for tensor in tensors]
     scales = prescale_factor, postscale_factor
     small = [tensor for tensor, _ in pairs]
-    reduced = _Allreduce.apply(name, _reduction(op, average), scales, process_set, True, *small)
+    reduced = _Allreduce.apply(name, reduction(op, average).name, scales, process_set, True, *small)
     return [compression.decompress(tensor, how) for tensor, (_, how) in zip(reduced, pairs)]
 
 

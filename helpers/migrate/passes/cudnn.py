@@ -9,6 +9,7 @@ from ..chains import chains
 from ..counterparts import counterpart
 from ..edits import delete_items, torch_name
 from .kinds import anywhere
+from .names import another_torch
 
 _MODULE = "torch.backends.cudnn"
 _SWITCHES = {f"{_MODULE}.{name}" for name in ("benchmark", "benchmark_limit", "deterministic", "enabled", "fastest")}
@@ -62,7 +63,6 @@ def _is_cudnn(node, alias):
 
 def _unused(script, node, alias, left):
     if isinstance(node, ast.Import) and alias.asname is None:  # binds torch: something else has to, as well
-        others = [each for each in script.block(node) if isinstance(each, ast.Import)]
-        return not left and any(name.name == "torch" and not name.asname for each in others for name in each.names)
+        return not left and another_torch(script, node)
     local = alias.asname or alias.name
     return all(chain.nodes[0].id != local or node not in script.bindings(chain.nodes[0]) for chain in left)

@@ -52,7 +52,7 @@ def _import(script, node, uses):
         if alias.name not in MODULES:
             continue
         if alias.asname is None:  # binds torch
-            if len(node.names) == 1 and _another_torch(script, node):
+            if len(node.names) == 1 and another_torch(script, node):
                 script.delete(node)
             else:
                 script.edit_span(*script.name_span(alias), "torch")
@@ -62,7 +62,8 @@ def _import(script, node, uses):
             script.edit_span(*script.name_span(alias), home(new))
 
 
-def _another_torch(script, node):
+def another_torch(script, node):
+    """Whether another import in the block of `node` binds the name torch."""
     imports = [each for each in script.block(node) if isinstance(each, ast.Import)]
     return any(alias.name == "torch" and not alias.asname for each in imports for alias in each.names)
 
