@@ -16,6 +16,7 @@ from .launcher.progress import panel
 
 _LATER = {
     "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.run", "ladder": "comparison.ladder",
+    "ranks": "launcher.kept.handle",
     "optimize": "compiler", "compiler_stats": "compiler", "timeline": "profile.timeline", "memory": "profile.memory",
 }  # fmt: skip
 __all__ = [

@@ -97,8 +97,10 @@ class Progress:
         """Show the panel before anything runs, so that it stands below the cell that asked for it."""
         if self not in recent:
             recent.append(self)
-            if len(recent) > KEPT:
-                recent.popleft().display.forget()
+            over = [one for one in recent if all(row.state not in ("waiting", "running") for row in one.rows)]
+            if len(recent) > KEPT and over:
+                recent.remove(over[0])
+                over[0].display.forget()
             self.display.open(self.rows, self.stop)
 
     def queued(self, names):
