@@ -40,8 +40,13 @@ def best_display(without=()):
     return display.Silent() if isinstance(found, without) else found
 
 
+def plain() -> bool:
+    """Whether output is to be text that does not change from run to run."""
+    return os.environ.get("HELPERS_PROGRESS") == "plain"
+
+
 def _best():
-    if os.environ.get("HELPERS_PROGRESS") == "plain":
+    if plain():
         return display.Plain()
     if not display.in_notebook():
         return display.Terminal() if sys.stdout.isatty() else display.Plain()
@@ -54,8 +59,7 @@ def _best():
 
 def has_widgets() -> bool:
     """Whether the front end of this process shows widgets, as far as is known, and may."""
-    plain = os.environ.get("HELPERS_PROGRESS") == "plain" or not display.in_notebook()
-    if plain or not any(front_end in os.environ for front_end in display.FRONT_ENDS):
+    if plain() or not display.in_notebook() or not any(front_end in os.environ for front_end in display.FRONT_ENDS):
         return False
     return importlib.util.find_spec("ipywidgets") is not None
 

@@ -4,6 +4,7 @@ handle   what the notebook holds: `ranks(fn)`, `ranks[1](fn)`, `ranks.state`, `r
 crew     watches the ranks: hands out calls, collects answers, interrupts them when one has failed
 stay     what a kept rank does; how it is interrupted in a collective, and how it joins a new group
 parcel   calls and answers on their way: small ones in a message, large ones through shared memory
-magic    the cell magic `%%ranks`
+watch    their row of the panel; looks after them between calls
+magic    the cell magic `%%ranks`; `cell`: such a cell on its rank
 debug    pdb on a rank, with its prompt in the cell
 """

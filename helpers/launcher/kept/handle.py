@@ -11,6 +11,7 @@ Each is a process forked from the server that `launch` uses; a call takes millis
 import atexit
 import os
 import threading
+from contextlib import contextmanager
 from numbers import Integral
 
 from .. import client, payload, scope, turns
@@ -206,6 +207,17 @@ class Ranks:
 
     def _exclusively(self):
         return _Held(self._lock)
+
+    @contextmanager
+    def printing_to(self, sink):
+        """In this block `sink(rank, stream, text)` shows what ranks print; rank None for the launcher's own words."""
+        progress = self._watch.progress
+        with scope.interrupts_held_back(), self._exclusively():
+            progress.sink, usual = sink, progress.sink
+            try:
+                yield
+            finally:
+                progress.sink = usual
 
     def _check_open(self):
         if os.getpid() != self._owner:

@@ -5,7 +5,7 @@ thread that waits in gloo or in the store cannot be woken otherwise, and then se
 process and what it holds survive; its groups do not, so all ranks join a new one before the next call.
 """
 
-import contextlib
+import bdb
 import gc
 import linecache
 import os
@@ -16,10 +16,11 @@ import sys
 import threading
 from types import ModuleType
 
-from .. import group, rank
+from .. import errors, group, rank
 from . import debug, parcel
 
-OURS = (__file__, rank.__file__, contextlib.__file__)
+# Files whose calls are left out of tracebacks.
+OURS = (__file__, rank.__file__, os.path.join(os.path.dirname(__file__), "cell.py"), bdb.__file__)
 here = None  # this process's Stay; None in a process that is no kept rank
 
 
@@ -83,11 +84,10 @@ class Stay:
         except BaseException as error:
             if self.unwanted == number:
                 return parcel.Parcel(None), "interrupted"
-            self.trace = error.__traceback__
-            if self.armed:
-                self.armed = False
-                self._examine(number)
-            return parcel.Parcel(rank.failure(error, OURS)[1:]), "failure"
+            _, text, carried, when = rank.failure(error, OURS)
+            if not errors.Failure(0, when, text).secondary:  # else what matters is the exception of another rank
+                self._remember(error, number)
+            return parcel.Parcel((text, carried, when)), "failure"
 
     def examine(self):
         """Open pdb on the last exception, or have the next one open it; whether there was one."""
@@ -97,15 +97,17 @@ class Stay:
             debug.post_mortem(trace)
         return trace is not None
 
-    def _examine(self, number):
-        """Open pdb where the exception came from, while the notebook waits for the call."""
-        try:
-            self.current = number
-            debug.post_mortem(self.trace)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            self.current = None
+    def _remember(self, error, number):
+        """Keep where an exception came from, or open pdb there now, while the notebook waits for the call."""
+        self.trace = error.__traceback__
+        if self.armed:
+            try:
+                self.current = number
+                self.examine()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                self.current = None
 
     # -- the second thread --------------------------------------------------------------------
 

@@ -43,14 +43,15 @@ class Watch:
 
 
 def memory(pids) -> str:
-    """What processes take each, with their share of what they have in common; "" where the system does not say."""
+    """What processes take each, without what they share with others; "" where the system does not say."""
     sizes = []
     for pid in pids:
         try:
             with open(f"/proc/{pid}/smaps_rollup") as file:
-                sizes.append(int(re.search(r"^Pss: +(\d+)", file.read(), re.MULTILINE)[1]) / 1024)
-        except (OSError, TypeError):  # macOS; or it has just ended
+                own = re.findall(r"^Private_\w+: +(\d+) kB", file.read(), re.MULTILINE)
+        except OSError:  # macOS; or it has just ended
             return ""
+        sizes.append(sum(map(int, own)) / 1024)
     if not sizes:
         return ""
     least, most = f"{min(sizes):.0f}", f"{max(sizes):.0f}"
