@@ -23,7 +23,7 @@ PROMPT = 25  # s; a rank that is waited for would take a minute, and a busy mach
 
 @pytest.fixture(scope="module")
 def ranks():
-    with helpers.ranks(3) as opened:
+    with helpers.ranks(3, timeout=60) as opened:
         yield opened
 
 
