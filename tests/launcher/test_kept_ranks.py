@@ -198,7 +198,8 @@ def test_bad_calls_are_refused_before_a_rank_is_called(ranks):
             ranks[which]
     for call, error, words in (
         (lambda: ranks[3:](meet), ValueError, "no rank was chosen"), (lambda: ranks[0, 0](meet), ValueError, "once"),
-        (lambda: ranks(3), TypeError, "needs a function"), (lambda: ranks(meet, 1, 2, 3), TypeError, "cannot be called"),
+        (lambda: ranks(3), TypeError, "needs a function"),
+        (lambda: ranks(meet, 1, 2, 3), TypeError, "cannot be called"),
         (lambda: ranks(meet, timeout=0), ValueError, "timeout"),
         (lambda: helpers.ranks.state, RuntimeError, "no state here"),
     ):  # fmt: skip
