@@ -18,7 +18,7 @@ from tools.soak import held, judge
 from tools.soak.plans import PLANTED, Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
-SEED = 4  # the failures of its first 30 launches in two kernels are of all kinds
+SEED = 34  # the failures of its first 30 launches in two kernels are of all kinds
 STEPS = (997, pytest.param(61, marks=pytest.mark.long))  # lines between two interrupts
 
 
@@ -104,6 +104,14 @@ RIGHT = {
     Plan(5, "stop", rank=0, queued=2): {
         "error": "RunStopped", "status": "stopped", "stop_s": 0.4, "queued": [[[0, 1.0, 5, True]]],
     },
+    Plan(5, "kept", rank=1, how="exception"): {
+        "error": None, "caught": "RankError", "blamed": 1, "said": "", "caught_at": 10.5, "same": True,
+        "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]],
+    },
+    Plan(5, "kept", rank=1, how="sigkill"): {
+        "error": "RuntimeError", "message": "these ranks have ended", "caught": "Ended", "blamed": 1, "said": "",
+        "caught_at": 10.5,
+    },
 }  # fmt: skip
 WRONG = [
     ("healthy", {"error": "LauncherError", "message": "lost"}), ("healthy", {"value": [[0, 3.0, 5, True]]}),
@@ -113,7 +121,9 @@ WRONG = [
     ("hang", {"message": HUNG.replace("rank 1", "rank 0")}), ("hang", {"stacks": {"1": "elsewhere"}}),
     ("interrupt", {"error": None}), ("interrupt", {"ended": 14.0}),
     ("stop", {"error": None}), ("stop", {"stop_s": 4.0}),
-    ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
+    ("stop", {"queued": [[[0, 1.0, 4, True]]]}), ("kept", {"caught": None}), ("kept", {"blamed": 0, "said": ""}),
+    ("kept", {"same": False}), ("kept", {"value": None}), ("kept", {"error": "RankError", "message": "lost"}),
+    ("kept", {"caught_at": 14.0}),
 ]  # fmt: skip
 
 
