@@ -200,3 +200,35 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step,
         if number % (5 * step) == 0 or where is None:
             assert helpers.launch(rank, 2, timeout=300) == [0, 1], where
     assert number > 10 * 61
+
+
+@pytest.mark.parametrize("step", [1499, pytest.param(41, marks=pytest.mark.long)])
+def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capfd):
+    def rank():
+        return int(os.environ["RANK"])
+
+    def use():
+        with helpers.ranks(2, timeout=100) as ranks:
+            ranks(rank)
+            ranks(rank)
+
+    def descriptors():
+        return [held.descriptors(pid) for pid in (os.getpid(), client.server().process.pid)]
+
+    def lost():
+        return [now - then for now, then in zip(descriptors(), before, strict=True) if now - then]
+
+    helpers.prepare_launcher()
+    use()
+    before, number, where = descriptors(), 0, ""
+    with helpers.ranks(2, timeout=100) as ranks:
+        while where is not None:
+            number += step
+            where = interrupted_at(number, lambda: ranks(rank))
+            assert ranks(rank) == [0, 1], f"after SIGINT at {where}"
+    number, where = 0, ""
+    while where is not None:
+        number += step
+        where = interrupted_at(number, use)
+        assert wait_until(lambda: not lost(), 100) is not None, f"after SIGINT at {where}: {lost()}"
+    assert number > 1499
