@@ -64,15 +64,15 @@ class Ranks:
         self._attempt, self._grouped, self._owner = 0, False, os.getpid()
         self._lock = threading.RLock()
         self._crew = self._watch = None
-        with scope.interrupts_held_back(), payload.as_file(options.packed(stay.main, (), {})) as file:
-            self._crew = Crew(client.server(options.python), self.nprocs, file, on_event)
-            try:
+        try:
+            with scope.interrupts_held_back(), payload.as_file(options.packed(stay.main, (), {})) as file:
+                self._crew = Crew(client.server(options.python), self.nprocs, file, on_event)
                 self._regroup()
-            except BaseException:
-                self._end("failed", "since they could not start")
-                raise
-            opened.append(self)  # here, where no interrupt comes between
-            self._watch = Watch(self)
+                opened.append(self)
+                self._watch = Watch(self)
+        except BaseException:  # the stop button too: nobody has them yet
+            self._end("failed", "since they could not start")
+            raise
 
     # -- calls -----------------------------------------------------------------------------------
 
