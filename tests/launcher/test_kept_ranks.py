@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ import numpy
 import pytest
 import torch
 import torch.distributed as dist
-from kernel import running, wait_until
+from kernel import ROOT, running, wait_until
 
 import helpers
 from helpers import LauncherError, RankError, RankTimeout, launch
@@ -341,6 +342,7 @@ def test_a_rank_that_ends_between_calls_is_noticed():
     assert "rank 0 was killed by signal SIGKILL" in repr(pair)
 
 
+@LONG
 def test_a_lost_server_is_no_ranks_fault(monkeypatch):
     server = client.Server("fork")
     monkeypatch.setattr(client, "server", lambda python=None: server)
@@ -365,6 +367,35 @@ def test_sets_and_launches_do_not_disturb_each_other(ranks):
         for thread in threads:
             thread.join(PROMPT)
         assert done == [[2.0, 2.0]] * 4
+
+
+def test_on_event_cannot_call_the_ranks_that_it_hears_from():
+    refused = []
+
+    def call(event):
+        with pytest.raises(RuntimeError, match="busy with emit"):
+            pair(meet)
+        refused.append(event["rank"])
+
+    with helpers.ranks(2, on_event=call) as pair:
+        pair(helpers.emit, "seen")
+        assert sorted(refused) == [0, 1] and pair(meet) == [2.0, 2.0]
+
+
+def test_a_call_waits_for_its_turn_and_says_so(ranks, capsys):
+    run = launch(time.sleep, 1, 1.5, background=True)
+    assert ranks(meet) == [3.0] * 3 and run.status == "completed"
+    assert "waiting for sleep on 1 rank to end" in capsys.readouterr().out
+
+
+@LONG
+def test_started_as_new_processes():
+    code = "import helpers, os\nwith helpers.ranks(2) as r: print(r(os.getenv, 'RANK'), r(len, bytearray(10**6)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "HELPERS_START_METHOD": "spawn"}, cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout == "['0', '1'] [1000000, 1000000]\n", done.stderr
 
 
 def test_open_sets_are_named_by_the_panel(ranks, capsys):

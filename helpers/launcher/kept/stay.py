@@ -214,7 +214,7 @@ def join(attempt, wanted):
     here.state.device = world.device
     for model in orphans:
         parts = {k: v for k, v in vars(model).items() if k not in ("process_group", "reducer", "logger")}
-        model.__setstate__({**parts, "broadcast_buffers": parts.get("forward_sync_buffers", True)})
+        model.__setstate__({"broadcast_buffers": model.broadcast_buffers, **parts})
 
 
 def _models():
