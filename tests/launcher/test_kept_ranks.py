@@ -313,10 +313,14 @@ def test_a_rank_that_takes_its_time_to_stop_is_waited_for(ranks):
 
 @LONG
 def test_a_rank_that_never_stops_ends_them_all():
+    def deaf():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        time.sleep(60)
+
     with helpers.ranks(2) as pair:
         with pytest.raises(RankTimeout):
-            pair(stubborn, 60, timeout=0.5)
-        with pytest.raises(RankError, match=r"did not stop stubborn\(\)(?s:.)*time.sleep"):
+            pair(deaf, timeout=0.5)
+        with pytest.raises(RankError, match=r"did not stop deaf\(\)(?s:.)*time.sleep"):
             pair(meet)
 
 
