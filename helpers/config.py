@@ -394,7 +394,7 @@ def no_batch_norm(model, precision) -> str:
     """Why a model with BatchNorm is not trained by FSDP at level O2."""
     return (
         f"at precision {precision!r} strategy 'fsdp' gathers all weights in {dtype_of(precision)}, and {model} has "
-        f"BatchNorm, whose statistics stay in float32, and which takes no mixture; choose {precision.replace('2', '1')!r}"
+        f"BatchNorm, which cannot mix that with its statistics in float32; choose {precision.replace('2', '1')!r}"
     )
 
 

@@ -71,8 +71,8 @@ class Run:
                 num_workers=config.num_workers,
             )  # fmt: skip
         torch.manual_seed(config.seed)  # the same weights on every rank
-        length = getattr(train_set, "length", None)
-        self.model = models.make(config.model, sets.classes(train_set), length).to(world.device)
+        self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
+        self.model = models.make(config.model, sets.classes(train_set), self.tokens).to(world.device)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
@@ -259,7 +259,7 @@ class Run:
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks, "memory_bytes": held,
-            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,
+            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path, "tokens_per_sample": self.tokens,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }  # fmt: skip
 
