@@ -20,6 +20,7 @@ from .sharding import like, own_optimizer
 
 MODEL, OPTIMIZER, METADATA = "model.", "optimizer.", ".metadata"
 MADE_OF = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")  # what is in METADATA
+STEP = "step"  # a number that AdamW keeps on the CPU
 PLAIN = (torch.Size, torch.serialization._get_layout)
 
 
@@ -54,8 +55,17 @@ def write(folder, run, weights) -> dict:
     return {name: value for files in all_files for name, value in files.items()}
 
 
-def publish(folder, path) -> None:
-    """Give the finished `folder` the name `path`; what had that name, a damaged checkpoint, is replaced."""
+def publish(folder, path, files) -> None:
+    """Give the finished `folder` the name `path`; what had that name, a damaged checkpoint, is replaced.
+
+    Raises:
+        CheckpointError: some of `files` were written elsewhere.
+    """
+    if missing := [name for name in files if not Path(folder, name).is_file()]:
+        raise CheckpointError(
+            f"{missing[0]} of {path} was written on another host, into a folder of its own; a sharded checkpoint needs "
+            "a checkpoint_dir that all hosts share"
+        )
     if path.is_dir():
         path.rename(path.with_name(f".{path.name}.old.part"))
     sync_folder(folder)
@@ -107,7 +117,7 @@ def fill(run, folder) -> dict:
             parameter, _, key = name.removeprefix(OPTIMIZER).rpartition(".")
             if parameter in own:
                 size, dtype = there[name].size, there[name].properties.dtype
-                same = size == own[parameter].shape
+                same = size == own[parameter].shape and key != STEP
                 empty = torch.zeros_like(own[parameter], dtype=dtype) if same else torch.zeros(size, dtype=dtype)
                 tensors[name] = states.setdefault(parameter, {})[key] = empty.detach()
     dcp.load(tensors, storage_reader=reader)
@@ -122,7 +132,10 @@ def spread(run, state) -> dict:
     names = [name for name, _ in run.model.named_parameters()]
     own = dict(_named(run))
     states = {
-        names[i]: {key: like(value, own[names[i]]) for key, value in of_one.items() if torch.is_tensor(value)}
+        names[i]: {
+            key: value.cpu() if key == STEP else like(value, own[names[i]])
+            for key, value in of_one.items() if torch.is_tensor(value)
+        }
         for i, of_one in state["optimizer"]["state"].items() if names[i] in own
     }  # fmt: skip
     _put(run, states)
