@@ -13,7 +13,6 @@ from pathlib import Path, PurePath
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 
 from ..data.store import sync_folder
 from .sharding import like, own_optimizer
@@ -38,6 +37,8 @@ def hidden(path) -> Path:
 
 def write(folder, run, weights) -> dict:
     """Write the tensors of `run`, a loop.Run, to `folder`; all its ranks call it. {file: SHA-256}, on every rank."""
+    import torch.distributed.checkpoint as dcp  # slow, and only sharded runs need it
+
     tensors = {MODEL + name: value for name, value in weights.items()}
     if not run.world.is_main:  # BatchNorm's statistics differ by rank: those of rank 0 are the model's
         for name, _ in run.model.named_buffers(remove_duplicate=False):
@@ -106,7 +107,10 @@ def fill(run, folder) -> dict:
     Raises:
         CheckpointError: the weights are not those of this run's model.
     """
-    reader = Reader(folder)
+    import torch.distributed.checkpoint as dcp
+
+    check_metadata(folder)
+    reader = dcp.FileSystemReader(folder)
     there = reader.read_metadata().state_dict_metadata
     weights = run.precision.state_dict(run.model)["model"]
     tensors, states = {MODEL + name: value for name, value in weights.items()}, {}
@@ -168,13 +172,13 @@ def _put(run, states):
             optimizer.state[parameter] = states[name]
 
 
-class Reader(dcp.FileSystemReader):
-    """Reads tensors from files; a pickle that holds more than the description of tensors is refused."""
+def check_metadata(folder) -> None:
+    """Refuse a pickle that holds more than the description of tensors: reading it could run code.
 
-    def read_metadata(self, *args, **kwargs):
-        raw = Path(self.path, METADATA).read_bytes()
-        _Described(io.BytesIO(raw)).load()
-        return super().read_metadata(*args, **kwargs)
+    Raises:
+        CheckpointError: it names something else.
+    """
+    _Described(io.BytesIO(Path(folder, METADATA).read_bytes())).load()
 
 
 class _Described(pickle.Unpickler):
