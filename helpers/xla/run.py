@@ -24,6 +24,8 @@ class XlaRun(Run):
     variance (n, not n - 1, in the denominator), so that accuracy on the test set can differ a little.
     """
 
+    counts_activations = False  # XLA decides itself what it keeps
+
     def __init__(self, config, world, parts, tell):
         if xr.device_type() != "CPU":
             gradients.check_world(world.size)
