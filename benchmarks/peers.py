@@ -16,6 +16,7 @@ from .kernel import kernel
 from .launchers import OURS, PEERS, RANKS
 
 UNIT = "s"
+GRID = True  # its rows make a table in docs/benchmarks.md
 ROUNDS, ENOUGH = 2, 900.0  # rounds, and seconds after which no further one is begun
 CAP = 10.0  # s after which a failure counts as not shown, or a launch as hanging
 START = 120.0  # s that setting up or a launch may take when nothing is wrong
