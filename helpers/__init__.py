@@ -5,6 +5,7 @@ the import also starts the fork server in the background, so that the first laun
 """
 
 import importlib
+import sys
 
 from .comparison.form import form
 from .device import choose as choose_devices
@@ -16,6 +17,7 @@ from .launcher.progress import panel
 
 _LATER = {
     "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.run", "ladder": "comparison.ladder",
+    "ranks": "launcher.kept.handle",
     "optimize": "compiler", "compiler_stats": "compiler", "timeline": "profile.timeline", "memory": "profile.memory",
 }  # fmt: skip
 __all__ = [
@@ -45,5 +47,13 @@ def _start_early():
         pass
 
 
+def _add_magic():
+    """Let cells begin with %%ranks."""
+    from .launcher.kept import magic
+
+    magic.register(sys.modules["IPython"].get_ipython())
+
+
 if in_notebook():
     _start_early()
+    _add_magic()

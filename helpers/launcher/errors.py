@@ -82,10 +82,10 @@ def first_failure(failures):
     return min(failures, key=lambda failure: (failure.secondary, failure.when))
 
 
-def rank_error(failures, finished, world_size):
-    """The RankError for a run with `failures`; `finished` ranks had already returned."""
+def rank_error(failures, finished, world_size, others="the other ranks were stopped"):
+    """The RankError for a run with `failures`; `finished` ranks had already returned; what became of the `others`."""
     failure = first_failure(failures)
-    others = "; the other ranks were stopped" if world_size > 1 else ""
+    others = f"; {others}" if world_size > 1 else ""
     if failure.text:
         message = f"rank {failure.rank} failed{others}. Its traceback:\n\n{failure.text.rstrip()}"
     else:
@@ -121,11 +121,11 @@ def _signal_name(number):
         return str(number)
 
 
-def timeout_error(seconds, stacks, waiting, world_size):
+def timeout_error(seconds, stacks, waiting, world_size, others="all ranks were stopped"):
     """The error for a run of `world_size` ranks of which `waiting` were not done in time."""
     lines = [
         f"no result after {seconds:g} s: rank {', '.join(map(str, waiting))} of {world_size} had not returned; "
-        "all ranks were stopped. Where they stood:"
+        f"{others}. Where they stood:"
     ]
     return RankTimeout("\n".join(lines) + "\n\n" + stacks_text(stacks, waiting), stacks)
 

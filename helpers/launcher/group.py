@@ -30,6 +30,7 @@ RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_ST
 ROUND = "HELPERS_ROUND"  # set by helpers.hosts.torchrun: how often the hosts had met before
 _groups = itertools.count()  # those that this process was in
 _left = []  # gloo groups that this process has left
+standing = None  # the World of a kept rank, whose group outlives the functions that it runs
 TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
 
 
@@ -69,7 +70,8 @@ def distributed(kind=None, backend=None, timeout=None):
 
     Works under `helpers.launch`, `torchrun` (RANK, WORLD_SIZE, …) and `mpirun` (Open MPI's
     OMPI_COMM_WORLD_*, no MASTER_ADDR needed if mpirun runs on the first host). In a process that
-    nobody launched it makes a group of one, so that the same function can also be called directly.
+    nobody launched it makes a group of one, so that the same function can also be called directly. On
+    ranks that are kept (`helpers.ranks`) it yields the World of the group that they are in, and stays in it.
 
     Args:
         kind: device kind (default: the best there is), see `helpers.device`.
@@ -80,6 +82,21 @@ def distributed(kind=None, backend=None, timeout=None):
         ValueError: variables of the launcher are missing, or this rank has no device.
         RuntimeError: there is a process group already.
     """
+    import torch.distributed as dist
+
+    if standing is not None and dist.is_initialized():
+        yield _standing(kind, backend)
+        return
+    world = join(kind, backend, timeout)
+    try:
+        yield world
+    finally:
+        if dist.is_initialized():
+            leave()
+
+
+def join(kind=None, backend=None, timeout=None):
+    """Initialise torch.distributed as `distributed` does, and return the World; whoever calls it leaves the group."""
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -95,11 +112,17 @@ def distributed(kind=None, backend=None, timeout=None):
         kept = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
         options["store"] = dist.PrefixStore(prefix, kept)
     dist.init_process_group(backend, rank=rank, world_size=size, **options)
-    try:
-        yield World(rank, size, local_rank, here, backend, _hosts(size))
-    finally:
-        if dist.is_initialized():
-            leave()
+    return World(rank, size, local_rank, here, backend, _hosts(size))
+
+
+def _standing(kind, backend):
+    """The World of the group that stays, if it is the one that is asked for."""
+    if kind not in (None, standing.device.type) or backend not in (None, standing.backend):
+        raise RuntimeError(
+            f"these ranks are in a group over {standing.backend} on {standing.device.type} that stays; for another, "
+            "open them with helpers.ranks(n, group=False), or with env={'HELPERS_DEVICE': 'cpu'} for the CPU"
+        )
+    return standing
 
 
 def leave():

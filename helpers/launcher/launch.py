@@ -65,24 +65,37 @@ def launch(
         RankTimeout: `timeout` has passed; it shows where each rank stood.
         KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
     """
-    _check_function(fn, args, kwargs)
-    environment = {**os.environ, **_checked_environment(env)}
-    _check_ranks(nprocs, environment)
-    nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
-    threads = _checked_threads(threads, nprocs)
-    if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
-        raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
-    if on_event is not None and not callable(on_event):
-        raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
-    python = interpreter.checked(python)
-    if python is None:
-        releases.check()
-    data = payload.pack(fn, args, kwargs, environment, threads, interpreter.import_path(python))
+    check_function(fn, args, kwargs)
+    options = Options(nprocs, timeout, threads, env, on_event, python)
+    data = options.packed(fn, args, kwargs)
+    nprocs = options.nprocs
     label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
-    plan = Plan(nprocs, data, timeout, on_event, python)
+    plan = Plan(nprocs, data, timeout, on_event, options.python)
     if background:
         return start(label, partial(_in_turn, plan, label))
     return _in_turn(plan, label, Watch(label))
+
+
+class Options:
+    """What a launch, or ranks that are kept, were asked to run with; checked, before any process starts."""
+
+    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None):
+        self.environment = {**os.environ, **_checked_environment(env)}
+        _check_ranks(nprocs, self.environment)
+        self.nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
+        self.threads = _checked_threads(threads, self.nprocs)
+        check_timeout(timeout)
+        if on_event is not None and not callable(on_event):
+            raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
+        self.timeout, self.on_event = timeout, on_event
+        self.python = interpreter.checked(python)
+        if self.python is None:
+            releases.check()
+
+    def packed(self, fn, args, kwargs):
+        """The payload of ranks that call `fn(*args, **kwargs)`."""
+        path = interpreter.import_path(self.python)
+        return payload.pack(fn, args, kwargs, self.environment, self.threads, path)
 
 
 @dataclass
@@ -142,9 +155,10 @@ def _stopped(run):
     return f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
 
 
-def _check_function(fn, args, kwargs):
+def check_function(fn, args, kwargs, caller="launch"):
+    """Raises TypeError unless `fn` can be called with these arguments, which were given to `caller`."""
     if not callable(fn):
-        raise TypeError(f"launch needs a function to run on the ranks, got {type(fn).__name__}: {fn!r:.80}")
+        raise TypeError(f"{caller} needs a function to run on the ranks, got {type(fn).__name__}: {fn!r:.80}")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some built-in functions have none
@@ -153,7 +167,13 @@ def _check_function(fn, args, kwargs):
         signature.bind(*args, **kwargs)
     except TypeError as error:
         name = getattr(fn, "__name__", fn)
-        raise TypeError(f"{name}{signature} cannot be called with the arguments given to launch: {error}") from None
+        raise TypeError(f"{name}{signature} cannot be called with the arguments given to {caller}: {error}") from None
+
+
+def check_timeout(timeout):
+    """Raises ValueError unless `timeout` is None or a positive number."""
+    if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
 
 
 def _check_ranks(nprocs, environment):

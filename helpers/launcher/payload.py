@@ -24,18 +24,23 @@ def pack(fn, args, kwargs, environment, threads, path=None):
     Raises:
         TypeError: something the function uses cannot be sent; the message names it.
     """
-    try:
-        call = _pickled((fn, args, kwargs))
-    except Exception as error:  # pickling runs the reader's own __reduce__: anything can come
-        raise TypeError(_blame(fn, args, kwargs, error)) from None
+    call = packed_call(fn, args, kwargs)
     surroundings = {
         "environment": environment,
         "path": list(sys.path) if path is None else path,
         "folder": os.getcwd(),
-        "sources": _cell_sources(),
+        "sources": cell_sources(),
         "threads": threads,
     }
     return pickle.dumps((surroundings, call))
+
+
+def packed_call(fn, args, kwargs, pickled=None):
+    """The call, pickled by `pickled(call)`; raises TypeError, naming what cannot be sent."""
+    try:
+        return (pickled or _pickled)((fn, args, kwargs))
+    except Exception as error:  # pickling runs the reader's own __reduce__: anything can come
+        raise TypeError(_blame(fn, args, kwargs, error)) from None
 
 
 def as_file(data):
@@ -58,8 +63,8 @@ def unpack(fd):
     return pickle.loads(bytes(data))
 
 
-def _cell_sources():
-    """The lines of code that exist in no file, so that a rank's traceback can show them.
+def cell_sources():
+    """The lines of code that exist in no file, so that a rank's traceback can show them: entries of linecache.
 
     IPython registers cells without a modification time, which keeps linecache from dropping
     them; its entries can carry an extra name that is of no use elsewhere.
@@ -76,9 +81,7 @@ def _blame(fn, args, kwargs, error):
     name = getattr(fn, "__name__", repr(fn))
     culprits = [f"argument {i + 1} ({type(a).__name__})" for i, a in enumerate(args) if not _can_travel(a)]
     culprits += [f"argument {k}= ({type(v).__name__})" for k, v in kwargs.items() if not _can_travel(v)]
-    culprits += [
-        f"variable {k!r} ({type(v).__name__})" for k, v in _used_variables(fn).items() if not _can_travel(v)
-    ]
+    culprits += [f"variable {k!r} ({type(v).__name__})" for k, v in _used_variables(fn).items() if not _can_travel(v)]
     what = ", ".join(culprits) or "something it refers to"
     return (
         f"{name}() cannot be sent to the ranks: {what} cannot be pickled ({error}). "
@@ -96,11 +99,11 @@ def _can_travel(value):
 
 def _pickled(value):
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(value)
+    Pickler(buffer).dump(value)
     return buffer.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):
+class Pickler(cloudpickle.Pickler):
     """cloudpickle, and modules that are objects of a class of their own, such as torch.backends.cudnn."""
 
     def reducer_override(self, obj):

@@ -40,8 +40,13 @@ def best_display(without=()):
     return display.Silent() if isinstance(found, without) else found
 
 
+def plain() -> bool:
+    """Whether output is to be text that does not change from run to run."""
+    return os.environ.get("HELPERS_PROGRESS") == "plain"
+
+
 def _best():
-    if os.environ.get("HELPERS_PROGRESS") == "plain":
+    if plain():
         return display.Plain()
     if not display.in_notebook():
         return display.Terminal() if sys.stdout.isatty() else display.Plain()
@@ -54,8 +59,7 @@ def _best():
 
 def has_widgets() -> bool:
     """Whether the front end of this process shows widgets, as far as is known, and may."""
-    plain = os.environ.get("HELPERS_PROGRESS") == "plain" or not display.in_notebook()
-    if plain or not any(front_end in os.environ for front_end in display.FRONT_ENDS):
+    if plain() or not display.in_notebook() or not any(front_end in os.environ for front_end in display.FRONT_ENDS):
         return False
     return importlib.util.find_spec("ipywidgets") is not None
 
@@ -97,8 +101,10 @@ class Progress:
         """Show the panel before anything runs, so that it stands below the cell that asked for it."""
         if self not in recent:
             recent.append(self)
-            if len(recent) > KEPT:
-                recent.popleft().display.forget()
+            over = [one for one in recent if all(row.state not in ("waiting", "running") for row in one.rows)]
+            if len(recent) > KEPT and over:
+                recent.remove(over[0])
+                over[0].display.forget()
             self.display.open(self.rows, self.stop)
 
     def queued(self, names):

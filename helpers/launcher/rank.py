@@ -26,6 +26,7 @@ from . import malloc, payload
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
 _last_acts = []
+_plain_rendezvous = {}  # torch's own handlers, by name
 
 
 def emit(event, **values):
@@ -74,13 +75,13 @@ def main(plan, rank, fds):
         _settle_torch(surroundings["threads"], plan["device_plugins"])
         if rank == 0:
             store = releases.serve_store(fds.store, plan["port"])
-        _let_groups_follow_each_other()
+        let_groups_follow_each_other()
         answer = ("result", _run(call))
     except KeyboardInterrupt:
         answer, code = None, 130  # the launcher asked for it and knows
     except BaseException as error:
-        answer, code = _failure(error), 1
-    _flush()
+        answer, code = failure(error), 1
+    flush()
     multiprocessing.util._run_finalizers()  # what an exit would do: temporary folders of DataLoader workers
     if _report(answer, wait=store is not None) and code == 0:
         _do_last_acts()
@@ -137,19 +138,20 @@ def _settle_torch(threads, device_plugins):
         torch._import_device_backends()  # the fork server put it off: it must not touch a device
 
 
-def _let_groups_follow_each_other():
+def let_groups_follow_each_other(attempt=0):
     """Give each process group of a run its own keys in the store, which outlives them all.
 
-    Else a group made after another was destroyed reads the addresses of the old one and hangs.
+    Else a group made after another was destroyed reads the addresses of the old one and hangs. Ranks that may
+    have made different numbers of groups count from 0 again in a new `attempt`.
     """
     from torch.distributed import PrefixStore, rendezvous
 
     handlers = sys.modules[rendezvous.__module__]._rendezvous_handlers  # no public way to replace one
-    by_environment, numbers = handlers["env"], itertools.count()
+    by_environment, numbers = _plain_rendezvous.setdefault("env", handlers["env"]), itertools.count()
 
     def numbered(*args, **kwargs):
         for store, rank, world_size in by_environment(*args, **kwargs):
-            yield PrefixStore(f"group{next(numbers)}", store), rank, world_size
+            yield PrefixStore(f"attempt{attempt}/group{next(numbers)}", store), rank, world_size
 
     handlers["env"] = numbered
 
@@ -162,15 +164,21 @@ def _run(call):
     try:
         return cloudpickle.dumps(value)
     except Exception as error:
-        raise TypeError(
-            f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
-            "Return numbers, tensors, lists or dictionaries of them."
-        ) from None
+        raise unsendable(value, error) from None
 
 
-def _failure(error):
+def unsendable(value, error):
+    """The error of a rank whose return value cannot be pickled."""
+    return TypeError(
+        f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
+        "Return numbers, tensors, lists or dictionaries of them."
+    )
+
+
+def failure(error, ours=(__file__,)):
+    """The message about an exception, without the frames of the files `ours`."""
     report = traceback.TracebackException.from_exception(error)
-    report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename != __file__)
+    report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename not in ours)
     if isinstance(error, SystemExit):
         text = f"SystemExit: {error.code} (the function called sys.exit)\n" + "".join(report.format())
     else:
@@ -183,7 +191,7 @@ def _failure(error):
     return ("failure", text, carried, time.monotonic())
 
 
-def _flush():
+def flush():
     """Everything printed so far must be in the pipes before the answer is."""
     for stream in (sys.stdout, sys.stderr):
         try:

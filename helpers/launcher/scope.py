@@ -66,6 +66,19 @@ def interrupts_held_back():
             usual(*pressed[0])
 
 
+@contextmanager
+def interrupts_let_through():
+    """Let the stop button interrupt this block, inside one of `interrupts_held_back`, while a reader is asked."""
+    if _pressed is None or not _in_main_thread():
+        yield
+        return
+    held_back = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, held_back)
+
+
 def raise_if_stopped():
     """Raise KeyboardInterrupt, or Stopped, if somebody asked to stop what this thread does."""
     if _pressed and _in_main_thread():

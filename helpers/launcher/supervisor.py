@@ -100,6 +100,10 @@ class Supervisor:
         except (EOFError, OSError):
             self.selector.unregister(channel)
             return
+        self._take(rank, kind, rest)
+
+    def _take(self, rank, kind, rest):
+        """Take one message of a rank."""
         if kind == "event":
             if self.on_event is not None:
                 self.on_event(rest[0])
@@ -108,7 +112,7 @@ class Supervisor:
             self._release()
         elif not self.stopping:
             text, carried, when = rest
-            self.failures.append(errors.Failure(rank, when, text, _loaded(carried)))
+            self.failures.append(errors.Failure(rank, when, text, loaded(carried)))
 
     def _release(self):
         """Let rank 0, which serves the store, go once all others have answered."""
@@ -207,6 +211,8 @@ class Supervisor:
         """Collect where each rank stands, as text, in `self.stacks`."""
         alive = set(range(self.nprocs)) - set(self.exits)
         tails = {t.rank: t for t in self.tails.values() if t.stream is None and t.rank in alive}
+        for tail in tails.values():
+            tail.text = ""
         self._signal(signal.SIGUSR1)
         end, before = time.monotonic() + STACKS, None
         while time.monotonic() < end:
@@ -238,7 +244,7 @@ class Supervisor:
         self.close()
 
 
-def _loaded(carried):
+def loaded(carried):
     """The rank's exception, or None if this process cannot load it; its text is there all the same."""
     try:
         return pickle.loads(carried) if carried else None

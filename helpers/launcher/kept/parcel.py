@@ -1,0 +1,109 @@
+"""Calls and answers on their way: small ones in one message, large ones through shared memory.
+
+Arrays and CPU tensors of a large one are not copied into the pickle: they are written once to an unnamed file in
+memory, and whoever reads it maps that file copy-on-write. The arguments of a call exist once for all its ranks.
+"""
+
+import ctypes
+import io
+import mmap
+import os
+import pickle
+import socket
+import sys
+
+from .. import payload
+
+SMALL = 1 << 15  # bytes up to which a buffer is copied into the pickle
+INLINE = 1 << 16  # bytes of a pickle that go through the message itself
+ALIGNED = 64  # bytes: where tensors begin
+
+
+class Parcel:
+    """A pickled value; `head` is sent in a message, and `file` (None for a small value) handed over after it."""
+
+    def __init__(self, value):
+        stream, self.buffers = io.BytesIO(), []
+        self.file = None
+        pickler = Pickler(stream, protocol=5, buffer_callback=self._in_band)  # it keeps alive what the buffers lie in
+        pickler.dump(value)
+        data = stream.getbuffer()
+        if not self.buffers and len(data) <= INLINE:
+            self.head = bytes(data)
+            return
+        self.file = payload.as_file(b"")
+        self.head = [self._write(part) for part in (data, *self.buffers)]  # (where, how many bytes)
+        self.buffers.clear()
+
+    def _in_band(self, buffer):
+        if buffer.raw().nbytes > SMALL:
+            self.buffers.append(buffer.raw())
+            return False
+        return True
+
+    def _write(self, part):
+        at = -(-self.file.tell() // ALIGNED) * ALIGNED
+        self.file.seek(at)
+        self.file.write(part)
+        return at, len(part)
+
+    def send(self, connection, *words):
+        """Send (*words, head) through a Connection, and the file if there is one."""
+        connection.send((*words, self.head))
+        if self.file is not None:
+            self.file.flush()
+            with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+                socket.send_fds(raw, [b"f"], [self.file.fileno()])
+
+    def close(self):
+        if self.file is not None:
+            self.file.close()
+
+
+def receive(connection, head):
+    """The data of a parcel whose message has come: what `opened` takes."""
+    if isinstance(head, bytes):
+        return head, []
+    with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+        _, fds, _, _ = socket.recv_fds(raw, 1, 1)
+    try:
+        whole = memoryview(mmap.mmap(fds[0], 0, flags=mmap.MAP_PRIVATE))
+    finally:
+        os.close(fds[0])
+    data, *buffers = [whole[at : at + size] for at, size in head]
+    return data, buffers
+
+
+def opened(received):
+    """The value; arrays and tensors in it lie in the mapped file."""
+    data, buffers = received
+    return pickle.loads(data, buffers=buffers)
+
+
+class Pickler(payload.Pickler):
+    """Hands out the memory of CPU tensors instead of copying it."""
+
+    def reducer_override(self, obj):
+        storages = sys.modules.get("torch.storage")
+        if storages is not None and type(obj) is storages.TypedStorage:
+            return _typed, (obj._untyped_storage, obj.dtype)
+        if storages is not None and type(obj) is storages.UntypedStorage and obj.device.type == "cpu":
+            memory = (ctypes.c_char * obj.nbytes()).from_address(obj.data_ptr()) if obj.nbytes() else b""
+            return _storage, (pickle.PickleBuffer(memory),)
+        return super().reducer_override(obj)
+
+
+def _storage(memory):
+    import torch
+
+    if isinstance(memory, (bytes, bytearray)):  # a small one; its copy can be resized, as storages usually can
+        storage = torch.UntypedStorage(len(memory))
+        ctypes.memmove(storage.data_ptr(), bytes(memory), len(memory))
+        return storage
+    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+
+
+def _typed(storage, dtype):
+    import torch
+
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
