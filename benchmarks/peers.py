@@ -62,8 +62,9 @@ def visit(contender, python, what, cap=CAP):
             usual = _launches(contender, here, found)
             if what == "training":
                 here.run(f"{RANKS}\ntrain()", START)
-                works = _works(here, contender.cell("train"), cap + 2 * usual)[0] is not None
-                found.append((TRAINED, works, "" if works else f"hangs, for over {cap:g} s"))
+                patience = 3 * cap  # ranks that have not trained yet import more of torch
+                works = _works(here, contender.cell("train"), patience)[0] is not None
+                found.append((TRAINED, works, "" if works else f"hangs, for over {patience:g} s"))
                 return found
             there = here.processes()
             outcome, when = _until_marked(here, contender, what, Path(folder, "mark"), cap + 2 * usual)
