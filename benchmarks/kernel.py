@@ -88,7 +88,7 @@ class Kernel:
                 outcome.error = outcome.error or self._reply_error()
             shows = outcome.error or any(re.search(word, outcome.text) for word in words)
             if outcome.shown is None and outcome.seconds is not None and shows:
-                outcome.shown = time.monotonic() - outcome.started
+                outcome.shown = outcome.seconds if idle else time.monotonic() - outcome.started
             if idle:
                 break
         return outcome

@@ -83,7 +83,7 @@ def visit(contender, python, what, cap=CAP):
             found.append((AGAIN, works, "" if works else f"no launch after {PLANTED[what]}"))
             here.shut_down()
             _count(found, LEFT_KERNEL, here.processes, GONE)
-        except Stuck as stuck:
+        except (Stuck, OSError) as stuck:  # OSError: a server that refuses
             launched = any(row == FIRST for row, _, _ in found)
             found.append((AGAIN, 0, str(stuck)) if launched and what in SHOWN else (FIRST, START, str(stuck)))
     return found
