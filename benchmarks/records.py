@@ -26,7 +26,7 @@ def new(name, module, rows, ratios, seconds) -> dict:
         "schema": SCHEMA, "benchmark": name, "what": module.__doc__.splitlines()[0],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - seconds)),
         "environment": {"machine": device.machine().as_dict(), **store.surroundings()},
-        "unit": module.UNIT, "rows": rows, "ratios": ratios,
+        "unit": module.UNIT, "rows": rows, "ratios": ratios, "grid": getattr(module, "GRID", False),
         "targets": {what: list(target) for what, target in targets.items()}, "seconds": round(seconds, 1),
     }  # fmt: skip
     for told in ("reasons", "notes"):
@@ -35,7 +35,7 @@ def new(name, module, rows, ratios, seconds) -> dict:
     return record
 
 
-DEFAULTS = {"reasons": {}, "notes": [], "targets": {}, "ratios": {}}
+DEFAULTS = {"reasons": {}, "notes": [], "targets": {}, "ratios": {}, "grid": False}
 
 
 def keep(record, folder, label="") -> Path:

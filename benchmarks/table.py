@@ -21,7 +21,34 @@ def lines(records) -> list:
         notes.append(f"- Measured without a target, in `recorded/bench`: {', '.join(without)}.")
     if notes:  # many lines: they open at a click
         notes = ["<details><summary>What stands behind the rows</summary>", "", *notes, "", "</details>", ""]
-    return [summary(told), "", *table, "", *notes, *machines(records)]
+    grids = [line for name, record in records.items() if record["grid"] for line in grid(name, record)]
+    return [summary(told), "", *table, "", *grids, *notes, *machines(records)]
+
+
+def grid(name, record) -> list:
+    """The rows "what: who" of a record as a table with a column for each contender; bold is the best of a row."""
+    found = {}
+    for row, values in record["rows"].items():
+        what, _, who = row.partition(": ")
+        found.setdefault(what, {})[who] = values
+    names = list(dict.fromkeys(who for row in found.values() for who in row))
+    told = [[name, *names], ["---"] * (len(names) + 1)]
+    for what, row in found.items():
+        timed = [values["median"] for values in row.values() if "unit" not in values and "bad" not in values]
+        told.append([what, *(reached(row.get(who), min(timed, default=None), record["unit"]) for who in names)])
+    return [*("| " + " | ".join(_cell(cell) for cell in cells) + " |" for cells in told), ""]
+
+
+def reached(row, best, unit) -> str:
+    """A cell of `grid`; "✗" stands at what lets a reader down, and bold is the best."""
+    if not row or row["median"] is None:
+        return "–"
+    value = row["median"]
+    if row.get("unit") == "of 1":
+        return "yes" if value == 1 else f"{value:.0%} ✗" if value else "no ✗"
+    if "bad" in row:
+        return f"{row['max']:g} ✗"
+    return f"**{amount(value, unit)}**" if value == best else amount(value, "" if "unit" in row else unit)
 
 
 def summary(told) -> str:

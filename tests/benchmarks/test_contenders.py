@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import article, environments, growth, input_paths, loop_cost, peak, peers, turns
+from benchmarks import article, environments, growth, input_paths, launchers, loop_cost, peak, peers, turns
 from benchmarks.cases import article as article_case
 from benchmarks.cases import loop
+from benchmarks.kernel import kernel
 from helpers import RunConfig, launch, measure
 from helpers.data import sets
 from helpers.training.loop import train
@@ -179,8 +180,9 @@ def launch(group, what, mark=None, fault={fault!r}):
 """
 
 
-def fake(fault, pins=()):
-    return peers.Contender(fault, (LAUNCHER.format(fault=fault),), "answer = launch({args})", pins=pins)
+def fake(fault, pins=(), group="env"):
+    code = (LAUNCHER.format(fault=fault),)
+    return launchers.Contender(fault, code, "answer = launch({args})", group=group, pins=pins)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +190,8 @@ def failed():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peers, "SETTLE", 2.0)
         patch.setattr(peers, "GONE", 5.0)
-        return peers.run([fake(name) for name in ("good", "hides", "slow", "leaves")], ("exception",), 1, cap=25)
+        others = [fake(name) for name in ("hides", "slow", "leaves")]
+        return peers.run([fake("good")], others, ("exception",), 1, cap=25)
 
 
 @pytest.mark.long
@@ -200,8 +203,9 @@ def test_hidden_failures_leftovers_and_a_slow_launcher_are_found(failed):
     assert rows[f"{peers.LEFT_RUN}: leaves"]["median"] == rows[f"{peers.LEFT_KERNEL}: leaves"]["median"] == 1
     assert rows[f"{peers.LEFT_KERNEL}: good"]["median"] == 0
     assert rows[f"{peers.LATER}: slow"]["min"] >= 3
-    assert peers.quickest(rows, peers.LATER, ["slow", "good"])[1] == "good"
-    assert ratios["later launch, ours / best peer"] > 0
+    assert peers.quickest(rows, peers.LATER, fake("good"), [fake("slow"), fake("leaves")])[1] == "leaves"
+    assert peers.quickest(rows, peers.LATER, fake("good", group="kept"), [fake("slow"), fake("leaves")]) is None
+    assert ratios["later launch, good / best peer"] > 0
 
 
 @pytest.mark.long
@@ -209,14 +213,26 @@ def test_hidden_failures_leftovers_and_a_slow_launcher_are_found(failed):
     ("hangs", "training", peers.TRAINED), ("leaves", "kernel killed", peers.LEFT_KILLED),
 ])  # fmt: skip
 def test_a_hang_after_training_and_ranks_that_outlive_their_kernel_are_found(fault, kind, row):
-    rows, _ = peers.run([fake(fault)], (kind,), 1, cap=2)
+    rows, _ = peers.run([fake(fault)], [], (kind,), 1, cap=2)
     assert "bad" in rows[f"{row}: {fault}"]
+
+
+@pytest.mark.long
+def test_a_kernel_behind_a_server_is_stopped_and_shut_down(tmp_path):
+    with kernel(sys.executable, tmp_path, served=True) as here:
+        sleeping = here.send("import time\nprint('there')\ntime.sleep(60)")
+        here.finish(sleeping, 1)
+        here.interrupt()
+        assert "KeyboardInterrupt" in here.finish(sleeping, 50).error
+        assert here.run("6 * 7").text == "42" and here.processes()
+        here.shut_down()
+        assert not here.processes()
 
 
 def test_what_cannot_be_installed_is_left_out_and_an_environment_is_made_once(monkeypatch, tmp_path):
     monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
     fails = [sys.executable, "-c", "import sys; sys.exit('error: no route to host')"]
-    rows, ratios = peers.run([fake("good"), fake("far", ("far==1",))], (), 1, install=lambda *_: fails)
+    rows, ratios = peers.run([fake("good")], [fake("far", ("far==1",))], (), 1, install=lambda *_: fails)
     assert "no route to host" in rows[f"{peers.FIRST}: far"]["left_out"]
     assert any("far was left out" in note for note in peers.notes(rows, ratios))
     made = []

@@ -63,6 +63,17 @@ def test_the_table_has_a_row_for_each_target():
     assert table.lines({})[0]
 
 
+def test_a_grid_has_a_column_for_each_contender_and_marks_what_is_best_and_bad():
+    rows = {
+        "launch: a": {"median": 0.2}, "launch: b": {"median": 0.1, "max": 10.0, "bad": "hangs"},
+        "launch: c": {"median": 0.3}, "works: a": {"median": 1.0, "unit": "of 1"},
+        "works: b": {"median": 0.0, "unit": "of 1", "bad": "never"},
+    }  # fmt: skip
+    lines = table.grid("peers", {"rows": rows, "unit": "s"})
+    assert lines[0] == "| peers | a | b | c |" and lines[3] == "| works | yes | no ✗ | – |"
+    assert lines[2] == "| launch | **0.200 s** | 10 ✗ | 0.300 s |"
+
+
 def test_the_figure_shows_met_and_missed_without_colour():
     drawn, alt = figure.limits({"launch": record()})
     bars = drawn.axes[0].patches
