@@ -18,8 +18,10 @@ MODELS = {
     "silunet": "separable convolutions, much pointwise work",
     "silu_mlp": "no convolution at all, small matrices",
     "transformer": "attention over patches of 4×4 pixels",
+    "gpt": "predicts the next token of a text, 4 blocks, 0.8 million weights",
 }
 TORCHVISION_MODELS = ("resnet18", "resnet50")
+OF_TOKENS = ("gpt", "tokens")  # the models and data sets of text; all others are of images
 DATA = {name: RECIPES[name].summary.partition(";")[0] for name in RECIPES}
 STRATEGIES = {
     "baseline": "one device",
@@ -238,8 +240,16 @@ class RunConfig:
              f"{name} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)")
             for name in ("lr_warmup_epochs", "evaluate_every")
         ]  # fmt: skip
+        if isinstance(self.model, str) and isinstance(self.data, str):
+            reads, holds = ("tokens" if name in OF_TOKENS else "images" for name in (self.model, self.data))
+            refusals.append((
+                reads != holds,
+                f"model is {self.model!r}, which reads {reads}, and data is {self.data!r}, which holds {holds}; choose "
+                + ("data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"),
+            ))  # fmt: skip
         if compiler == "xla":
             refusals += [
+                (self.model in OF_TOKENS, f"model {self.model!r} is not offered with XLA; choose one for images"),
                 (self.device not in (None, "cpu"),
                  f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}"),
                 (self.sync_batch_norm,

@@ -9,7 +9,6 @@ from itertools import count
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 
 from .. import device, measure
 from ..data import loaders, sets
@@ -21,6 +20,7 @@ from .evaluation import evaluate
 from .precision import MixedPrecision
 
 EVENT_EVERY = 0.2  # s between progress events
+ON_THE_WAY = ("epoch", "step", "train_s")  # what a point of the curve has more than the last evaluation
 
 
 def train(config, started=None, tell=emit):
@@ -66,7 +66,8 @@ class Run:
                 num_workers=config.num_workers,
             )  # fmt: skip
         torch.manual_seed(config.seed)  # the same weights on every rank
-        self.model = models.make(config.model, sets.classes(train_set)).to(world.device)
+        length = getattr(train_set, "length", None)
+        self.model = models.make(config.model, sets.classes(train_set), length).to(world.device)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
@@ -79,7 +80,7 @@ class Run:
         self.note = "; ".join(filter(None, [self.note, crowded]))
         self.optimizer = _optimizer(config, self.precision.parameters)
         torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
-        self.loss_fn = config.loss or F.cross_entropy
+        self.loss_fn = config.loss or models.loss_of(self.model)
         self.total_steps = config.steps or config.epochs * len(self.loader)
         self.lr_warmup_steps = round(config.lr_warmup_epochs * len(self.loader))
         self.step = self.first_step = 0
@@ -98,7 +99,7 @@ class Run:
         self._train()
         current = bool(self.curve) and self.curve[-1]["step"] == self.step
         evaluation = self.curve[-1] if current else self._evaluation()
-        return self._measured(evaluation and {k: evaluation[k] for k in ("count", "loss", "correct", "accuracy")})
+        return self._measured(evaluation and {k: v for k, v in evaluation.items() if k not in ON_THE_WAY})
 
     # -- the loop -------------------------------------------------------------------------
 
