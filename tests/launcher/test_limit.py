@@ -1,0 +1,96 @@
+"""`launch(…, memory=…)`: what each rank may hold, enforced by the system and not by the kit."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import helpers
+from helpers import device, launch
+from helpers.launcher import client
+from helpers.launcher.errors import OutOfMemory
+
+ON_CPU = {"threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 120}
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces RLIMIT_DATA")
+
+
+def megabytes(count):
+    return torch.zeros(count * 250_000)
+
+
+@pytest.mark.parametrize("memory, error, words", [
+    ("plenty", ValueError, "such as"), ("600", ValueError, "MB"), ("600 mb", ValueError, "MB"),
+    ("-1 GB", ValueError, "such as"), (600, ValueError, "at least 32 MB"), ("31 MB", ValueError, "threads"),
+    (float("inf"), ValueError, "at least"), (float("nan"), ValueError, "at least"), (True, TypeError, "None for no"),
+    ([600], TypeError, "None for no"),
+])  # fmt: skip
+def test_a_bad_limit_is_refused_before_a_process_starts(memory, error, words, monkeypatch):
+    monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a process was about to start"))
+    with pytest.raises(error, match=f"memory.*{words}"):
+        launch(megabytes, 1, 1, memory=memory)
+
+
+@pytest.mark.parametrize("platform, kind, words", [("darwin", None, "RLIMIT_DATA"), ("linux", "npu", "not on npu")])
+def test_where_nothing_enforces_it_it_is_refused(platform, kind, words, monkeypatch):
+    monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a process was about to start"))
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(device, "accelerator_kind", lambda: kind)
+    monkeypatch.setattr(device, "_count", lambda kind: 1)
+    with pytest.raises(ValueError, match=f"memory=.*{words}.*leave it out"):
+        launch(megabytes, 1, 1, memory="1 GB", env={"HELPERS_DEVICE": kind or "cpu"})
+
+
+def hold(rank, count):
+    with helpers.distributed() as world:
+        held = [megabytes(10) for _ in range(count if world.rank == rank else 1)]
+    return len(held)
+
+
+@linux
+def test_who_holds_more_is_named_with_what_it_asked_for():
+    assert launch(hold, 2, 1, 10, memory="130 MB", **ON_CPU) == [1, 10]  # a rank has all of its own, besides threads
+    with pytest.raises(helpers.RankOutOfMemory, match=r"(?s)^rank 1 .*130 MB.* asked for 10 MB more.*in hold") as caught:
+        launch(hold, 2, 1, 14, memory="130 MB", **ON_CPU)
+    error = caught.value
+    assert isinstance(error, helpers.RankError) and isinstance(error.exception, OutOfMemory) and error.rank == 1
+    assert "can't allocate memory" in error.traceback  # torch's own words
+    assert launch(hold, 2, 1, 14, **ON_CPU) == [1, 14]  # the next launch knows nothing of it
+
+
+def numbers():
+    return len([list(range(1000)) for _ in range(10_000)])
+
+
+@linux
+def test_memory_of_python_itself_counts():
+    with pytest.raises(helpers.RankOutOfMemory, match="rank 0 .*64 MB"):
+        launch(numbers, 1, memory="64 MB", **ON_CPU)
+
+
+def other_errors():
+    raise ValueError("planted")
+
+
+@linux
+def test_another_error_is_no_lack_of_memory():
+    with pytest.raises(helpers.RankError, match="planted") as caught:
+        launch(other_errors, 1, memory="64 MB", **ON_CPU)
+    assert not isinstance(caught.value, MemoryError)
+
+
+def train_in_gaps():
+    """What a sharded model does: blocks that stay are allocated between larger ones that are freed."""
+    stay = []
+    for size in range(1, 9):
+        large = [megabytes(size) for _ in range(2)]
+        stay.append(megabytes(1))
+        del large
+    net = nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)])
+    net(torch.zeros(64, 512)).sum().backward()
+    return len(stay)
+
+
+@linux
+def test_what_is_freed_can_be_taken_again():
+    assert launch(train_in_gaps, 1, memory="64 MB", **ON_CPU) == [8]
