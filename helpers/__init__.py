@@ -12,8 +12,15 @@ from .device import machine
 from .launcher.display import in_notebook
 from .launcher.group import World, distributed
 from .launcher.launch import (
-    LauncherError, RankError, RankOutOfMemory, RankTimeout, RunStopped, emit, launch, prepare_launcher,
-)  # fmt: skip
+    LauncherError,
+    RankError,
+    RankOutOfMemory,
+    RankTimeout,
+    RunStopped,
+    emit,
+    launch,
+    prepare_launcher,
+)
 from .launcher.progress import panel
 
 _LATER = {
@@ -21,8 +28,8 @@ _LATER = {
     "optimize": "compiler", "compiler_stats": "compiler", "timeline": "profile.timeline", "memory": "profile.memory",
 }  # fmt: skip
 __all__ = [
-    "LauncherError", "RankError", "RankOutOfMemory", "RankTimeout", "RunStopped", "World", "choose_devices", "distributed", "emit",
-    "form", "launch", "machine", "panel", "prepare_launcher", *_LATER,
+    "LauncherError", "RankError", "RankOutOfMemory", "RankTimeout", "RunStopped", "World", "choose_devices",
+    "distributed", "emit", "form", "launch", "machine", "panel", "prepare_launcher", *_LATER,
 ]  # fmt: skip
 
 

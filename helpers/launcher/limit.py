@@ -1,4 +1,4 @@
-"""`launch(…, memory="600 MB")`: a limit on what each rank may hold, so that a model that does not fit fails as it would.
+"""`launch(…, memory="600 MB")`: a limit on what each rank may hold, so that too large a model fails as it would.
 
 On a CPU the system itself enforces it (Linux, RLIMIT_DATA: private writable memory, touched or not), counted from
 what the rank has when its function starts, so without the interpreter and its libraries. On CUDA it is the part of the
@@ -50,7 +50,7 @@ def checked(memory, environment):
     if kind not in ("cpu", "cuda"):
         raise ValueError(f"memory= limits ranks on CUDA and on the CPU, not on {kind}; leave it out")
     if kind == "cpu" and sys.platform != "linux":
-        raise ValueError(f"memory= limits CPU ranks by RLIMIT_DATA, which {sys.platform} does not enforce; leave it out")
+        raise ValueError(f"memory= limits CPU ranks by RLIMIT_DATA, not enforced on {sys.platform}; leave it out")
     return int(size)
 
 
