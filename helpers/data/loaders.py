@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, default_collate
 
 from .batches import PAD, GlobalBatchSampler, epoch_plan
-from .sets import ImageSet, check_data
+from .sets import ImageSet, TokenSet, check_data
 
 
 def normalise(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
@@ -105,6 +105,8 @@ class FastLoader(Loader):
         if self.is_image_set:
             self.flip, pair = data.flip, (data.images, data.labels)
             self.mean, self.std = per_channel(data.mean, device), per_channel(data.std, device)
+        elif isinstance(data, TokenSet):
+            pair = data[:]
         else:
             pair = collate([data[i] for i in range(len(data))])
         self.images, self.labels = (part.to(self.device) for part in pair)

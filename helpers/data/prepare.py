@@ -62,7 +62,7 @@ def make(recipe: Recipe, target: dict, final: Path, say) -> None:
     progress = Progress(name)
     try:
         store = Store(final.with_name(f".{name}.{os.getpid()}.part"), progress)
-        about = recipe.maker(store, target["images"])
+        about = {"of": recipe.of, **recipe.maker(store, target["images"])}
         progress.clear()
         store.finish(final, target, about)
     except BaseException:  # Ctrl-C and SIGTERM too

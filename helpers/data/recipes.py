@@ -2,8 +2,8 @@
 
 A maker is called as `make(store, images)`. It hands images and labels to `store.save(split, pieces, labels)` and
 returns what a reader needs to know: `classes`, and the `mean` and `std` of the training images in [0, 1] units, one
-number a channel. The made sets use whole-number arithmetic and NumPy's RandomState, whose stream is frozen, so the
-same pictures come out on every machine.
+number a channel; of text the words are the classes. The made sets use whole-number arithmetic and NumPy's
+RandomState, whose stream is frozen, so the same pictures and texts come out on every machine.
 """
 
 import contextlib
@@ -22,12 +22,15 @@ from functools import lru_cache
 
 import numpy as np
 
+from . import grammar
 from .store import PrepareError
 
 FEWEST_IMAGES = 10  # one a class
 STYLES = 3  # different pictures that stand for one class of the mock sets
 URL_VARIABLE = "HELPERS_CIFAR10_URL"
 TIMEOUT = 30  # seconds without a byte before the server is given up
+SEQUENCES = {"train": 8192, "test": 1024}  # of the set tokens
+LENGTH = 64  # tokens in each
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Recipe:
     most: int = 0
     version: int = 1
     side: int = 32  # of an image, in pixels
+    of: str = "images"
 
 
 def check_request(name: str, images: int | None = None) -> Recipe:
@@ -189,6 +193,16 @@ def make_imagenet_mock(store, images: int) -> dict:
     return make_mock(store, images, 224, 2, max(10, images // 4))
 
 
+# -- text -----------------------------------------------------------------------------------
+
+
+def make_tokens(store, images=None) -> dict:
+    """Pieces of a made-up text, each token a word; see `grammar`."""
+    for seed, (split, count) in enumerate(SEQUENCES.items(), 3):
+        store.save_tokens(split, grammar.sequences(count, LENGTH, seed))
+    return {"classes": list(grammar.WORDS), "length": LENGTH}
+
+
 # -- CIFAR-10 -----------------------------------------------------------------------------
 
 
@@ -245,6 +259,10 @@ RECIPES = {
     ),
     "imagenet-mock": Recipe(
         "made-up 224x224 images; 640 for training", make_imagenet_mock, images=640, most=100_000, version=2, side=224
+    ),
+    "tokens": Recipe(
+        f"made-up sentences as tokens, for gpt; {SEQUENCES['train']:,} sequences of {LENGTH} for training; no network",
+        make_tokens, of="sequences",
     ),
     "cifar10": Recipe("the real CIFAR-10, downloaded (170 MB) and checked", make_cifar10, ("torchvision",), version=2),
 }  # fmt: skip

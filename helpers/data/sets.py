@@ -35,6 +35,32 @@ class ImageSet:
         return len(self.labels)
 
 
+@dataclass(frozen=True)
+class TokenSet:
+    """One split of a text: a map-style data set of pairs (tokens [length], the tokens that follow each)."""
+
+    name: str
+    tokens: torch.Tensor  # uint8 [N, length + 1]
+    classes: tuple[str, ...]  # the vocabulary
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, which) -> tuple:
+        """The pair number `which`, or of a slice the pair of [n, length] each; int64."""
+        tokens = self.tokens[which].long()
+        return tokens[..., :-1], tokens[..., 1:]
+
+    @property
+    def length(self) -> int:
+        """Tokens in a sequence."""
+        return self.tokens.shape[1] - 1
+
+    def text(self, which) -> str:
+        """Sequence number `which` in words."""
+        return " ".join(self.classes[token] for token in self.tokens[which].tolist())
+
+
 def command(name: str, root: Path) -> str:
     """What to type to prepare a set."""
     script = project_root() / "data" / "prepare.sh"
@@ -59,7 +85,7 @@ def ensure(name: str, root=None, say=None) -> None:
     """Prepare a set that needs no network unless it is there; raise DataMissing for cifar10.
 
     Several processes may call it at once: one makes the set, the others wait. `say` gets lines
-    of text while the set is made; by default digits, made in about a second, is silent.
+    of text while the set is made; by default digits and tokens, made in seconds, are silent.
     """
     root = Path(root or data_root())
     wrong = trouble(name, root)
@@ -67,7 +93,7 @@ def ensure(name: str, root=None, say=None) -> None:
         return
     if name == "cifar10":
         raise missing(name, root, wrong)
-    prepare(name, root, say=say or (print if name != "digits" else lambda text: None))
+    prepare(name, root, say=say or (print if name not in ("digits", "tokens") else lambda text: None))
 
 
 def missing(name: str, root: Path, reason: str) -> DataMissing:
@@ -76,7 +102,7 @@ def missing(name: str, root: Path, reason: str) -> DataMissing:
                        f"    {command(name, root)}")
 
 
-def load(name: str, split: str, root=None) -> ImageSet:
+def load(name: str, split: str, root=None) -> ImageSet | TokenSet:
     """Read the "train" or "test" split of a prepared set.
 
     Every file is compared with its checksum before it is used; that of a large one
@@ -89,19 +115,21 @@ def load(name: str, split: str, root=None) -> ImageSet:
     if (wrong := trouble(name, root)) is not None:
         raise missing(name, root, wrong)
     manifest = read_manifest(root / name)
+    about = manifest["about"]
+    kinds = ("tokens",) if "length" in about else ("images", "labels")
     try:
-        images, labels = (array(root / name, f"{split}_{part}.npy", manifest) for part in ("images", "labels"))
+        parts = [torch.from_numpy(array(root / name, f"{split}_{kind}.npy", manifest)) for kind in kinds]
     except (ValueError, FileNotFoundError) as error:
         raise missing(name, root, f"is damaged: {error}") from error
-    about = manifest["about"]
+    if kinds == ("tokens",):
+        return TokenSet(name, *parts, tuple(about["classes"]))
     return ImageSet(
-        name, torch.from_numpy(images), torch.from_numpy(labels), tuple(about["classes"]),
-        tuple(about["mean"]), tuple(about["std"]), flip=name != "digits",
+        name, *parts, tuple(about["classes"]), tuple(about["mean"]), tuple(about["std"]), flip=name != "digits"
     )
 
 
 def training_images(name: str, root=None) -> int:
-    """How many training images a prepared set has, without reading them."""
+    """How many training images (or sequences) a prepared set has, without reading them."""
     return read_manifest(Path(root or data_root()) / name)["about"]["train"]
 
 

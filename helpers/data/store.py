@@ -1,6 +1,6 @@
 """A prepared set on disk: written whole or not at all, and checked against its manifest.
 
-    <root>/<set>/*.npy          images and labels of each split
+    <root>/<set>/*.npy          images and labels, or tokens, of each split
     <root>/<set>/MANIFEST.json  recipe, facts about the set, size and SHA-256 of every file
     <root>/.<set>.<...>.part    a set being made, or what a killed run left
     <root>/.<set>.lock          held while a set is made
@@ -52,6 +52,11 @@ class Store:
         self._write(f"{split}_images.npy", chain([first], pieces), np.uint8, (len(labels), *first.shape[1:]))
         self._write(f"{split}_labels.npy", [labels], np.int64, labels.shape)
         self.counts[split] = len(labels)
+
+    def save_tokens(self, split: str, tokens) -> None:
+        """Write a split of text: uint8 [n, length + 1]."""
+        self._write(f"{split}_tokens.npy", [tokens], np.uint8, tokens.shape)
+        self.counts[split] = len(tokens)
 
     def _write(self, name, pieces, dtype, shape):
         header = io.BytesIO()
@@ -222,9 +227,9 @@ class Progress:
 
 
 def description(folder: Path) -> str:
-    """Numbers of images, files and megabytes of a set, and where it is."""
+    """Numbers of samples, files and megabytes of a set, and where it is."""
     manifest = read_manifest(folder)
     about, files = manifest["about"], manifest["files"]
     megabytes = sum(file["bytes"] for file in files.values()) / 1e6
-    return (f"{about['train']:,} train + {about['test']:,} test images, {len(files)} files, "
+    return (f"{about['train']:,} train + {about['test']:,} test {about.get('of', 'images')}, {len(files)} files, "
             f"{megabytes:.1f} MB in {folder}")

@@ -17,29 +17,34 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
     the model as training does, in its precision.
 
     Returns:
-        count (samples tested), loss (mean), and for classification correct and accuracy (0 to 1),
-        else None for both.
+        count (samples tested), loss (mean), and for classification answers (one a sample, or one a token),
+        correct and accuracy (0 to 1) of these, else None.
     """
     if world.size > 1:
         for buffer in model.buffers():  # BatchNorm statistics differ by rank: rank 0's model is the one saved
             dist.broadcast(buffer, 0)
     model.eval()
-    correct = loss = samples = 0.0
+    correct = answers = loss = samples = 0.0
     classifies = True
-    for inputs, labels in loaders.eval_batches(
-        test_set, device=world.device, batch=BATCH, rank=world.rank, world_size=world.size
-    ):
+    options = dict(device=world.device, rank=world.rank, world_size=world.size)
+    batches = loaders.eval_batches(test_set, batch=BATCH, **options)
+    for _ in range(-(-len(test_set) // (BATCH * world.size))):
+        inputs, labels = next(batches, (None, None))
+        if inputs is None:  # every rank calls the model equally often: FSDP's ranks wait for each other in it
+            forward(model, next(loaders.eval_batches(test_set, device=world.device, batch=1))[0])
+            continue
         outputs = forward(model, inputs)
-        classifies = outputs.dim() == 2 and labels.dim() == 1 and not labels.is_floating_point()
+        classifies = outputs.shape[:-1] == labels.shape and not labels.is_floating_point()
         if classifies:
-            correct += (outputs.argmax(1) == labels).sum().item()
+            correct += (outputs.argmax(-1) == labels).sum().item()
+            answers += labels.numel()
         loss += loss_fn(outputs, labels).item() * len(labels)
         samples += len(labels)
-    sums = torch.tensor([correct, loss, samples, classifies], dtype=torch.float64).to(world.device)
+    sums = torch.tensor([correct, answers, loss, samples, classifies], dtype=torch.float64).to(world.device)
     dist.all_reduce(sums)
-    correct, loss, samples, classifies = sums.tolist()
+    correct, answers, loss, samples, classifies = sums.tolist()
     assert samples == len(test_set), f"{samples} samples were tested, the set has {len(test_set)}"
-    result = {"count": int(samples), "loss": loss / samples, "correct": None, "accuracy": None}
+    result = {"count": int(samples), "loss": loss / samples, "answers": None, "correct": None, "accuracy": None}
     if classifies == world.size:
-        result.update(correct=int(correct), accuracy=correct / samples)
+        result.update(answers=int(answers), correct=int(correct), accuracy=correct / answers)
     return result

@@ -2,17 +2,22 @@
 
 A ResNet is nearly all convolution. The last three, `silunet`, `silu_mlp` and `transformer`, have many small pointwise
 operations (activations, normalisations, additions), each of which reads and writes its whole tensor unless a compiler
-fuses it.
+fuses it. `gpt` reads tokens; it is in a file of its own.
 """
 
 import torch
 from torch import nn
 
 from ..config import MODELS
+from .gpt import GPT, gpt, next_token_loss
 
 
-def make(model, classes) -> nn.Module:
+def make(model, classes, length=None) -> nn.Module:
     """The model that a RunConfig asks for: by name, or by the reader's own function.
+
+    Args:
+        classes: of the data set, or None; for text the words of the vocabulary.
+        length: tokens in a sequence of text.
 
     Raises:
         TypeError: the function does not return a module.
@@ -29,11 +34,16 @@ def make(model, classes) -> nn.Module:
             f"how many classes has your data set? Give it an attribute `classes`, or replace {model!r} by a "
             "function that makes your model"
         )
-    return build(model, classes)
+    return build(model, classes, length)
 
 
-def build(name, classes) -> nn.Module:
-    """A freshly initialised model for images [N, 3, H, W] with `classes` outputs.
+def loss_of(model):
+    """The loss that `model` is trained with where none is given: a function (outputs, labels) -> mean loss."""
+    return next_token_loss if isinstance(model, GPT) else nn.functional.cross_entropy
+
+
+def build(name, classes, length=None) -> nn.Module:
+    """A freshly initialised model for images [N, 3, H, W] with `classes` outputs; `gpt` is for tokens [N, `length`].
 
     `resnet8` and `resnet20` are the small networks for 32×32 images of He et al., "Deep residual
     learning for image recognition" (arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are
@@ -43,6 +53,8 @@ def build(name, classes) -> nn.Module:
     Raises:
         ValueError: there is no such model.
     """
+    if name == "gpt":
+        return gpt(vocabulary=classes, **({"length": length} if length else {}))
     small = {"silunet": SiLUNet, "silu_mlp": SiLUMLP, "transformer": Transformer}
     if name in small:
         return small[name](classes)

@@ -12,7 +12,7 @@ from ... import device, measure
 from ...compiler import trials
 from ...config import SETTINGS
 from ...data import sets
-from ...data.recipes import RECIPES
+from ...data.recipes import RECIPES, SEQUENCES
 from ...paths import data_root
 from ...training import compiled, models
 from ..ladder import is_factor
@@ -20,7 +20,7 @@ from ..ladder import is_factor
 UNITS = ("epochs", "steps")
 NAMES_HERE = {"nproc_per_node": "ranks", "global_batch": "batch", "epochs": "length", "steps": "length"}
 NOUNS = {"ranks": "ranks", "batch": "global batch", "length": "length", "prediction": "expected factor"}
-FIXED = {"digits": 1437, "cifar10": 50_000}  # training images of the sets whose size cannot be chosen
+FIXED = {"digits": 1437, "cifar10": 50_000, "tokens": SEQUENCES["train"]}  # for training, of a fixed size
 PLANS = 4  # that compiler "auto" tries: eager and inductor, each in two memory layouts
 
 
@@ -128,6 +128,8 @@ def _training(config):
             ("batch", "data"),
             f"a global batch of {config.global_batch} does not fit a training set of {samples:,} samples",
         )
+    if config.data == "tokens":
+        return _length(config, steps_of(config))
     side = RECIPES[config.data].side
     if problem := _trial(config.model, side, 2):
         reason = f"{config.model} cannot be trained on images of {side}×{side}, which {config.data} has: {problem}"
