@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from . import device
@@ -27,7 +28,10 @@ STRATEGIES = {
     "baseline": "one device",
     "data_parallel": "DataParallel: one process drives all devices",
     "ddp": "DDP: a process for each device, gradients averaged",
+    "zero1": "ZeRO-1: DDP, and each process keeps the optimizer's state for a share of the weights",
+    "fsdp": "FSDP2: each process keeps a share of weights, gradients and optimizer state",
 }
+WITH_RANKS = ("ddp", "zero1", "fsdp")  # the strategies with a process for each device
 PRECISIONS = {
     "fp32": "32 bits throughout",
     "O1": "fp16 where it is safe, chosen for each operation",
@@ -43,6 +47,15 @@ COMPILERS = {
     "inductor": "torch.compile, whatever it gains",
     "xla": "XLA, in an environment of its own (make xla)",
 }
+SHARDS = {
+    "full": "weights are gathered for the forward pass, and again for the backward pass",
+    "grad_op": "gathered weights are kept until the backward pass: less to send, more memory",
+    "hybrid": "shards within a host (on one host: within half of the ranks), equal replicas across",
+}
+RECOMPUTED = {
+    "full": "of each block only its input is kept; the rest is computed again in the backward pass",
+    "selective": "matrix products, convolutions and attention are kept, the rest is computed again",
+}
 OPTIMIZERS = {"sgd": "SGD with momentum", "adamw": "AdamW, which scales the step of each weight by itself"}
 SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the global batch that the rate grows with
 SCHEDULES = {
@@ -57,7 +70,7 @@ INPUT_PATHS = {
 }
 XLA_PRECISIONS = ("fp32", "O1", "O1-bf16")
 IN_LABELS = {
-    "baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP",
+    "baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP", "zero1": "ZeRO-1", "fsdp": "FSDP",
     "auto": "compiler auto", "inductor": "inductor", "xla": "XLA",
 }  # fmt: skip
 
@@ -107,7 +120,9 @@ class RunConfig:
     )  # fmt: skip
     strategy: str = setting("baseline", "how the work is divided among devices", choices=STRATEGIES, **SPREADS)
     nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
-    nnodes: int = setting(1, "hosts that take part, with ddp (see `python -m helpers hosts`)", noun="hosts", **SPREADS)
+    nnodes: int = setting(
+        1, "hosts that take part, with ddp, zero1 or fsdp (see `python -m helpers hosts`)", noun="hosts", **SPREADS
+    )
     global_batch: int | None = setting(
         None, "samples in one update of the weights, over all devices", spreads=True, **BOTH
     )
@@ -143,8 +158,15 @@ class RunConfig:
         flags=("compiler-opt",), bare="auto", **TIMES,
     )  # fmt: skip
     sync_batch_norm: bool = setting(
-        False, "whether BatchNorm uses the batches of all ranks together, with ddp", noun="SyncBatchNorm", **BOTH
-    )
+        False, "whether BatchNorm uses the batches of all ranks together, with ddp, zero1 or fsdp",
+        noun="SyncBatchNorm", **BOTH,
+    )  # fmt: skip
+    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", choices=SHARDS, **TIMES)
+    offload: bool = setting(False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", **TIMES)
+    activation_checkpointing: str | None = setting(
+        None, "what is computed again in the backward pass instead of being kept (none: nothing)", choices=RECOMPUTED,
+        **TIMES,
+    )  # fmt: skip
     loss: Callable | None = setting(
         None, "function (outputs, labels) -> mean loss (None: cross entropy)", own=_a_loss, **BOTH
     )
@@ -212,6 +234,8 @@ class RunConfig:
         parts += [f"{self.nnodes} hosts"] * (self.nnodes > 1)
         parts += [IN_LABELS[self.compiler]] if self.compiler != "none" else []
         parts += [self.precision] * (self.precision != "fp32") + ["channels last"] * self.channels_last
+        parts += [self.shard] * (self.shard != "full") + ["offload"] * self.offload
+        parts += [f"recompute {self.activation_checkpointing}"] * bool(self.activation_checkpointing)
         parts += [f"{self.accumulation} micro-batches"] * (self.accumulation > 1)
         return " · ".join(parts)
 
@@ -222,15 +246,28 @@ class RunConfig:
             (strategy == "baseline" and devices != 1,
              f"strategy 'baseline' uses one device, nproc_per_node is {devices}; for more devices choose 'ddp' "
              "(or 'data_parallel')"),
-            (self.nnodes > 1 and strategy != "ddp",
+            (self.nnodes > 1 and strategy not in WITH_RANKS,
              f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"),
+        ] + [
+            (strategy != "fsdp" and getattr(self, name) != SETTINGS[name].default,
+             f"{name} is {getattr(self, name)!r}, which only strategy 'fsdp' can do, not {strategy!r}; leave it out, "
+             "or choose 'fsdp'")
+            for name in ("shard", "offload")
+        ] + [
+            (self.shard == "hybrid" and (min(self.shard_groups) < 2 or prod(self.shard_groups) != self.devices),
+             f"shard 'hybrid' needs at least 2 replicas (hosts, or halves of one host's ranks) of 2 ranks or more, all "
+             f"alike; {devices} rank(s) on {self.nnodes} host(s) do not divide so. Use 4, or another even number, or "
+             "shard='full'"),
             (self.epochs is not None and self.steps is not None,
              f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two"),
-            (self.sync_batch_norm and strategy != "ddp",
+            (self.sync_batch_norm and strategy not in WITH_RANKS,
              f"sync_batch_norm needs strategy 'ddp', not {strategy!r}: only its ranks can talk"),
             (compiler != "none" and strategy == "data_parallel",
              f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every step; "
              "choose 'ddp'"),
+            (compiler == "auto" and strategy == "fsdp",
+             "compiler 'auto' compiles the model as a whole, and strategy 'fsdp' gathers its weights block by block; "
+             "choose 'inductor' or 'none'"),
             (self.evaluate_every and not self.evaluate,
              "evaluate_every is given, but evaluate is False; leave one of them out"),
             (saves and not self.checkpoint_dir,
@@ -252,6 +289,8 @@ class RunConfig:
                 (self.model in OF_TOKENS, f"model {self.model!r} is not offered with XLA; choose one for images"),
                 (self.device not in (None, "cpu"),
                  f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}"),
+                (strategy in ("zero1", "fsdp"), f"strategy {strategy!r} is not offered with XLA; choose 'ddp'"),
+                (self.activation_checkpointing, "XLA decides itself what it keeps; leave activation_checkpointing out"),
                 (self.sync_batch_norm,
                  "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; leave it out"),
                 (self.channels_last, "XLA chooses the memory layout by itself; leave channels_last out"),
@@ -273,8 +312,15 @@ class RunConfig:
 
     @property
     def processes(self) -> int:
-        """Ranks on this machine: one a device for DDP, else one."""
-        return self.nproc_per_node if self.strategy == "ddp" else 1
+        """Ranks on this machine: one a device where the strategy has ranks, else one."""
+        return self.nproc_per_node if self.strategy in WITH_RANKS else 1
+
+    @property
+    def shard_groups(self) -> tuple:
+        """(replicas, ranks that share one) of shard "hybrid", else ()."""
+        if self.shard != "hybrid":
+            return ()
+        return (self.nnodes, self.nproc_per_node) if self.nnodes > 1 else (2, self.nproc_per_node // 2)
 
     def check_machine(self) -> "device.Machine":
         """The machine this run would use. Raises ValueError if it cannot: too few devices, or not this precision."""

@@ -108,8 +108,8 @@ def draw_memory(memory, title=None) -> tuple:
     from .memory import KINDS
 
     looks = dict(zip(KINDS, (
-        (style.BLUE, ""), (style.GREEN, "\\\\"), (style.YELLOW, "--"), (style.PURPLE, ".."), (style.ORANGE, "//"),
-        (style.GREY, "xx"),
+        (style.BLUE, ""), (style.GREEN, "\\\\"), (style.YELLOW, "--"), (style.PURPLE, ".."), (style.SKY, "||"),
+        (style.ORANGE, "//"), (style.GREY, "xx"),
     ), strict=True))  # fmt: skip
     kinds = [kind for kind, most in memory.most().items() if most]
     times = [1e3 * when for when, _ in memory.curve]

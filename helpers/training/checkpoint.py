@@ -3,6 +3,7 @@
 import hashlib
 import io
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -11,14 +12,14 @@ import torch.distributed as dist
 
 from ..config import settings_of
 from ..paths import replace_file
+from . import parts
+from .parts import CheckpointError
 
 KEEP = 2  # the newest, and the one before it in case the newest is damaged
-NAME = re.compile(r"step-(\d{9})\.pt")
+NAME = re.compile(r"step-(\d{9})(\.pt)?")  # a file, or the folder of a sharded one
+RUN = "run.pt"  # in the folder: all but the tensors
+SHARDED = ("zero1", "fsdp")  # the strategies whose ranks each save what they hold
 DIGEST = 32  # bytes of SHA-256 at the end of the file
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint is damaged, or belongs to another run."""
 
 
 def save(folder, step, state) -> Path:
@@ -29,23 +30,41 @@ def save(folder, step, state) -> Path:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:09d}.pt"
+    _write(path, state)
+    _keep_newest(folder)
+    return path
+
+
+def _write(path, state):
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getvalue()
-    path = folder / f"step-{step:09d}.pt"
     replace_file(path, data + hashlib.sha256(data).digest())
+
+
+def _keep_newest(folder):
     for old in found(folder)[KEEP:]:
-        old.unlink(missing_ok=True)
-    return path
+        if old.is_dir():
+            shutil.rmtree(old.rename(parts.hidden(old)))
+        else:
+            old.unlink(missing_ok=True)
 
 
 def load(path, device="cpu"):
     """Read one checkpoint; code inside it is never run (`weights_only`).
 
+    Of a sharded one this is all but the tensors: "parts" says where they are, for `parts.fill`.
+
     Raises:
-        CheckpointError: the file is truncated or altered.
+        CheckpointError: the file, or one of the folder's, is truncated or altered.
     """
-    raw = Path(path).read_bytes()
+    path = Path(path)
+    if path.is_dir():
+        state = load(path / RUN, device) if (path / RUN).is_file() else {"files": {RUN: None}}
+        parts.check(path, state["files"])
+        return {**state, "parts": str(path)}
+    raw = path.read_bytes()
     data, digest = raw[:-DIGEST], raw[-DIGEST:]
     if hashlib.sha256(data).digest() != digest:
         raise CheckpointError(
@@ -76,7 +95,7 @@ def latest(folder, device="cpu"):
 
 def found(folder):
     """Paths of the checkpoints in `folder`, newest first."""
-    paths = [path for path in Path(folder).glob("step-*.pt") if NAME.fullmatch(path.name)]
+    paths = [path for path in Path(folder).glob("step-*") if NAME.fullmatch(path.name)]
     return sorted(paths, reverse=True)
 
 
@@ -87,13 +106,32 @@ def save_run(run) -> None:
     """Write a checkpoint of `run`, a loop.Run; to be called by all its ranks at the same step."""
     states = [None] * run.world.size
     dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout
-    if run.world.is_main:
-        state = {
-            "run": identity(run), "step": run.step, **run.precision.state_dict(run.model),
-            "optimizer": run.optimizer.state_dict(), "rng": states, "curve": run.curve, "trained_s": run.trained_s,
-        }  # fmt: skip
+    state = {
+        "run": identity(run), "step": run.step, **run.precision.state_dict(run.model), "rng": states,
+        "curve": run.curve, "trained_s": run.trained_s,
+    }  # fmt: skip
+    if run.config.strategy in SHARDED:
+        _save_parts(run, state)
+    elif run.world.is_main:
+        state["optimizer"] = run.optimizer.state_dict()
         save(run.config.checkpoint_dir, run.step, state)
     dist.barrier()  # nobody trains on before the checkpoint is there
+
+
+def _save_parts(run, state):
+    """Every rank writes its shards into a folder, which gets its name when all of it is on disk."""
+    path = Path(run.config.checkpoint_dir, f"step-{run.step:09d}")
+    making = parts.hidden(path)
+    if run.world.is_main:
+        for left in path.parent.glob(".step-*.part"):  # by a run that was killed
+            shutil.rmtree(left)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    weights = state.pop("model")
+    files = parts.write(making, run, weights)
+    if run.world.is_main:
+        _write(making / RUN, {"files": files, **state})
+        parts.publish(making, path)
+        _keep_newest(path.parent)
 
 
 def resume(run) -> None:
@@ -115,8 +153,13 @@ def resume(run) -> None:
             f"the checkpoint in {folder} is of another run: {', '.join(other)}. "
             "Choose an empty checkpoint_dir, or the same settings"
         )
+    if "parts" in state:
+        state["model"] = parts.fill(run, Path(state["parts"]))
+    elif run.config.strategy in SHARDED:
+        state["model"] = parts.spread(run, state)
+    else:
+        run.optimizer.load_state_dict(state["optimizer"])
     run.precision.load_state_dict(run.model, state)
-    run.optimizer.load_state_dict(state["optimizer"])
     run.step, run.curve, run.trained_s = state["step"], state["curve"], state["trained_s"]
     if len(state["rng"]) == run.world.size:
         torch.set_rng_state(state["rng"][run.world.rank].cpu())
@@ -142,6 +185,10 @@ def _newest(run, mine):
     dist.all_gather_object(steps, -1 if mine is None else mine["step"])
     if min(steps) == max(steps):
         return mine
+    if mine and "parts" in mine:
+        raise CheckpointError(
+            f"{mine['parts']} is not there on all hosts: a sharded checkpoint needs a checkpoint_dir that they share"
+        )
     source = steps.index(max(steps))
     state = [latest(run.config.checkpoint_dir) if run.world.rank == source else None]
     dist.broadcast_object_list(state, source)

@@ -4,6 +4,7 @@ import torch
 
 from ..compiler import compiler_stats, optimize
 from ..compiler.plan import default_plans, quiet
+from . import sharding
 
 ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
 
@@ -26,7 +27,9 @@ def prepare(config, model, log) -> None:
     else:
         quiet()
         log(f"compiling with {config.compiler} in the first step …")
-        model.compile(backend=config.compiler)
+        # FSDP gathers weights between its units, which no graph can contain.
+        for part in sharding.units(model) if config.strategy == "fsdp" else [model]:
+            part.compile(backend=config.compiler)
 
 
 def plan_is_chosen(config, model) -> bool:

@@ -26,9 +26,13 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
     model.eval()
     correct = answers = loss = samples = 0.0
     classifies = True
-    for inputs, labels in loaders.eval_batches(
-        test_set, device=world.device, batch=BATCH, rank=world.rank, world_size=world.size
-    ):
+    options = dict(device=world.device, rank=world.rank, world_size=world.size)
+    batches = loaders.eval_batches(test_set, batch=BATCH, **options)
+    for _ in range(-(-len(test_set) // (BATCH * world.size))):
+        inputs, labels = next(batches, (None, None))
+        if inputs is None:  # every rank calls the model equally often: FSDP's ranks wait for each other in it
+            forward(model, next(loaders.eval_batches(test_set, device=world.device, batch=1))[0])
+            continue
         outputs = forward(model, inputs)
         classifies = outputs.shape[:-1] == labels.shape and not labels.is_floating_point()
         if classifies:

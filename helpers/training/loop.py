@@ -4,7 +4,7 @@ Two runs differ in exactly what their RunConfigs differ in.
 """
 
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import count
 
 import torch
@@ -15,7 +15,7 @@ from ..data import loaders, sets
 from ..launcher import malloc
 from ..launcher.group import distributed, process_start, restarts
 from ..launcher.rank import emit
-from . import checkpoint, compiled, models, schedules, strategies, sync_batch_norm
+from . import checkpoint, compiled, memory, models, recompute, schedules, sharding, strategies, sync_batch_norm
 from .evaluation import evaluate
 from .precision import MixedPrecision
 
@@ -46,13 +46,18 @@ def train(config, started=None, tell=emit):
     parts = measure.Parts()
     parts.seconds["start"] = time.time() - (started or process_start())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
-    with parts.part("start"), distributed(config.device) as world:
+    # What is offloaded is reduced on the CPU, which NCCL cannot.
+    cuda = device.machine(config.device).kind == "cuda"
+    backend = "cpu:gloo,cuda:nccl" if config.offload and cuda else None
+    with parts.part("start"), distributed(config.device, backend) as world:
         run = Run(config, world, parts, tell if world.is_main else lambda *_, **__: None)
         return run.complete()
 
 
 class Run:
     """The state of one rank while it trains."""
+
+    counts_activations = True  # in the first step, unless that is timed
 
     def __init__(self, config, world, parts, tell):
         self.config, self.world, self.parts, self.tell = config, world, parts, tell
@@ -72,10 +77,20 @@ class Run:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
-        self.precision = MixedPrecision(config.precision, self.model, world.device)
+        sharded = config.strategy == "fsdp"
+        self.precision = MixedPrecision(config.precision, self.model, world.device, sharded=sharded)
         self.warm_from = config.warmup_steps
+        recompute.prepare(self.model, config.activation_checkpointing)
         compiled.prepare(config, self.model, lambda text: self.tell("note", text=text))
-        self.wrapped, self.note = strategies.wrap(self.model, config.strategy, world.device, config.nproc_per_node)
+        options = dict(
+            groups=config.shard_groups, keep_weights=config.shard == "grad_op", offload=config.offload,
+            dtype=self.precision.gathered_in,
+        )  # fmt: skip
+        self.wrapped, self.note = strategies.wrap(
+            self.model, config.strategy, world.device, config.nproc_per_node, **(options if sharded else {})
+        )
+        if sharded:
+            self.precision.take(self.model)
         crowded = device.crowded(config.nproc_per_node, config.threads, config.device)
         self.note = "; ".join(filter(None, [self.note, crowded]))
         self.optimizer = _optimizer(config, self.precision.parameters)
@@ -86,6 +101,7 @@ class Run:
         self.step = self.first_step = 0
         self.losses, self.step_times, self.waits, self.epochs = [], [], [], []
         self.loss_scales, self.curve, self.trained_s, self.peak_memory = [], [], 0.0, 0
+        self.activations = None  # bytes
         self.last_told = 0.0
 
     def complete(self):
@@ -126,7 +142,7 @@ class Run:
             began = time.perf_counter()
             inputs, labels = next(batches)
             loaded = time.perf_counter()
-            loss = self._update(inputs, labels)
+            loss = self._update(inputs, labels, counted=not warm and self.counts_activations)
             device.synchronize(self.world.device)
             ended = time.perf_counter()
         self.step += 1
@@ -148,7 +164,7 @@ class Run:
                 first_step=self.first_step, trained_s=self.trained_s - self.trained_before_s,
             )  # fmt: skip
 
-    def _update(self, inputs, labels):
+    def _update(self, inputs, labels, counted=False):
         """Forward, backward and update on this rank's part of a global batch; its mean loss."""
         share = schedules.factor(self.step, self.total_steps, self.config.schedule, self.lr_warmup_steps)
         for group in self.optimizer.param_groups:
@@ -158,7 +174,8 @@ class Run:
         mean = 0.0
         for part, micro_batch in enumerate(zip(inputs.chunk(parts), labels.chunk(parts), strict=True), 1):
             with self._without_reduction() if part < parts else nullcontext():  # once an update is enough
-                loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
+                with self._counting() if counted and self.activations is None else nullcontext():
+                    loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
                 self.precision.backward(loss)
             mean += loss.detach()
         self.precision.step(self.optimizer, self.config.clip_norm)
@@ -170,7 +187,17 @@ class Run:
         return self.precision.forward(model, inputs)
 
     def _without_reduction(self):
-        return self.wrapped.no_sync() if self.config.strategy == "ddp" else nullcontext()
+        return strategies.without_reduction(self.wrapped)
+
+    @contextmanager
+    def _counting(self):
+        """Count the activations of one forward pass, where they can be seen: not in threads, nor in compiled code."""
+        if self.config.compiler != "none" or self.config.strategy == "data_parallel":
+            yield
+            return
+        with memory.Activations(self.model) as activations:
+            yield
+        self.activations = activations.bytes
 
     # -- evaluation -----------------------------------------------------------------------
 
@@ -180,7 +207,9 @@ class Run:
         if not self.config.evaluate or self.test_set is None:
             return None
         with self.parts.part("evaluation"), compiled.eager():
-            return evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
+            found = evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
+        sharding.release(self.model)
+        return found
 
     def _evaluate_if_due(self):
         epoch, more = divmod(self.step, len(self.loader))
@@ -205,8 +234,10 @@ class Run:
         losses = losses.to(self.world.device)
         dist.all_reduce(losses)  # once for all steps: a reduction a step would slow what is being measured
         losses = (losses / self.world.size).tolist()
-        peaks = [None] * self.world.size
-        dist.all_gather_object(peaks, self.peak_memory)
+        held = memory.held(self.model, self.precision.parameters, self.optimizer)
+        memories = [None] * self.world.size
+        dist.all_gather_object(memories, (self.peak_memory, {**held, "activations": self.activations}))
+        peaks, held = map(list, zip(*memories, strict=True))
         if not self.world.is_main:
             return None
         enough = len(self.step_times) >= measure.AT_LEAST
@@ -227,18 +258,18 @@ class Run:
             "skipped_steps": self.precision.skipped, "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
-            "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks,
+            "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks, "memory_bytes": held,
             "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }  # fmt: skip
 
 
 def _optimizer(config, parameters):
+    kind, options = torch.optim.SGD, {"momentum": config.momentum}
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=config.peak_lr, weight_decay=config.weight_decay)
-    return torch.optim.SGD(
-        parameters, lr=config.peak_lr, momentum=config.momentum, weight_decay=config.weight_decay
-    )  # fmt: skip
+        kind, options = torch.optim.AdamW, {}
+    options.update(lr=config.peak_lr, weight_decay=config.weight_decay)
+    return sharding.zero(parameters, kind, **options) if config.strategy == "zero1" else kind(parameters, **options)
 
 
 def _check_hosts(config, world):

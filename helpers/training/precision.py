@@ -5,6 +5,8 @@ Micikevicius et al., "Mixed precision training" (arXiv:1710.03740): compute in a
 weights to be updated in fp32, and scale the loss so that small gradients survive fp16.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -22,16 +24,23 @@ class MixedPrecision:
 
     Args:
         level: a Level, or its name.
+        sharded: whether the model will be given to FSDP, which casts fp32 weights to `gathered_in` by itself, so that
+            a level with masters neither casts nor copies here; call `take` after it.
         init_scale, growth_interval: of the GradScaler where the level has one.
 
     Attributes:
         parameters: what the optimizer must update: the model's own, or the fp32 masters.
         scaler: the torch.amp.GradScaler; disabled where the loss is not scaled.
         skipped: updates left out so far because a gradient was not finite.
+        gathered_in: the dtype of weights that FSDP gathers, or None for their own.
     """
 
-    def __init__(self, level, model, device, init_scale=2.0**16, growth_interval=2000):
+    def __init__(self, level, model, device, init_scale=2.0**16, growth_interval=2000, sharded=False):
         self.level = level if isinstance(level, Level) else LEVELS[level]
+        self.gathered_in = None
+        if sharded and self.level.masters:
+            self.gathered_in = getattr(torch, self.level.dtype)
+            self.level = replace(self.level, autocast=False, half_weights=False, masters=False)
         self.device, self.dtype = torch.device(device), getattr(torch, self.level.dtype)
         self.scaler = torch.amp.GradScaler(
             self.device.type, init_scale, growth_interval=growth_interval, enabled=self.level.scaled
@@ -44,6 +53,10 @@ class MixedPrecision:
             self._halve(model)
         self.parameters = [self._master_of(p, exact) for p in own]
         self.input_dtype = next((p.dtype for p in own if p.is_floating_point()), torch.get_default_dtype())
+
+    def take(self, model) -> None:
+        """Go on with the parameters that FSDP has put in the place of the model's own."""
+        self.parameters = list(model.parameters())
 
     def _halve(self, model):
         for module in model.modules():

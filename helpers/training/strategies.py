@@ -7,11 +7,15 @@ adds the replicas' gradients up on the first. As there, only the first replica's
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
+
+from . import sharding
 
 EMULATED_DATA_PARALLEL = (
     "nn.DataParallel needs CUDA; this is the same algorithm with CPU replicas in threads "
@@ -19,13 +23,15 @@ EMULATED_DATA_PARALLEL = (
 )
 
 
-def wrap(model, strategy, device, devices):
+def wrap(model, strategy, device, devices, **options):
     """`model` (on `device`) made ready to be trained by `strategy` on `devices` devices.
 
-    Under "ddp" the process group must be initialised, one process a device.
-    Returns (wrapped model, note for the record or "").
+    Where each device has a process ("ddp", "zero1", "fsdp") the process group must be initialised; `options` are
+    those of `sharding.shard`. Returns (wrapped model, note for the record or "").
     """
-    if strategy == "ddp":
+    if strategy == "fsdp":
+        return sharding.shard(model, device, **options), ""
+    if strategy in ("ddp", "zero1"):
         index = None if device.index is None else [device.index]
         return DistributedDataParallel(model, device_ids=index), ""
     if strategy == "data_parallel":
@@ -33,6 +39,13 @@ def wrap(model, strategy, device, devices):
             return nn.DataParallel(model, device_ids=list(range(devices))), ""
         return CPUDataParallel(model, devices), EMULATED_DATA_PARALLEL
     return model, ""
+
+
+def without_reduction(model):
+    """A context in which the gradients of the wrapped `model` are added up, and not exchanged."""
+    if isinstance(model, FSDPModule):
+        return sharding.without_reduction(model)
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 
 def communication(model) -> dict | None:

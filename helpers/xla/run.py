@@ -24,6 +24,8 @@ class XlaRun(Run):
     variance (n, not n - 1, in the denominator), so that accuracy on the test set can differ a little.
     """
 
+    counts_activations = False  # XLA decides itself what it keeps
+
     def __init__(self, config, world, parts, tell):
         if xr.device_type() != "CPU":
             gradients.check_world(world.size)
@@ -38,8 +40,8 @@ class XlaRun(Run):
         self.precision = Precision(config.precision, self.wrapped, self.device)
         self.compilations = [compilations.count()]  # before the first step, then after each
 
-    def _update(self, inputs, labels):
-        return super()._update(inputs.to(self.device), labels.to(self.device)).cpu()
+    def _update(self, inputs, labels, counted=False):
+        return super()._update(inputs.to(self.device), labels.to(self.device), counted).cpu()
 
     def _timed_step(self, batches):
         super()._timed_step(batches)

@@ -20,7 +20,7 @@ from ..ladder import is_factor
 UNITS = ("epochs", "steps")
 NAMES_HERE = {"nproc_per_node": "ranks", "global_batch": "batch", "epochs": "length", "steps": "length"}
 NOUNS = {"ranks": "ranks", "batch": "global batch", "length": "length", "prediction": "expected factor"}
-FIXED = {"digits": 1437, "cifar10": 50_000, "tokens": SEQUENCES["train"]}  # training images of the sets whose size cannot be chosen
+FIXED = {"digits": 1437, "cifar10": 50_000, "tokens": SEQUENCES["train"]}  # for training, of a fixed size
 PLANS = 4  # that compiler "auto" tries: eager and inductor, each in two memory layouts
 
 
