@@ -56,7 +56,7 @@ class GPT(nn.Module):
 
 
 def my_share(text, step, batch, length):
-    """This rank's sequences. The global batch depends on the step alone, so any number of ranks makes the same steps."""
+    """This rank's sequences. The global batch depends on the step alone, not on the number of ranks."""
     generator = torch.Generator().manual_seed(step)
     starts = torch.randint(len(text) - length, (batch,), generator=generator)[dist.get_rank() :: dist.get_world_size()]
     return torch.stack([text[start : start + length + 1] for start in starts.tolist()])
