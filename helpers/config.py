@@ -22,6 +22,7 @@ MODELS = {
     "gpt": "predicts the next token of a text, 4 blocks, 0.8 million weights",
 }
 TORCHVISION_MODELS = ("resnet18", "resnet50")
+WITH_BATCH_NORM = ("resnet8", "resnet20", "resnet18", "resnet50", "silunet")
 OF_TOKENS = ("gpt", "tokens")  # the models and data sets of text; all others are of images
 DATA = {name: RECIPES[name].summary.partition(";")[0] for name in RECIPES}
 STRATEGIES = {
@@ -265,6 +266,8 @@ class RunConfig:
             (compiler != "none" and strategy == "data_parallel",
              f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every step; "
              "choose 'ddp'"),
+            (strategy == "fsdp" and self.precision.startswith("O2") and self.model in WITH_BATCH_NORM,
+             no_batch_norm(self.model, self.precision)),
             (compiler == "auto" and strategy == "fsdp",
              "compiler 'auto' compiles the model as a whole, and strategy 'fsdp' gathers its weights block by block; "
              "choose 'inductor' or 'none'"),
@@ -385,6 +388,14 @@ def name_of(thing) -> str:
     if isinstance(thing, (tuple, list)):
         return type(thing[0]).__name__
     return getattr(thing, "__qualname__", type(thing).__name__).replace("<locals>.", "")
+
+
+def no_batch_norm(model, precision) -> str:
+    """Why a model with BatchNorm is not trained by FSDP at level O2."""
+    return (
+        f"at precision {precision!r} strategy 'fsdp' gathers all weights in {dtype_of(precision)}, and {model} has "
+        f"BatchNorm, which cannot mix that with its statistics in float32; choose {precision.replace('2', '1')!r}"
+    )
 
 
 def dtype_of(precision) -> str:

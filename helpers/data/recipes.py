@@ -260,9 +260,9 @@ RECIPES = {
     "imagenet-mock": Recipe(
         "made-up 224x224 images; 640 for training", make_imagenet_mock, images=640, most=100_000, version=2, side=224
     ),
+    "cifar10": Recipe("the real CIFAR-10, downloaded (170 MB) and checked", make_cifar10, ("torchvision",), version=2),
     "tokens": Recipe(
         f"made-up sentences as tokens, for gpt; {SEQUENCES['train']:,} sequences of {LENGTH} for training; no network",
         make_tokens, of="sequences",
     ),
-    "cifar10": Recipe("the real CIFAR-10, downloaded (170 MB) and checked", make_cifar10, ("torchvision",), version=2),
 }  # fmt: skip

@@ -19,11 +19,12 @@ from .words import clean
 
 MOST_FILES = 3000  # in one reading: all are held in memory
 MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
+HELD = ("parameters", "gradients", "optimizer state", "activations")  # what a record says of a rank's memory
 AMOUNTS = ("step_time_s", "images_per_s")  # of the measurements, those whose numbers are checked
 NOTHING_MEASURED = {
     "note": "", "first_step": 0, "steps": 0, "step_time_s": None, "images_per_s": None, "input_wait_s": None,
-    "curve": [], "final_loss": None, "evaluation": None, "peak_memory_bytes": [], "parts_s": {}, "compiler": None,
-    "world_size": 1, "epochs": [], "skipped_steps": 0,
+    "curve": [], "final_loss": None, "evaluation": None, "peak_memory_bytes": [], "memory_bytes": [], "parts_s": {},
+    "compiler": None, "world_size": 1, "epochs": [], "skipped_steps": 0,
 }  # fmt: skip
 DEFAULTS = {**{name: setting.default for name, setting in SETTINGS.items()}, "loss": "cross_entropy"}
 
@@ -181,7 +182,7 @@ def _measured(raw):
     for name in AMOUNTS:
         for key in ("median", "q1", "q3") if measured[name] else ():
             _amount(measured[name][key], f"{name}, {key},")
-    for name in ("parts_s", "epochs", "curve", "peak_memory_bytes"):
+    for name in ("parts_s", "epochs", "curve", "peak_memory_bytes", "memory_bytes"):
         measured[name] = measured[name] or type(NOTHING_MEASURED[name])()
     samples = {"step_time_s": [], "input_wait_s": [], "loss": [], **(measured.get("samples") or {})}
     return {**measured, "samples": samples}
@@ -201,6 +202,7 @@ def row(record) -> dict:
     step, speed = measured.get("step_time_s") or {}, measured.get("images_per_s") or {}
     evaluation = measured.get("evaluation") or {}
     peaks = measured.get("peak_memory_bytes") or [None]
+    held = measured.get("memory_bytes") or [{}]
     return {
         "run_id": record["run_id"], "label": record["label"], "status": record["status"],
         "strategy": config["strategy"], "devices": config["nproc_per_node"] * config.get("nnodes", 1),
@@ -209,11 +211,16 @@ def row(record) -> dict:
         "step_time_s": step.get("median"), "step_time_q1_s": step.get("q1"), "step_time_q3_s": step.get("q3"),
         "steps_timed": step.get("n"), "images_per_s": speed.get("median"),
         "final_loss": measured.get("final_loss"), "accuracy": evaluation.get("accuracy"),
-        "test_images": evaluation.get("count"),
-        "peak_memory_bytes": max((p for p in peaks if p is not None), default=None),
+        "test_images": evaluation.get("answers") or evaluation.get("count"),
+        "peak_memory_bytes": _most(peaks),
+        **{f"{kind.replace(' ', '_')}_bytes": _most(of_rank.get(kind) for of_rank in held) for kind in HELD},
         **{f"{part}_s": seconds for part, seconds in measured.get("parts_s", {}).items()},
         "total_s": record.get("total_s"),
     }  # fmt: skip
+
+
+def _most(values):
+    return max((value for value in values if value is not None), default=None)
 
 
 def merged(records) -> list:

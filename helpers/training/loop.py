@@ -57,7 +57,7 @@ def train(config, started=None, tell=emit):
 class Run:
     """The state of one rank while it trains."""
 
-    counts_activations = True  # in the first step, unless that is timed
+    counts_activations = True  # see `_counting`
 
     def __init__(self, config, world, parts, tell):
         self.config, self.world, self.parts, self.tell = config, world, parts, tell
@@ -71,8 +71,8 @@ class Run:
                 num_workers=config.num_workers,
             )  # fmt: skip
         torch.manual_seed(config.seed)  # the same weights on every rank
-        length = getattr(train_set, "length", None)
-        self.model = models.make(config.model, sets.classes(train_set), length).to(world.device)
+        self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
+        self.model = models.make(config.model, sets.classes(train_set), self.tokens).to(world.device)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
@@ -142,7 +142,7 @@ class Run:
             began = time.perf_counter()
             inputs, labels = next(batches)
             loaded = time.perf_counter()
-            loss = self._update(inputs, labels, counted=not warm and self.counts_activations)
+            loss = self._update(inputs, labels)
             device.synchronize(self.world.device)
             ended = time.perf_counter()
         self.step += 1
@@ -164,7 +164,7 @@ class Run:
                 first_step=self.first_step, trained_s=self.trained_s - self.trained_before_s,
             )  # fmt: skip
 
-    def _update(self, inputs, labels, counted=False):
+    def _update(self, inputs, labels):
         """Forward, backward and update on this rank's part of a global batch; its mean loss."""
         share = schedules.factor(self.step, self.total_steps, self.config.schedule, self.lr_warmup_steps)
         for group in self.optimizer.param_groups:
@@ -174,7 +174,7 @@ class Run:
         mean = 0.0
         for part, micro_batch in enumerate(zip(inputs.chunk(parts), labels.chunk(parts), strict=True), 1):
             with self._without_reduction() if part < parts else nullcontext():  # once an update is enough
-                with self._counting() if counted and self.activations is None else nullcontext():
+                with self._counting():
                     loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
                 self.precision.backward(loss)
             mean += loss.detach()
@@ -191,8 +191,13 @@ class Run:
 
     @contextmanager
     def _counting(self):
-        """Count the activations of one forward pass, where they can be seen: not in threads, nor in compiled code."""
-        if self.config.compiler != "none" or self.config.strategy == "data_parallel":
+        """Count the activations of the first forward pass, unless it is timed, or they are out of sight.
+
+        They are in the threads of DataParallel, and in compiled code.
+        """
+        seen = self.config.compiler == "none" and self.config.strategy != "data_parallel" and self.counts_activations
+        untimed = self.step == self.first_step and self.warm_from > 0
+        if not (seen and untimed and self.activations is None):
             yield
             return
         with memory.Activations(self.model) as activations:
@@ -259,7 +264,7 @@ class Run:
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks, "memory_bytes": held,
-            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path,
+            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path, "tokens_per_sample": self.tokens,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }  # fmt: skip
 

@@ -7,7 +7,9 @@ goes on with another number of ranks, and with another strategy.
 import hashlib
 import io
 import pickle
-from pathlib import Path
+from dataclasses import is_dataclass
+from enum import Enum
+from pathlib import Path, PurePath
 
 import torch
 import torch.distributed as dist
@@ -18,6 +20,7 @@ from .sharding import like, own_optimizer
 
 MODEL, OPTIMIZER, METADATA = "model.", "optimizer.", ".metadata"
 MADE_OF = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")  # what is in METADATA
+PLAIN = (torch.Size, torch.serialization._get_layout)
 
 
 class CheckpointError(RuntimeError):
@@ -163,8 +166,9 @@ class Reader(dcp.FileSystemReader):
 
 class _Described(pickle.Unpickler):
     def find_class(self, module, name):
-        made = super().find_class(module, name) if module in MADE_OF or module == "torch" else None
-        of_torch = isinstance(made, (torch.dtype, torch.layout)) or made is torch.Size
-        if of_torch or (made is not None and module != "torch"):
+        known = module in (*MADE_OF, "torch", "torch.serialization") or module.partition(".")[0] == "pathlib"
+        made = super().find_class(module, name) if known and "." not in name else None
+        described = is_dataclass(made) or isinstance(made, (torch.dtype, torch.layout)) or made in PLAIN
+        if described or (isinstance(made, type) and issubclass(made, (PurePath, Enum))):
             return made
-        raise CheckpointError(f"{METADATA} in the checkpoint names {module}.{name}, which describes no tensor: delete it")
+        raise CheckpointError(f"{METADATA} of the checkpoint names {module}.{name}, which is no tensor's; delete it")

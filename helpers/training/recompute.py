@@ -50,15 +50,15 @@ def _recomputed(kind, what):
         call = partial(kind.forward, self)
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)
-        contexts = partial(_contexts, self, what)
-        return checkpoint(call, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+        norms = [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+        contexts = {"context_fn": partial(_contexts, what, norms)} if norms or what == "selective" else {}
+        return checkpoint(call, *args, use_reentrant=False, **contexts, **kwargs)
 
     return type(f"Recomputed{kind.__name__}", (kind,), {"forward": forward})
 
 
-def _contexts(unit, what):
+def _contexts(what, norms):
     first, again = create_selective_checkpoint_contexts(EXPENSIVE) if what == "selective" else (nullcontext(),) * 2
-    norms = [m for m in unit.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     return first, _counted_once(again, norms) if norms else again
 
 

@@ -15,6 +15,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from ..config import no_batch_norm
+
 SMALL = 0.1  # of the mean unit's weights: what has fewer is not worth a message of its own
 
 
@@ -54,8 +56,10 @@ def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=
         dtype: what weights are gathered and computed in, if not their own; gradients are then reduced in fp32.
 
     Raises:
-        ValueError: there is nothing to shard.
+        ValueError: there is nothing to shard, or BatchNorm is to compute in `dtype`.
     """
+    if dtype and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        raise ValueError(no_batch_norm(type(model).__name__, {torch.bfloat16: "O2-bf16", torch.float16: "O2"}[dtype]))
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
     size = torch.distributed.get_world_size()

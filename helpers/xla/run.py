@@ -40,8 +40,8 @@ class XlaRun(Run):
         self.precision = Precision(config.precision, self.wrapped, self.device)
         self.compilations = [compilations.count()]  # before the first step, then after each
 
-    def _update(self, inputs, labels, counted=False):
-        return super()._update(inputs.to(self.device), labels.to(self.device), counted).cpu()
+    def _update(self, inputs, labels):
+        return super()._update(inputs.to(self.device), labels.to(self.device)).cpu()
 
     def _timed_step(self, batches):
         super()._timed_step(batches)

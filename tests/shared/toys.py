@@ -1,7 +1,11 @@
-"""A toy data set that can be learnt, and a small smooth net, both exact in float64."""
+"""A toy data set that can be learnt, a short text, and a small net for each, all exact in float64."""
 
 import torch
 from torch import nn
+
+from helpers.data import grammar
+from helpers.data.sets import TokenSet
+from helpers.training.gpt import gpt
 
 
 class ToySet(torch.utils.data.Dataset):
@@ -40,3 +44,13 @@ def float64_net():
 def batch(dtype):
     generator = torch.Generator().manual_seed(2)
     return torch.randn(16, 3, 8, 8, generator=generator, dtype=torch.float64).to(dtype), torch.arange(16) % 3
+
+
+def toy_text(n=96, length=16):
+    """A pair (train, test) of sequences of `length` tokens."""
+    pieces = torch.from_numpy(grammar.sequences(n + 37, length, 5))
+    return TokenSet("text", pieces[:n], grammar.WORDS), TokenSet("text", pieces[n:], grammar.WORDS)
+
+
+def float64_gpt():
+    return gpt(layers=2, width=16, heads=2, vocabulary=len(grammar.WORDS), length=16).double()
