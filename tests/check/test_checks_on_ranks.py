@@ -274,9 +274,8 @@ class TestSplit(Checks):
         ],
         "micro_batches": [
             "(m + stages - 1) => m", "batch % m == 0 and => ", "< most => <= most", "return None => return batch",
-            lambda stages, batch, most: batch, "return m => return m + 0.5",
-            (lambda stages, batch, most: None, "return m => return"),
-            "(stages - 1) / (m + stages - 1) => stages / (m + stages)", lambda *given: 1 / 0, 4,
-            "return m => return 'm'", "range(1, batch + 1) => range(0, 1)",
+            (lambda stages, batch, most: batch, "(stages - 1) / (m + stages - 1) => stages / (m + stages)"),
+            "return m => return m + 0.5", (lambda stages, batch, most: None, "return m => return"),
+            lambda *given: 1 / 0, 4, "return m => return 'm'", "range(1, batch + 1) => range(0, 1)",
         ],
     }  # fmt: skip
