@@ -22,7 +22,7 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
 import itertools
 from dataclasses import dataclass
 
-from ..training.split import share_evenly
+from ..training.split import CannotSplit, share_evenly
 from .model import Step, all_reduce
 from .published import BACKWARD, load
 
@@ -109,6 +109,8 @@ class Layout:
 
     def check(self, model, batch) -> None:
         """Raises CannotSplit where the model, or a batch of so many sequences, cannot be shared out evenly."""
+        if self.zero not in range(4):
+            raise CannotSplit(f"zero={self.zero!r}: give 0 (DDP), 1 or 2 (ZeRO's stages), or 3 (FSDP)")
         share_evenly(model.heads, "heads", self.tensor, "tensor-parallel ranks")
         share_evenly(model.layers, "blocks", self.pipeline, "pipeline stages")
         each = share_evenly(batch, "sequences", self.data, "data-parallel groups")

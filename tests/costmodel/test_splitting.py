@@ -160,6 +160,7 @@ def test_the_fastest_layout_fits_and_beats_the_others(devices):
 @pytest.mark.parametrize("layout, what", [
     (Layout(tensor=3), "40 heads"), (Layout(pipeline=7), "40 blocks"), (Layout(data=1024), "512 sequences"),
     (Layout(data=4, micro_batches=3), "128 sequences"), (Layout(tensor=0), "0 tensor-parallel"),
+    (Layout(zero=4), "zero=4: give 0"),
 ])  # fmt: skip
 def test_what_cannot_be_shared_evenly_is_refused(layout, what):
     for question in (memory, sent):

@@ -81,7 +81,7 @@ def in_stages(name, layers, steps=3):
             pipelining.PipelineStage(split.stage(model, number, count), number, count, world.device)
             for number in numbers
         ]
-        schedule = split.schedule(name, stages, 4, next_token_loss)
+        schedule = split.schedule(name, stages, 8, next_token_loss)
         weights = [p for stage in stages for p in stage.submod.parameters()]
         optimizer = torch.optim.SGD(weights, lr=0.5, momentum=0.9)
         (tokens, following), losses, last = batch(), [], count - 1 in numbers
