@@ -12,7 +12,16 @@ from .device import choose as choose_devices
 from .device import machine
 from .launcher.display import in_notebook
 from .launcher.group import World, distributed
-from .launcher.launch import LauncherError, RankError, RankTimeout, RunStopped, emit, launch, prepare_launcher
+from .launcher.launch import (
+    LauncherError,
+    RankError,
+    RankOutOfMemory,
+    RankTimeout,
+    RunStopped,
+    emit,
+    launch,
+    prepare_launcher,
+)
 from .launcher.progress import panel
 
 _LATER = {
@@ -21,8 +30,8 @@ _LATER = {
     "optimize": "compiler", "compiler_stats": "compiler", "timeline": "profile.timeline", "memory": "profile.memory",
 }  # fmt: skip
 __all__ = [
-    "LauncherError", "RankError", "RankTimeout", "RunStopped", "World", "choose_devices", "distributed", "emit",
-    "form", "launch", "machine", "panel", "prepare_launcher", *_LATER,
+    "LauncherError", "RankError", "RankOutOfMemory", "RankTimeout", "RunStopped", "World", "choose_devices",
+    "distributed", "emit", "form", "launch", "machine", "panel", "prepare_launcher", *_LATER,
 ]  # fmt: skip
 
 

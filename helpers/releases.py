@@ -17,6 +17,7 @@ from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
 
 import argparse
 import importlib.metadata
+import inspect
 import json
 import os
 import re
@@ -223,6 +224,15 @@ def isolated() -> dict:
 
     # Torch 2.12 has no such option: functions that share their code share their recompilations.
     return {"isolate_recompiles": True} if "isolate_recompiles" in inspect.signature(torch.compile).parameters else {}
+
+
+def gradients_as_they_are() -> dict:
+    """Options of a pipeline's schedule that leave the gradients as backward makes them."""
+    from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+    # Since 2.7 schedules divide them by the number of micro-batches unless told otherwise; torch 2.6 never did.
+    known = inspect.signature(PipelineScheduleSingle).parameters
+    return {"scale_grads": False} if "scale_grads" in known else {}
 
 
 def device_memory(kind):

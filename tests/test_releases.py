@@ -113,3 +113,12 @@ def test_the_flight_recorder_lists_the_collectives_of_gloo():
     for entries in found:
         assert entries is None or "gloo:all_reduce" in [entry["profiling_name"] for entry in entries]
     assert releases.torch_release() < (2, 8) or None not in found
+
+
+def test_gradients_of_a_torch_whose_schedules_divide_nothing(monkeypatch):
+    from torch.distributed.pipelining import schedules
+
+    monkeypatch.setattr(schedules, "PipelineScheduleSingle", lambda stage, n_microbatches, scale_grads=True: None)
+    assert releases.gradients_as_they_are() == {"scale_grads": False}
+    monkeypatch.setattr(schedules, "PipelineScheduleSingle", lambda stage, n_microbatches, loss_fn=None: None)
+    assert releases.gradients_as_they_are() == {}  # such as 2.6

@@ -15,4 +15,6 @@ from .hvd import averaged_by_name, everybody_finishes, ten_steps  # noqa: F401
 from .npu import migrated, resumed, step_1, step_2, step_3, step_4, whole_accuracy  # noqa: F401
 from .precision import clipped_step, next_scale  # noqa: F401
 from .report import difference, pays_after  # noqa: F401
+from .sharding import bytes_per_rank, sharded  # noqa: F401
+from .split import micro_batches, row_parallel  # noqa: F401
 from .start import mean_of_squares, slices  # noqa: F401

@@ -5,6 +5,7 @@ measure    two short measurements on ranks, and the steps with DDP to compare wi
 fit        the model's numbers from these measurements
 links      steps predicted and measured, here and between two hosts on slow links
 published  what others have published, and the model beside it
+splitting  memory and steps of a GPT that is split among devices, and the fastest way to split it
 figures    plots of all these
 """
 

@@ -8,7 +8,8 @@ client       the notebook's side of the fork server
 interpreter  the environment of another interpreter, in which ranks can run
 forkserver   a process that imported torch once and forks fresh ranks from that clean state
 hugepages    makes forking that process cheaper
-rank         what one rank does from its first line to its last; `malloc`: it keeps the memory that it frees
+rank         what one rank does from its first line to its last; `malloc`: it keeps the memory that it frees;
+             `limit`: how much it may hold
 supervisor   watches one run: streams output, finds the rank that failed first, stops the others
 scope        what surrounds a launch in its thread: stop buttons, output, progress
 errors       what the reader sees when a run did not end well

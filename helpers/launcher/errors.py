@@ -30,6 +30,14 @@ class RankTimeout(RankError, TimeoutError):
         self.stacks = stacks
 
 
+class OutOfMemory(MemoryError):
+    """In a rank: it would have held more than `launch(…, memory=…)` allows it."""
+
+
+class RankOutOfMemory(RankError, MemoryError):
+    """A rank would have held more than `launch(…, memory=…)` allows it; the other ranks were stopped."""
+
+
 class RunStopped(RuntimeError):
     """A run in the background was stopped before its end; it has no result."""
 
@@ -86,8 +94,10 @@ def rank_error(failures, finished, world_size, others="the other ranks were stop
     """The RankError for a run with `failures`; `finished` ranks had already returned; what became of the `others`."""
     failure = first_failure(failures)
     others = f"; {others}" if world_size > 1 else ""
+    beyond = isinstance(failure.exception, OutOfMemory)
     if failure.text:
-        message = f"rank {failure.rank} failed{others}. Its traceback:\n\n{failure.text.rstrip()}"
+        what = f"is out of memory: {failure.exception}" if beyond else "failed"
+        message = f"rank {failure.rank} {what}{others}. Its traceback:\n\n{failure.text.rstrip()}"
     else:
         message = f"rank {failure.rank} {_ending(failure.exitcode)}{others}."
     if failure.secondary and finished:
@@ -99,7 +109,8 @@ def rank_error(failures, finished, world_size, others="the other ranks were stop
     also = sorted(f.rank for f in failures if f is not failure and not f.secondary)
     if also:
         message += f"\n\nRank {', '.join(map(str, also))} failed too, a moment later."
-    return RankError(message, failure.rank, failure.exception, failure.text, failure.exitcode)
+    kind = RankOutOfMemory if beyond else RankError
+    return kind(message, failure.rank, failure.exception, failure.text, failure.exitcode)
 
 
 def _ending(exitcode):

@@ -22,15 +22,17 @@ from functools import partial
 from numbers import Integral
 
 from .. import device, releases
-from . import client, errors, interpreter, payload, scope, turns
+from . import client, errors, interpreter, limit, payload, scope, turns
 from .background import start
 from .progress import Watch
 from .rank import emit
 from .supervisor import Supervisor
 
-__all__ = ["launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "RunStopped", "LauncherError"]
+__all__ = [
+    "launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "RankOutOfMemory", "RunStopped", "LauncherError",
+]  # fmt: skip
 
-RankError, RankTimeout = errors.RankError, errors.RankTimeout
+RankError, RankTimeout, RankOutOfMemory = errors.RankError, errors.RankTimeout, errors.RankOutOfMemory
 RunStopped, LauncherError = errors.RunStopped, errors.LauncherError
 
 # Bytes that the fork server and each rank take before they hold anything of the caller's (python -m benchmarks growth).
@@ -38,8 +40,9 @@ SERVER_MEMORY, RANK_MEMORY = 450e6, 15e6
 
 
 def launch(
-    fn, nprocs, *args, timeout=None, threads=None, env=None, on_event=None, python=None, background=False, **kwargs
-):
+    fn, nprocs, *args, timeout=None, threads=None, memory=None, env=None, on_event=None, python=None,
+    background=False, **kwargs
+):  # fmt: skip
     """Call `fn(*args, **kwargs)` on `nprocs` ranks; return the list of their return values.
 
     In each rank RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set
@@ -51,6 +54,8 @@ def launch(
         nprocs: number of ranks, at most one a device on a machine with accelerators.
         timeout: seconds after which the run is stopped (None: wait as long as it takes).
         threads: CPU threads of each rank (None: the cores divided by the ranks).
+        memory: what each rank may hold besides its interpreter, such as "600 MB" (None: no limit). On CUDA that is
+            memory of the device; on a CPU it needs Linux, and steps take longer.
         env: environment variables to set in the ranks, a dict of strings.
         on_event: called with each dict that a rank sends by `helpers.emit`.
         python: path of an interpreter of the same minor version, whose environment (its torch, its
@@ -63,10 +68,11 @@ def launch(
         UnfitTorch: the torch or torchvision of this environment will not do; no rank was started.
         RankError: a rank failed; it names the rank that failed first and shows its traceback.
         RankTimeout: `timeout` has passed; it shows where each rank stood.
+        RankOutOfMemory: a rank (a RankError, too) asked for more than `memory`.
         KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
     """
     check_function(fn, args, kwargs)
-    options = Options(nprocs, timeout, threads, env, on_event, python)
+    options = Options(nprocs, timeout, threads, env, on_event, python, memory)
     data = options.packed(fn, args, kwargs)
     nprocs = options.nprocs
     label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
@@ -79,7 +85,7 @@ def launch(
 class Options:
     """What a launch, or ranks that are kept, were asked to run with; checked, before any process starts."""
 
-    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None):
+    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None, memory=None):
         self.environment = {**os.environ, **_checked_environment(env)}
         _check_ranks(nprocs, self.environment)
         self.nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
@@ -88,6 +94,7 @@ class Options:
         if on_event is not None and not callable(on_event):
             raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
         self.timeout, self.on_event = timeout, on_event
+        self.memory = limit.checked(memory, self.environment)
         self.python = interpreter.checked(python)
         if self.python is None:
             releases.check()
@@ -95,7 +102,7 @@ class Options:
     def packed(self, fn, args, kwargs):
         """The payload of ranks that call `fn(*args, **kwargs)`."""
         path = interpreter.import_path(self.python)
-        return payload.pack(fn, args, kwargs, self.environment, self.threads, path)
+        return payload.pack(fn, args, kwargs, self.environment, self.threads, path, self.memory)
 
 
 @dataclass

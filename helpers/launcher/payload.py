@@ -18,7 +18,7 @@ from types import ModuleType
 import cloudpickle
 
 
-def pack(fn, args, kwargs, environment, threads, path=None):
+def pack(fn, args, kwargs, environment, threads, path=None, memory=None):
     """Return the payload as bytes; `path` is the ranks' import path (default: that of this process).
 
     Raises:
@@ -31,6 +31,7 @@ def pack(fn, args, kwargs, environment, threads, path=None):
         "folder": os.getcwd(),
         "sources": cell_sources(),
         "threads": threads,
+        "memory": memory,
     }
     return pickle.dumps((surroundings, call))
 

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 from .. import releases
-from . import malloc, payload
+from . import limit, malloc, payload
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
 _last_acts = []
@@ -76,6 +76,7 @@ def main(plan, rank, fds):
         if rank == 0:
             store = releases.serve_store(fds.store, plan["port"])
         let_groups_follow_each_other()
+        limit.impose(surroundings["memory"])
         answer = ("result", _run(call))
     except KeyboardInterrupt:
         answer, code = None, 130  # the launcher asked for it and knows
@@ -177,6 +178,7 @@ def unsendable(value, error):
 
 def failure(error, ours=(__file__,)):
     """The message about an exception, without the frames of the files `ours`."""
+    told = limit.explained(error)  # first, since it lifts the limit: to report takes memory, too
     report = traceback.TracebackException.from_exception(error)
     report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename not in ours)
     if isinstance(error, SystemExit):
@@ -184,7 +186,7 @@ def failure(error, ours=(__file__,)):
     else:
         text = "".join(report.format())
     try:
-        carried = pickle.dumps(error)
+        carried = pickle.dumps(told)
         pickle.loads(carried)
     except Exception:  # its text is sent all the same
         carried = None

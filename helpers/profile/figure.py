@@ -103,14 +103,19 @@ def alt(timeline, step, seconds) -> str:
     )
 
 
-def draw_memory(memory, title=None) -> tuple:
-    """(figure, alt) of the memory of a step over time, by kind."""
+def memory_looks() -> dict:
+    """{kind of memory: (colour, hatch)}."""
     from .memory import KINDS
 
-    looks = dict(zip(KINDS, (
-        (style.BLUE, ""), (style.GREEN, "\\\\"), (style.YELLOW, "--"), (style.PURPLE, ".."), (style.ORANGE, "//"),
-        (style.GREY, "xx"),
+    return dict(zip(KINDS, (
+        (style.BLUE, ""), (style.GREEN, "\\\\"), (style.YELLOW, "--"), (style.PURPLE, ".."), (style.SKY, "||"),
+        (style.ORANGE, "//"), (style.GREY, "xx"),
     ), strict=True))  # fmt: skip
+
+
+def draw_memory(memory, title=None) -> tuple:
+    """(figure, alt) of the memory of a step over time, by kind."""
+    looks = memory_looks()
     kinds = [kind for kind, most in memory.most().items() if most]
     times = [1e3 * when for when, _ in memory.curve]
     when, _ = memory.peak

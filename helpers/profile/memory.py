@@ -4,8 +4,11 @@ Every block comes from torch.profiler, which hears of each allocation of PyTorch
 allocator: address, size, time. What a block holds is found by its address: the parameters' and gradients' from the
 optimizer, its state, and what autograd saves for backward from torch.autograd.graph.saved_tensors_hooks, with the
 module that was running. What libraries such as oneDNN take for themselves, and what NumPy holds, is not in it.
+Of a sharded model (DTensors, FSDP) a rank's own shards are its parameters, gradients and state; a weight that was put
+together for a module's forward or backward is a gathered one.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,10 +16,10 @@ from dataclasses import dataclass, field
 from .. import device
 from ..launcher.launch import launch
 
-PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, CASTS, OTHER = (
-    "parameters", "optimizer state", "gradients", "activations", "cast weights", "other"
+PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, CASTS, GATHERED, OTHER = (
+    "parameters", "optimizer state", "gradients", "activations", "cast weights", "gathered weights", "other"
 )  # fmt: skip
-KINDS = (PARAMETERS, STATE, GRADIENTS, CASTS, ACTIVATIONS, OTHER)
+KINDS = (PARAMETERS, STATE, GRADIENTS, CASTS, GATHERED, ACTIVATIONS, OTHER)
 OUTSIDE = "outside the model"  # such as the loss
 
 
@@ -134,8 +137,10 @@ def _recorder(steps):
         def __init__(self):
             super().__init__(0, steps)
             self.marks, self.running_modules, self.names = [], [], {}
+            self.own, self.gathered = set(), set()  # parameters between steps; storages of those put together in one
 
         def mark(self, tensor, kind, name=""):
+            tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor has no memory but that of its shard
             if torch.is_tensor(tensor) and tensor.layout == torch.strided and tensor.untyped_storage().nbytes():
                 self.marks.append((time.monotonic_ns(), tensor.untyped_storage().data_ptr(), kind, name))
 
@@ -143,7 +148,7 @@ def _recorder(steps):
             stack = ExitStack()
             stack.callback(hooks.register_module_forward_pre_hook(self.enter).remove)
             stack.callback(hooks.register_module_forward_hook(self.leave, always_call=True).remove)
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.saved, lambda tensor: tensor))
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.saved, self.needed))
             return stack
 
         def enter(self, module, _):
@@ -152,10 +157,21 @@ def _recorder(steps):
                     self.names.setdefault(part, name.removeprefix("module.") or type(module).__name__)
                 for parameter in module.parameters():
                     self.mark(parameter, PARAMETERS)
+                    self.own.add(id(parameter))
             self.running_modules.append(module)
 
-        def leave(self, *_):
-            self.running_modules.pop()
+        def leave(self, module, *_):
+            if self.running_modules:
+                self.running_modules.pop()
+            for parameter in module.parameters(recurse=False):
+                if id(parameter) not in self.own:
+                    self.gathered.add(parameter.untyped_storage()._cdata)
+                    self.mark(parameter, GATHERED)
+
+        def needed(self, tensor):
+            if torch.is_tensor(tensor) and tensor.untyped_storage()._cdata in self.gathered:
+                self.mark(tensor, GATHERED)  # for backward, at another address than for forward
+            return tensor
 
         def saved(self, tensor):
             if not isinstance(tensor, torch.nn.Parameter):
@@ -212,30 +228,40 @@ def _memory(events, marks, recording, phases):
 
 
 def _blocks(events, device_type):
-    """(address, bytes, born, died) of each block, in the order of birth; what is never released dies at infinity."""
-    blocks, alive = [], {}
+    """(address, bytes, born, died) of each block, in the order of birth; what is never released dies at infinity.
+
+    The profiler does not hear of what gloo's threads release. Such a block has died when another takes its place.
+    """
+    blocks, alive, places = [], {}, []
     for event in events:
         about = event.get("args", {})
         if event["name"] != "[memory]" or about["Device Type"] != device_type:
             continue
         address, size = about["Addr"], about["Bytes"]
         if size > 0:
+            place = bisect_left(places, address)
+            if place and sum(blocks[alive[places[place - 1]]][:2]) > address:
+                place -= 1
+            while place < len(places) and places[place] < address + size:
+                blocks[alive.pop(places.pop(place))][3] = event["ts"]
+            places.insert(place, address)
             alive[address] = len(blocks)
             blocks.append([address, size, event["ts"], float("inf")])
         elif address in alive:
+            places.remove(address)
             blocks[alive.pop(address)][3] = event["ts"]
     return [tuple(block) for block in blocks]
 
 
 def _kinds(blocks, marks):
-    """(kind, module) of each block: what was last marked at its address while it lived; PARAMETERS above all."""
+    """(kind, module) of each block: what was marked at its address while it lived; PARAMETERS above all."""
     at = defaultdict(list)
     for when, address, kind, name in marks:
         at[address].append((when, kind, name))
     found = []
     for address, _, born, died in blocks:
         mine = [mark for mark in at[address] if born <= mark[0] <= died]
-        rank = {PARAMETERS: 0, STATE: 1, GRADIENTS: 2, CASTS: 3, ACTIVATIONS: 4}
+        rank = {PARAMETERS: 0, STATE: 1, GRADIENTS: 2, CASTS: 3, GATHERED: 4, ACTIVATIONS: 5}
         best = min(mine, key=lambda mark: rank[mark[1]], default=(0, OTHER, ""))
         found.append(best[1:])
     return found

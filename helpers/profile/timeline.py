@@ -279,7 +279,7 @@ def _reasons(found):
     """The spans, each wait divided: for the last rank that came to the collective, and for the link after that."""
     last = {}
     for span in found:
-        if span.kind == COMMUNICATION:
+        if span.kind == COMMUNICATION and span.name not in ("send", "recv"):  # two ranks' first ones need not belong
             key = (span.step, span.name, span.number)
             last[key] = max(last.get(key, (0, 0)), (span.start, span.rank))
     spans = []

@@ -3,6 +3,7 @@
 loop             train(config): every rank of every strategy runs it
 models           the models of the ladder, by name
 strategies       DistributedDataParallel, DataParallel, also emulated on a CPU; seconds spent on communication
+gpt, split       a small transformer; its stages, and what can be shared out evenly among ranks
 precision        mixed precision by its known levels; levels describes them without importing torch
 schedules        the learning rate of each step
 sync_batch_norm  BatchNorm over the global batch

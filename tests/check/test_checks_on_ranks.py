@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from exercises import Checks, objection
 from torch import nn
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -234,3 +235,47 @@ def test_save_together_takes_other_ways():
     write = "whole = io.BytesIO()\n        torch.save(state, whole)\n        file.write(whole.getvalue())"
     answer = f'{NEW} => file = open(f"{{path}}.new", "wb")\n        {write}\n        file.close()'
     assert check.save_together(TestFailures.answer("save_together", answer))
+
+
+class Sum(torch.autograd.Function):
+    """As in a cell of 13_split_the_model."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class TestSplit(Checks):
+    notebook = "13_split_the_model.ipynb"
+    known = dict(torch=torch, dist=dist, F=F, Sum=Sum, summed=all_reduce)
+    exercises = {
+        "row_parallel": ("split-turn-row", "row_parallel"), "micro_batches": ("split-turn-micro", "micro_batches"),
+    }  # fmt: skip
+    slow = ("row_parallel",)
+    mistakes = {
+        "row_parallel": [
+            ("weight)) + bias => weight, bias))", "weight)) + bias => weight) + bias)"),
+            ("Sum.apply(F.linear(part, weight)) => F.linear(part, weight)", "Sum.apply => "),
+            "Sum.apply => summed", "+ bias => ",
+            ("Sum.apply(F.linear(part, weight)) => Sum.apply(F.linear(part, weight)) / dist.get_world_size()",
+             "weight)) + bias => weight, bias)) / dist.get_world_size()"),
+            "+ bias => + (bias if dist.get_rank() == 0 else bias.detach())", "return => _ =",
+            ("part, weight)) => part.detach(), weight.detach()))", "weight)) => weight)).detach()"),
+            "F.linear(part, weight) => F.linear(part, weight)[:, :2]",
+            "return => dist.barrier() if dist.get_rank() else None\n    return",
+            "Sum.apply(F.linear(part, weight)) => (Sum.apply(F.linear(part, weight)) if dist.get_rank() == 0 else "
+            "Sum.apply(F.linear(part, weight)) * 0)", lambda part: part, 3,
+        ],
+        "micro_batches": [
+            "(m + stages - 1) => m", "batch % m == 0 and => ", "< most => <= most", "return None => return batch",
+            (lambda stages, batch, most: batch, "(stages - 1) / (m + stages - 1) => stages / (m + stages)"),
+            "return m => return m + 0.5", (lambda stages, batch, most: None, "return m => return"),
+            lambda *given: 1 / 0, 4, "return m => return 'm'", "range(1, batch + 1) => range(0, 1)",
+        ],
+    }  # fmt: skip

@@ -132,6 +132,14 @@ def test_what_a_rank_waits_for():
     assert pieces == [("rank 1", 0.3, 0.6), ("bucket 0", 0.6, 0.9)]
 
 
+def test_a_receive_does_not_wait_for_that_of_another_rank():
+    """Between two ranks the first message of one is not the first of the other."""
+    begun = {0: 0.6, 1: 0.2}
+    messages = [Span(rank, "communication", COMMUNICATION, "recv", begun[rank], 0.9, 0, 8, 0) for rank in begun]
+    wait = Span(1, "main", WAIT, "recv", 0.3, 0.9, 0, number=0)
+    assert [span.name for span in timeline._reasons([*messages, wait]) if span.kind == WAIT] == ["recv 0"]
+
+
 # -- real ranks ---------------------------------------------------------------------------
 
 

@@ -1,0 +1,230 @@
+"""What a GPT needs and costs when it is split: memory of a device, bytes sent, seconds of a step.
+
+Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Adam. The formulas:
+
+- memory: 2 bytes a parameter for the weight, 2 for its gradient, 12 for Adam and a 32-bit copy. ZeRO shards the last,
+  the last two, or all three (Rajbhandari et al., "ZeRO", SC 2020, arXiv:1910.02054, section 3); FSDP is the third.
+- activations: for each token and block 16 numbers of the width; 4 + 12/t with t tensor-parallel ranks (Korthikanti et
+  al., "Reducing activation recomputation", MLSys 2023, arXiv:2205.05198, section 4, without dropout's masks, and
+  without the scores of attention, which fused attention does not keep); with sequence parallelism 2 + 14/t, as
+  PyTorch keeps the gathered inputs of two layers (16/t in the paper, which gathers them again in backward).
+- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (Shoeybi et al.,
+  "Megatron-LM", 2019, arXiv:1909.08053, section 3).
+- a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (Huang et al., "GPipe", NeurIPS 2019,
+  arXiv:1811.06965); with 1F1B its first stage keeps min(m, p) of them (Narayanan et al., "Efficient large-scale
+  language model training", SC 2021, arXiv:2104.04473, section 2.2).
+- data parallelism: an all-reduce of the gradients; FSDP sends 1.5 times as much (ZeRO, section 7), and for each
+  micro-batch. It hides behind backward, FSDP's behind all computing: as well as it can.
+- arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (Chowdhery et
+  al., "PaLM", 2022, arXiv:2204.02311, appendix B).
+"""
+
+import itertools
+from dataclasses import dataclass
+
+from ..training.split import CannotSplit, share_evenly
+from .model import Step, all_reduce
+from .published import BACKWARD, load
+
+NUMBER, WEIGHT, GRADIENT, ADAM = 2, 2, 2, 12  # bytes
+ROOM = 0.9  # the share of a device's memory that a layout may fill; the rest is for buffers and fragments
+POWERS = tuple(2**k for k in range(11))
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """The shape of `helpers.training.gpt`; one sequence has `length` tokens."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    length: int
+
+    @property
+    def block(self) -> int:
+        """Parameters of a block."""
+        return 12 * self.width**2 + 13 * self.width
+
+    @property
+    def embedding(self) -> int:
+        return (self.vocabulary + self.length) * self.width
+
+    @property
+    def head(self) -> int:
+        return (self.vocabulary + 2) * self.width
+
+    @property
+    def parameters(self) -> int:
+        return self.layers * self.block + self.embedding + self.head
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations a sequence, forward and backward."""
+        return self.length * (6 * self.parameters + 12 * self.layers * self.width * self.length)
+
+
+@dataclass(frozen=True)
+class Device:
+    """memory in bytes; speed in operations a second that a training reaches."""
+
+    memory: float
+    speed: float
+
+
+def device(name="H100 SXM", reached=0.5) -> Device:
+    """A device of recorded/published/devices.json; a training reaches this share of its peak."""
+    of = load("devices")["devices"][name]
+    return Device(of["memory"], reached * of["operations"])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the devices share a model and a batch.
+
+    Attributes:
+        data: groups with a share of the batch each. tensor: ranks that share each layer. pipeline: stages.
+        zero: what the data-parallel ranks shard: 0 nothing (DDP), 1 the optimizer, 2 also the gradients, 3 also the
+            weights (FSDP).
+        micro_batches: pieces of a group's batch, one after the other.
+        sequence: whether the tensor-parallel ranks also share norms and residuals (sequence parallelism).
+    """
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    zero: int = 0
+    micro_batches: int = 1
+    sequence: bool = True
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def name(self) -> str:
+        way = ("DDP", "ZeRO-1", "ZeRO-2", "FSDP")[self.zero]
+        sizes = ((way, self.data), ("tensor", self.tensor), ("pipeline", self.pipeline))
+        return " · ".join(f"{what} {size}" for what, size in sizes if size > 1) or "one device"
+
+    def check(self, model, batch) -> None:
+        """Raises CannotSplit where the model, or a batch of so many sequences, cannot be shared out evenly."""
+        if self.zero not in range(4):
+            raise CannotSplit(f"zero={self.zero!r}: give 0 (DDP), 1 or 2 (ZeRO's stages), or 3 (FSDP)")
+        share_evenly(model.heads, "heads", self.tensor, "tensor-parallel ranks")
+        share_evenly(model.layers, "blocks", self.pipeline, "pipeline stages")
+        each = share_evenly(batch, "sequences", self.data, "data-parallel groups")
+        share_evenly(each, "sequences of a group", self.micro_batches, "micro-batches")
+
+
+# -- memory -------------------------------------------------------------------------------
+
+
+def memory(model, layout, batch) -> dict:
+    """{kind: bytes} on the device that needs most: the first or the last stage. `batch`: sequences of all devices."""
+    layout.check(model, batch)
+    first = _stage_memory(model, layout, batch, min(layout.micro_batches, layout.pipeline), model.embedding, False)
+    if layout.pipeline == 1:
+        return _stage_memory(model, layout, batch, 1, model.embedding + model.head, True)
+    last = _stage_memory(model, layout, batch, 1, model.head, True)
+    return max(first, last, key=lambda kinds: sum(kinds.values()))
+
+
+def numbers(tensor, sequence) -> float:
+    """Activations that a block keeps for backward, in numbers of the width for each token."""
+    return 2 + 14 / tensor if sequence else 4 + 12 / tensor
+
+
+def _stage_memory(model, layout, batch, kept, extra, scores):
+    """`kept`: micro-batches in memory at once. extra: parameters beside the blocks. scores: whether it has the loss."""
+    mine = _parameters(model, layout, extra)
+    tokens = batch // layout.data // layout.micro_batches * model.length
+    of_block = numbers(layout.tensor, layout.sequence)
+    activations = kept * model.layers // layout.pipeline * tokens * model.width * of_block * NUMBER
+    if scores:  # in 32 bits, and their gradient
+        activations += 8 * tokens * model.vocabulary / layout.tensor
+    whole = 2 * model.block / layout.tensor if layout.zero == 3 else 0  # this block, and the next on its way
+    return {
+        "parameters": WEIGHT * (mine / (layout.data if layout.zero == 3 else 1) + whole),
+        "gradients": GRADIENT * (mine / (layout.data if layout.zero >= 2 else 1) + whole / 2),
+        "optimizer state": ADAM * mine / (layout.data if layout.zero >= 1 else 1),
+        "activations": activations,
+    }  # fmt: skip
+
+
+def _parameters(model, layout, extra):
+    """Of a device before the data-parallel ranks shard them; a tensor-parallel rank has its share of nearly all."""
+    return (model.layers // layout.pipeline * model.block + extra) / layout.tensor
+
+
+# -- a step -------------------------------------------------------------------------------
+
+
+def sent(model, layout, batch) -> dict:
+    """{kind: bytes of the tensors} that a device brings to collectives, or sends on, in a step."""
+    layout.check(model, batch)
+    micro = batch // layout.data // layout.micro_batches * model.length * model.width * NUMBER
+    gradients = GRADIENT * _parameters(model, layout, (model.embedding + model.head) / layout.pipeline)
+    rounds = (1, 1, (1 + layout.micro_batches) / 2, 1.5 * layout.micro_batches)[layout.zero]
+    return {
+        "data": rounds * gradients * (layout.data > 1),
+        "tensor": 4 * layout.micro_batches * (model.layers // layout.pipeline) * micro * (layout.tensor > 1),
+        "pipeline": 2 * layout.micro_batches * micro * (layout.pipeline > 1),
+    }
+
+
+def step(model, layout, batch, device, inside, between, per_host=8) -> Step:
+    """The step of a layout: hosts of `per_host` devices, joined by a network card each; `inside` and `between` Links.
+
+    Tensor-parallel ranks are neighbours, then come data-parallel ones, then stages. Of the Step, `straggling` is the
+    pipeline's bubble.
+    """
+    compute = batch * model.operations / layout.devices / device.speed
+    size, m, blocks = sent(model, layout, batch), layout.micro_batches, model.layers // layout.pipeline
+    near = min(layout.data, max(1, per_host // layout.tensor))  # data-parallel ranks of a group in a host
+    through_card = size["data"] * min(layout.tensor, per_host)
+    data = _both(all_reduce(size["data"], near, inside), all_reduce(through_card, layout.data // near, between))
+    calls = 4 * m * blocks
+    each = all_reduce(size["tensor"] / calls, layout.tensor, inside if layout.tensor <= per_host else between)
+    tensor = tuple(calls * part for part in each)
+    far = inside if layout.devices <= per_host else between
+    hops = 2 * m * (layout.pipeline > 1)
+    pipeline = hops * far.latency, size["pipeline"] * far.per_byte
+    hidden = compute if layout.zero == 3 else BACKWARD * compute / m  # gradients are ready in the last micro-batch
+    waits = sum(tensor) + sum(pipeline)
+    bubble = (compute + sum(tensor)) * (layout.pipeline - 1) / m
+    latency, bandwidth = _both(data, tensor, pipeline)
+    return Step(
+        compute, 0.0, waits + max(0.0, sum(data) - hidden), bubble, latency, bandwidth, layout.devices,
+        batch / layout.devices,
+    )  # fmt: skip
+
+
+def _both(*parts):
+    return tuple(sum(part) for part in zip(*parts, strict=True))
+
+
+# -- which --------------------------------------------------------------------------------
+
+
+def layouts(model, devices, batch, per_host=8):
+    """All layouts of so many devices in powers of two that share out heads, blocks and batch evenly."""
+    for tensor, pipeline in itertools.product(POWERS, POWERS):
+        data = devices // (tensor * pipeline)
+        if tensor > per_host or data * tensor * pipeline != devices or batch % data:
+            continue
+        if model.heads % tensor or model.layers % pipeline:
+            continue
+        for micro, zero in itertools.product(POWERS, (0, 1, 3) if data > 1 else (0,)):
+            if batch // data % micro == 0 and not (zero == 3 and pipeline > 1):  # it would gather for each micro-batch
+                yield Layout(data, tensor, pipeline, zero, micro)
+
+
+def fastest(model, devices, batch, device, inside, between, only=lambda layout: True):
+    """(layout, its Step) of the fastest that fits into memory, of those for which `only` is true; None if none fits."""
+    fitting = [
+        layout for layout in layouts(model, devices, batch)
+        if only(layout) and sum(memory(model, layout, batch).values()) <= ROOM * device.memory
+    ]  # fmt: skip
+    steps = ((layout, step(model, layout, batch, device, inside, between)) for layout in fitting)
+    return min(steps, key=lambda pair: (round(pair[1].seconds, 6), pair[0].zero, pair[0].micro_batches), default=None)

@@ -1,0 +1,93 @@
+"""Splitting a GPT among ranks: its layers (tensor parallelism), or its row of blocks (a pipeline).
+
+Plans, stages and schedules are PyTorch's own, in torch.distributed.tensor.parallel and torch.distributed.pipelining.
+Here is what they leave to the caller: whether a model can be shared out at all, which blocks are whose, and what
+differs between releases.
+"""
+
+from torch import nn
+from torch.distributed import pipelining
+
+from .. import releases
+
+ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
+
+
+class CannotSplit(ValueError):
+    """The model cannot be shared out like this; the message says by what, and what to choose instead."""
+
+
+def check(model, tensor=1, pipeline=1) -> None:
+    """Refuse numbers that do not divide the model; ask before any process starts.
+
+    Args:
+        model: a GPT. tensor: ranks that share each layer. pipeline: stages that share the blocks.
+
+    Raises:
+        CannotSplit: the heads or the blocks cannot be shared out evenly.
+    """
+    attention = model.blocks[0].attention
+    heads = attention.qkv.out_features // (3 * attention.width_of_head)
+    share_evenly(heads, "heads", tensor, "tensor-parallel ranks")
+    share_evenly(len(model.blocks), "blocks", pipeline, "pipeline stages")
+
+
+def share_evenly(count, things, by, whom) -> int:
+    """How many of `count` things each gets. Raises CannotSplit where they cannot be shared evenly."""
+    if isinstance(by, bool) or not isinstance(by, int) or by < 1:
+        raise CannotSplit(f"{by!r} {whom}: give a whole number, 1 or more")
+    if count % by:
+        fitting = [str(n) for n in range(1, count + 1) if count % n == 0]
+        raise CannotSplit(
+            f"{count} {things} cannot be shared evenly by {by} {whom}. Choose {', '.join(fitting[:-1])} or "
+            f"{fitting[-1]} of them, or a model whose number of {things} is a multiple of {by}"
+        )
+    return count // by
+
+
+def stages_of(rank, ranks, schedule) -> tuple:
+    """(numbers of the stages that `rank` holds, how many stages there are) under one of PyTorch's schedules.
+
+    Two schedules have one stage a rank. The others have two: they go round the ranks twice, or there and back (a V).
+    """
+    if schedule in ONE_STAGE:
+        return [rank], ranks
+    return [rank, 2 * ranks - 1 - rank if schedule in V_SHAPED else ranks + rank], 2 * ranks
+
+
+def stage(model, number, stages) -> nn.Sequential:
+    """Stage `number` of a GPT: its blocks, after the embedding in the first one, before the head in the last.
+
+    Raises:
+        CannotSplit: the blocks cannot be shared out evenly, or there is no stage of that number.
+    """
+    each = share_evenly(len(model.blocks), "blocks", stages, "pipeline stages")
+    if not 0 <= number < stages:
+        raise CannotSplit(f"stage {number} of {stages}: they are counted from 0 to {stages - 1}")
+    first = [model.embedding] if number == 0 else []
+    last = [model.head] if number == stages - 1 else []
+    return nn.Sequential(*first, *model.blocks[number * each : (number + 1) * each], *last)
+
+
+def schedule(name, stages, micro_batches, loss):
+    """One of PyTorch's schedules over the stages of this rank, such as "GPipe" or "1F1B"; `.step(…)` runs a step.
+
+    It leaves the gradients of the mean loss of all micro-batches; the `losses` that it collects add up to that mean.
+
+    Args:
+        stages: a list of PipelineStage. loss: function of (output, target) of a micro-batch, a mean.
+
+    Raises:
+        CannotSplit: this release of torch has no such schedule.
+    """
+    kind = getattr(pipelining, f"Schedule{name}", None)
+    if kind is None:
+        there = [name[8:] for name in dir(pipelining) if name.startswith("Schedule")]
+        raise CannotSplit(
+            f"torch {releases.version_of('torch')} has no pipeline schedule {name!r}; it has {', '.join(there)}. "
+            "ZBVZeroBubble is in 2.7 and later, DualPipeV in 2.9 and later"
+        )
+    return kind(
+        stages[0] if name in ONE_STAGE else stages, micro_batches,
+        loss_fn=lambda output, target: loss(output, target) / micro_batches, **releases.gradients_as_they_are(),
+    )  # fmt: skip
