@@ -259,7 +259,7 @@ class TestSharding(Checks):
             lambda p, r, w: states(p, r, w) / 4, lambda p, r, w: states(p, r, w) * r,
             (lambda p, r, w: 4 * p, lambda p, r, w: 4 * p / r), "8 * parameters => 4 * parameters",
             lambda p, r, w: states(p, r, "ZeRO-2" if w == "ZeRO-1" else w), lambda p, r, w: states(p, r, "DDP"),
-            lambda p, r, w: 5 * p, "return => _ =", lambda p, r: 16 * p,
+            lambda p, r, w: 7 * p, "return => _ =", lambda p, r: 16 * p,
         ],
         "sharded": [
             too_early, "fully_shard(block) => pass",
