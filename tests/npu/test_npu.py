@@ -175,6 +175,10 @@ def refusals():
         "channels last": lambda: picture.to(memory_format=torch.channels_last),
         "contiguous in channels last": lambda: picture.contiguous(memory_format=torch.channels_last),
         "a model in channels last": lambda: nn.Conv2d(3, 1, 3).to("npu", memory_format=torch.channels_last),
+        "one process for several cards": lambda: nn.DataParallel(nn.Linear(3, 1).npu()),
+        "one process that moves its model later": lambda: nn.DataParallel(nn.Linear(3, 1)).npu()(x),
+        "one process in a function": lambda: nn.parallel.data_parallel(nn.Linear(3, 1).npu(), x),
+        "a model for other processes": lambda: nn.Sequential(nn.Linear(3, 1).npu(1)).share_memory(),
         "a matrix product in float64": lambda: torch.ones(2, 2, dtype=torch.float64, device="npu") @ torch.ones(
             2, 2, dtype=torch.float64, device="npu"
         ),
@@ -187,6 +191,9 @@ def test_what_the_hardware_refuses_is_refused_in_the_emulators_name():
         with pytest.raises(RuntimeError) as refused:
             action()
         assert "emulated NPU" in str(refused.value), what
+        said = "DistributedDataParallel (step 11)" in str(refused.value)
+        assert said == (what.startswith("one process") or "other processes" in what), what
+    nn.Linear(3, 1).share_memory()
 
 
 @on_npu
