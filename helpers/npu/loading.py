@@ -82,6 +82,7 @@ def _register(log):
     _print_on_the_host(torch)
     _compile_to_eager(torch)
     _refuse_one_process(torch)
+    _take_old_types(torch, module)
     register_optimizer_step_post_hook(_find_left_behind)
     if folder := os.environ.get("HELPERS_NPU_REPORT"):
         from . import counts
@@ -102,6 +103,33 @@ def _compile_to_eager(torch):
         return module.forward
 
     inductor.__call__ = compile_or_run
+
+
+def _take_old_types(torch, module):
+    """x.type(torch.npu.HalfTensor), and such a class as the default: PyTorch itself takes those of CPU and CUDA."""
+    convert, choose = torch.Tensor.type, torch.set_default_tensor_type
+    chosen = []
+
+    @functools.wraps(convert)
+    def type_(self, dtype=None, non_blocking=False, **kwargs):
+        if isinstance(dtype, module._TensorType):
+            return self.to("npu", dtype.dtype, non_blocking)
+        return convert(self, dtype, non_blocking, **kwargs) if dtype is not None else convert(self)
+
+    @functools.wraps(choose)
+    def set_default_tensor_type(t):
+        kind = torch._import_dotted_name(t) if isinstance(t, str) else t
+        if isinstance(kind, module._TensorType):
+            torch.set_default_dtype(kind.dtype)
+            torch.set_default_device("npu")
+            chosen[:] = [kind]
+            return
+        choose(t)
+        if chosen:
+            torch.set_default_device(None)
+            chosen.clear()
+
+    torch.Tensor.type, torch.set_default_tensor_type = type_, set_default_tensor_type
 
 
 def _refuse_one_process(torch):

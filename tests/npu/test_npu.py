@@ -459,6 +459,13 @@ def test_the_old_tensor_types_work():
     assert isinstance(numbers, torch.npu.FloatTensor)
     assert not isinstance(numbers, torch.npu.HalfTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
     assert numbers.type() == "torch.npu.FloatTensor" and torch.ones(2).type("torch.npu.HalfTensor").is_npu
+    half = torch.ones(2).type(torch.npu.HalfTensor)
+    assert half.is_npu and half.dtype == torch.float16 and torch.equal(half.type(torch.FloatTensor), torch.ones(2))
+    for kind in ("torch.npu.FloatTensor", torch.npu.FloatTensor):
+        torch.set_default_tensor_type(kind)
+        assert torch.zeros(1).is_npu and nn.Linear(1, 1).weight.is_npu
+        torch.set_default_tensor_type("torch.FloatTensor")
+        assert torch.zeros(1).device.type == "cpu"
 
 
 @on_npu
