@@ -39,6 +39,7 @@ TORCH = {
 PACKAGES = {
     "apex.optimizers": "Fused kernels for CUDA: use the optimizer of torch.optim, or that of Ascend's apex.",
     "apex.parallel": "Use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm.",
+    "apex.parallel.LARC": "It is plain PyTorch and works as it is, around an optimizer of torch.optim.",
     "apex.normalization": "Use the layer of the same name in torch.nn.",
     "apex.contrib": _NO_PACKAGE,
     "apex.fp16_utils": "Use apex.amp, or torch.amp.",

@@ -1,5 +1,6 @@
 """Make `npu` a device of this process: the real torch_npu if it is installed, else the emulated one."""
 
+import functools
 import os
 import sys
 import warnings
@@ -80,6 +81,8 @@ def _register(log):
     module._library = batch_norm.register()
     _print_on_the_host(torch)
     _compile_to_eager(torch)
+    _refuse_one_process(torch)
+    _take_old_types(torch, module)
     register_optimizer_step_post_hook(_find_left_behind)
     if folder := os.environ.get("HELPERS_NPU_REPORT"):
         from . import counts
@@ -100,6 +103,66 @@ def _compile_to_eager(torch):
         return module.forward
 
     inductor.__call__ = compile_or_run
+
+
+def _take_old_types(torch, module):
+    """x.type(torch.npu.HalfTensor), and such a class as the default: PyTorch itself takes those of CPU and CUDA."""
+    convert, choose = torch.Tensor.type, torch.set_default_tensor_type
+    chosen = []
+
+    @functools.wraps(convert)
+    def type_(self, dtype=None, non_blocking=False, **kwargs):
+        if isinstance(dtype, module._TensorType):
+            return self.to("npu", dtype.dtype, non_blocking)
+        return convert(self, dtype, non_blocking, **kwargs) if dtype is not None else convert(self)
+
+    @functools.wraps(choose)
+    def set_default_tensor_type(t):
+        kind = torch._import_dotted_name(t) if isinstance(t, str) else t
+        if isinstance(kind, module._TensorType):
+            torch.set_default_dtype(kind.dtype)
+            torch.set_default_device("npu")
+            chosen[:] = [kind]
+            return
+        choose(t)
+        if chosen:
+            torch.set_default_device(None)
+            chosen.clear()
+
+    torch.Tensor.type, torch.set_default_tensor_type = type_, set_default_tensor_type
+
+
+def _refuse_one_process(torch):
+    """RuntimeError for nn.DataParallel and share_memory() of a model on a card.
+
+    torch_npu 2.1, that of the guide, raises it for both, 2.7 to 2.11 for share_memory() only (torch_npu's
+    utils/unsupport_api.py). The emulated device has neither copies of a model on other cards nor cards that two
+    processes share.
+    """
+    from torch.nn import Module, parallel
+
+    for owner, name, what in (
+        (parallel.DataParallel, "__init__", "nn.DataParallel"),
+        (parallel.DataParallel, "forward", "nn.DataParallel"),
+        (parallel, "data_parallel", "nn.parallel.data_parallel"),
+        (Module, "share_memory", "share_memory()"),
+    ):
+        setattr(owner, name, _refusing(getattr(owner, name), what, Module))
+
+
+def _refusing(call, what, module):
+    @functools.wraps(call)
+    def checked(*args, **kwargs):
+        models = (it for it in (*args, *kwargs.values()) if isinstance(it, module) and "_modules" in vars(it))
+        if any(it.device.type == "npu" for model in models for it in model.parameters()):
+            raise RuntimeError(
+                f"{what} is not supported for a model on an NPU: each card needs a process of its own. Start one "
+                "process a card (torchrun, or mp.spawn), join them (step 7 of the guide) and wrap the model in "
+                "DistributedDataParallel (step 11) (emulated NPU)"
+            )
+        return call(*args, **kwargs)
+
+    return checked
 
 
 def _find_left_behind(optimizer, *_):

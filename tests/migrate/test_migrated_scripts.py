@@ -47,7 +47,7 @@ class Case:
         gone: the second checkpoint, where it has to be out of the way for that.
         losses: regular expression of the lines, or parts of them, to compare.
         cards: how many ranks there are.
-        torchrun: whether torchrun starts them, or the script its own processes.
+        launcher: what starts them: "torchrun", "slurm", or "" for the script itself.
         cpu: arguments of runs of the original on the CPU that print the same.
         whole: arguments of a run of the migrated script that prints the same without an interruption.
         style: of the migration.
@@ -57,7 +57,7 @@ class Case:
     then: str
     losses: str = STEP
     cards: int = 1
-    torchrun: bool = False
+    launcher: str = ""
     cpu: tuple = ()
     whole: str = ""
     again: bool = False
@@ -79,14 +79,14 @@ CASES = {
     "imagenet": Case(f"DATA {SMALL} {ONE}", f"DATA {SMALL} {ON}"),
     "imagenet_accelerator": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
     "detection": Case(ONE, f"{TWO} --resume checkpoint.pth", r"loss \d\S*|^Test.*", cpu=(f"{TWO} --device cpu",)),
-    "horovod_like": Case(TWO, TWO, "^T.*", torchrun=True, again=True, gone="checkpoint-2.pth.tar"),
+    "horovod_like": Case(TWO, TWO, "^T.*", launcher="torchrun", again=True, gone="checkpoint-2.pth.tar"),
     "imagenet_2020, 2 cards": Case(
         f"DATA {SMALL} {SPAWN} --device-list 1,0 --amp {ONE}",
         f"DATA {SMALL} {SPAWN} --device-list 1,0 --amp {ON}",
         cards=2,
     ),
     "imagenet_2020, 2 cards, modern": Case(
-        f"DATA {SMALL} --amp {ONE}", f"DATA {SMALL} --amp {ON}", cards=2, torchrun=True, style="modern"
+        f"DATA {SMALL} --amp {ONE}", f"DATA {SMALL} --amp {ON}", cards=2, launcher="torchrun", style="modern"
     ),
     "imagenet, 2 cards": Case(f"DATA {SMALL} {SPAWN} {ONE}", f"DATA {SMALL} {SPAWN} {ON}", cards=2),
     "imagenet_accelerator, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
@@ -95,10 +95,12 @@ CASES = {
         f"--amp {TWO} --resume checkpoint.pth",
         r"loss \d\S*|^Test.*",
         cards=2,
-        torchrun=True,
+        launcher="torchrun",
         whole=f"--amp {TWO}",
     ),
-    "horovod_like, 2 cards": Case(TWO, TWO, "^T.*", cards=2, torchrun=True, again=True, gone="checkpoint-2.pth.tar"),
+    "horovod_like, 2 cards": Case(
+        TWO, TWO, "^T.*", cards=2, launcher="torchrun", again=True, gone="checkpoint-2.pth.tar"
+    ),
 }
 QUICK = ("mnist", "imagenet, 2 cards")  # the others are for the long tests
 
@@ -138,17 +140,17 @@ def run(name, data, folder):
 
 
 def in_ranks(case, script, arguments, folder):
-    environment = {"HELPERS_NPU_DEVICES": "2", "PORT": str(free_port())}
+    environment = {"HELPERS_NPU_DEVICES": "2", "PORT": str(free_port()), "TMPDIR": str(folder)}
     for file in folder.glob("process-*"):
         file.unlink()
-    given = case.torchrun, str(script), arguments, folder
+    given = case.launcher, str(script), arguments, folder
     helpers.launch(play, case.cards, *given, env=environment, threads=1, timeout=300)
     output = "".join(file.read_text() for file in sorted(folder.glob("process-*.txt")))
     processes = [json.loads(file.read_text()) for file in sorted(folder.glob("process-*.json"))]
     return helpers.npu.Finished(0, output, 0.0, processes)
 
 
-def play(torchrun, script, arguments, folder):
+def play(launcher, script, arguments, folder):
     """In a rank: the script as the program of this process; the processes that it would spawn are the ranks."""
     import torch.multiprocessing as mp
 
@@ -156,10 +158,13 @@ def play(torchrun, script, arguments, folder):
 
     helpers.npu.load()
     number = os.environ["RANK"]
-    if not torchrun:
+    if launcher != "torchrun":
+        ranks = os.environ["WORLD_SIZE"]
         for name in OF_A_LAUNCHER:
             os.environ.pop(name, None)
         os.environ["MASTER_PORT"] = os.environ["PORT"]
+    if launcher == "slurm":
+        os.environ.update(SLURM_JOB_ID="1", SLURM_PROCID=number, SLURM_NNODES="1", SLURM_TASKS_PER_NODE=ranks)
     os.chdir(folder)
     output = os.open(f"process-{number}.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
@@ -222,5 +227,91 @@ def test_it_trains_saves_and_goes_on(name, data, tmp_path, monkeypatch):
         assert torch.load(folder / "checkpoint.pth.tar", map_location="cpu")["epoch"] == 2
 
 
+@dataclass(frozen=True)
+class Twin:
+    """A script of which the migrated run prints the losses that the original prints on the CPU.
+
+    Attributes:
+        cards, launcher, losses: as of a Case.
+        first: the arguments.
+        then: those of a second run in the same folder.
+        cpu: the arguments of the original, and what has to be replaced in it: {regular expression: text}.
+        refused: what the emulated device refuses with a sentence, and migrate has a note on; the migrated script then
+            runs with the arguments of the original, on the CPU.
+        noted, follow: a note whose advice has to be followed, and how: (regular expression, text).
+    """
+
+    first: str = ""
+    then: str = ""
+    cpu: tuple = ("", {})
+    losses: str = r"[Ll]oss.*"
+    cards: int = 1
+    launcher: str = ""
+    refused: str = ""
+    noted: str = ""
+    follow: tuple = ("", "")
+
+
+GLOO = {r"\bnccl\b": "gloo", r"torch\.cuda\.set_device\(.*\)": "pass", r", device_ids=\[[^]]*\]": ""}
+OFF = {r"\.cuda\([^)]*\)": "", r"torch\.cuda\.(synchronize|max_memory_allocated|get_device_name)\(0?\)": "0"}
+SPAWNED = {r"\.to\(rank\)": "", "=map_location": '="cpu"', r"torch\.cuda\.device_count\(\)": "2"}
+SWAP = "torch.__future__.set_swap_module_params_on_conversion(True)"
+APEX = {"LARC, Dist.*": "LARC", "= DistributedData": "= torch.nn.parallel.DistributedData"}
+TWINS = {
+    "toy_spawn": Twin(cards=2, cpu=("", GLOO | SPAWNED)),
+    "torchrun_trainer": Twin(
+        "2 1", "4 1", ("4 1", GLOO | {r"\.to\(self.local_rank\)": ""}), "Epoch.*", cards=2, launcher="torchrun",
+        noted="a model moves after its optimizer was made", follow=(r"\nimport torch_npu.*", r"\g<0>\n" + SWAP),
+    ),
+    "apex_distributed": Twin(cards=2, launcher="torchrun", cpu=("", GLOO | OFF | APEX)),
+    "apex_distributed, 1 card": Twin("--opt-level O2", cpu=("--opt-level O2", OFF | APEX)),
+    "slurm_cluster": Twin(cards=2, launcher="slurm"),
+    "unet_segment": Twin(losses="^INFO: epoch.*"),
+    "wgan_gp": Twin(),
+    "word_language_model": Twin("--cuda"),
+    "ssd_boxes": Twin(losses="Loss.*"),
+    "distillation": Twin(cpu=("", OFF), losses="^epoch .* of 48"),
+    "dqn": Twin(losses="^episode .*"),
+    "hogwild": Twin("--cuda", refused="share_memory()"),
+    "translation_gan": Twin("--gpu_ids 0,1", cpu=("--gpu_ids=-1", {}), refused="nn.DataParallel"),
+}  # fmt: skip
+
+
+@needs_npu
+@pytest.mark.long
+@pytest.mark.skipif(real_torch_npu(), reason="only the emulated device counts what is done on it")
+@pytest.mark.parametrize("name", TWINS)
+def test_its_losses_are_those_of_the_cpu(name, tmp_path):
+    twin, (cpu, words) = TWINS[name], TWINS[name].cpu
+    text = original(name).read_text()
+    for found, other in words.items():
+        text = re.sub(found, other, text)
+    moved = migrated(original(name), "article")
+
+    def losses(folder, text, *runs):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "main.py").write_text(text)
+        finished = [in_ranks(twin, tmp_path / folder / "main.py", it.split(), tmp_path / folder) for it in runs]
+        found = [line for it in finished for line in re.findall(twin.losses, it.output, flags=re.MULTILINE)]
+        return sorted(found), [process["devices"] for it in finished for process in it.processes]
+
+    expected, devices = losses("cpu", text, cpu)
+    assert len(expected) > 1 and not any(devices)
+    if twin.refused:
+        assert [note for note in moved.notes if twin.refused in note.text]
+        with pytest.raises(helpers.RankError) as refused:
+            losses("card", moved.result, twin.first)
+        assert twin.refused in str(refused.value) and "DistributedDataParallel" in str(refused.value)
+        assert losses("moved", moved.result, cpu)[0] == expected
+        return
+    result = moved.result
+    if twin.noted:
+        assert [note for note in moved.notes if twin.noted in note.text and SWAP in note.advice]
+        result = re.sub(*twin.follow, result)
+    found, devices = losses("card", result, twin.first, *filter(None, [twin.then]))
+    assert found == expected
+    assert sorted(map(list, devices)) == sorted([[str(card)] for card in range(twin.cards)] * (1 + bool(twin.then)))
+
+
 def test_every_script_is_run():
-    assert {original(name) for name in CASES} == set(SCRIPTS.values())
+    assert {original(name) for name in (*CASES, *TWINS)} == set(SCRIPTS.values())

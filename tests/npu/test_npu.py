@@ -175,6 +175,10 @@ def refusals():
         "channels last": lambda: picture.to(memory_format=torch.channels_last),
         "contiguous in channels last": lambda: picture.contiguous(memory_format=torch.channels_last),
         "a model in channels last": lambda: nn.Conv2d(3, 1, 3).to("npu", memory_format=torch.channels_last),
+        "one process for several cards": lambda: nn.DataParallel(nn.Linear(3, 1).npu()),
+        "one process that moves its model later": lambda: nn.DataParallel(nn.Linear(3, 1)).npu()(x),
+        "one process in a function": lambda: nn.parallel.data_parallel(nn.Linear(3, 1).npu(), x),
+        "a model for other processes": lambda: nn.Sequential(nn.Linear(3, 1).npu(1)).share_memory(),
         "a matrix product in float64": lambda: torch.ones(2, 2, dtype=torch.float64, device="npu") @ torch.ones(
             2, 2, dtype=torch.float64, device="npu"
         ),
@@ -187,6 +191,9 @@ def test_what_the_hardware_refuses_is_refused_in_the_emulators_name():
         with pytest.raises(RuntimeError) as refused:
             action()
         assert "emulated NPU" in str(refused.value), what
+        said = "DistributedDataParallel (step 11)" in str(refused.value)
+        assert said == (what.startswith("one process") or "other processes" in what), what
+    nn.Linear(3, 1).share_memory()
 
 
 @on_npu
@@ -452,6 +459,13 @@ def test_the_old_tensor_types_work():
     assert isinstance(numbers, torch.npu.FloatTensor)
     assert not isinstance(numbers, torch.npu.HalfTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
     assert numbers.type() == "torch.npu.FloatTensor" and torch.ones(2).type("torch.npu.HalfTensor").is_npu
+    half = torch.ones(2).type(torch.npu.HalfTensor)
+    assert half.is_npu and half.dtype == torch.float16 and torch.equal(half.type(torch.FloatTensor), torch.ones(2))
+    for kind in ("torch.npu.FloatTensor", torch.npu.FloatTensor):
+        torch.set_default_tensor_type(kind)
+        assert torch.zeros(1).is_npu and nn.Linear(1, 1).weight.is_npu
+        torch.set_default_tensor_type("torch.FloatTensor")
+        assert torch.zeros(1).device.type == "cpu"
 
 
 @on_npu

@@ -10,12 +10,19 @@ from .kinds import anywhere
 
 _MOVES = ("cuda", "npu", "to")
 _WHY = "On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move."
+_SWAP = (
+    " Move the model where both are made, before the optimizer, or begin the script with "
+    "torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters stay."
+)
 
 
 @anywhere(11)
 def optimize_after_move(script):
     """Put an optimizer right after the move of its model; where something uses it in between, say so."""
     moves = [(node, _path(node.func.value)) for node in script.of(ast.Call) if _moves(script, node)]
+    for node, path in moves:
+        if _given_with_optimizer(script, node, path):
+            script.left(node, "a model moves after its optimizer was made, unless it is there already", _WHY + _SWAP)
     for call in script.of(ast.Call) if moves else ():
         if not (models := _models(call)):
             continue
@@ -42,6 +49,16 @@ def _moves(script, call):
     given = call.args + [it.value for it in call.keywords if it.arg == "device"]
     codes = [script.code(it) for it in given]
     return call.func.attr != "to" or any(not it.startswith("torch.") or "device" in it for it in codes)
+
+
+def _given_with_optimizer(script, move, path):
+    """Whether what moves is a model that a function gets together with its optimizer: the caller has made both."""
+    function = script.function(move)
+    names = [it.arg for it in [*function.args.args, *function.args.kwonlyargs]] if function else []
+    if len(path) != 1 or path[0] not in names or not any("optim" in it.lower() for it in names):
+        return False
+    trained = {it[-1] for call in script.of(ast.Call) for it in _models(call)}
+    return path[0] in trained or "model" in path[0]
 
 
 def _from_outside(script, move, call):

@@ -64,7 +64,7 @@ def initialize(
 
     Args:
         models: a model in float32 on its device, or a list of them.
-        optimizers: an optimizer of torch.optim, a list of them, or None (for inference).
+        optimizers: an optimizer of torch.optim (or a LARC around one), a list of them, or None (for inference).
         enabled: with False nothing is changed or checked and a scaled loss is the loss.
         opt_level: "O0" float32; "O1" operations choose their format; "O2" half weights with float32
             batch norm and master weights; "O3" all in half.

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from .parallel import inner
+
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
@@ -102,8 +104,8 @@ def _flag(name, value):
 
 
 def listed(given, kind, what) -> list:
-    """`given`, one `kind` or a list or tuple of different ones, as a list."""
-    items = list(given) if isinstance(given, (list, tuple)) else [given]
+    """`given`, one `kind` or a list or tuple of different ones, as a list; of a LARC the optimizer inside."""
+    items = [inner(item) for item in given] if isinstance(given, (list, tuple)) else [inner(given)]
     for item in items:
         if not isinstance(item, kind):
             raise TypeError(f"{what} must be a {kind.__module__}.{kind.__name__} or a list of them, not {item!r}")

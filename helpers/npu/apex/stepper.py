@@ -197,6 +197,11 @@ class Stepper:
 
     # -- the optimizer's methods ----------------------------------------------------------
 
+    def pull(self):
+        """Let the masters take over what was written into the weights."""
+        for weight, master in self._pairs:
+            master.pull(weight)
+
     def _before_step(self, optimizer, args, kwargs):
         if len(args) > 1 and args[1] is not None or kwargs.get("closure") is not None:
             raise RuntimeError(
@@ -214,8 +219,7 @@ class Stepper:
                 "backward() ran outside amp.scale_loss, so its gradients never reached the master weights; write "
                 "`with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()`"
             )
-        for weight, master in self._pairs:
-            master.pull(weight)
+        self.pull()
         if self.skip:
             self._hidden = [(p, p.grad) for p in self._parameters()]
             for p, _ in self._hidden:
