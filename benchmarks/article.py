@@ -1,4 +1,4 @@
-"""The source article's script as written, beside the kit's best path on the same device: where does a step go?
+"""The source article's script, beside the kit's best path on the same device: where does a step go?
 
 ResNet-50 at 32×32. One device each: on a CPU one thread, with a batch of 256. On CUDA the batch is that of the
 article's four GPUs together, so that an epoch of one device is the same training as the article's.
