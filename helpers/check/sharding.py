@@ -13,8 +13,8 @@ from .verdict import exercise, flat, number
 # -- bytes of a rank ----------------------------------------------------------------------
 
 # How many of the 4 bytes each a weight costs: what every rank has, and what is shared out among the ranks.
-WAYS = {"DDP": (4, 0), "ZeRO-1": (2, 2), "ZeRO-2": (1, 3), "ZeRO-3": (0, 4)}
-ASKED = tuple((parameters, ranks) for parameters in (9_885_440, 7_000_000_000) for ranks in (1, 2, 64))
+WAYS = {"ZeRO-1": (2, 2), "ZeRO-2": (1, 3), "ZeRO-3": (0, 4), "DDP": (4, 0)}
+ASKED = tuple((parameters, ranks) for parameters in (9_923_200, 7_000_000_000) for ranks in (8, 2, 64, 1))
 
 
 @exercise("With many ranks ZeRO-3 alone has no part that stays as large as the model.")

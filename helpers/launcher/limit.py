@@ -72,20 +72,24 @@ def impose(size):
     malloc.give_pages_back()
     malloc.thin_stacks()
     _imposed = size, _held()
-    resource.setrlimit(resource.RLIMIT_DATA, (sum(_imposed), resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    soft = sum(_imposed) if hard == resource.RLIM_INFINITY else min(sum(_imposed), hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def explained(error):
-    """`error` itself, or the OutOfMemory that it amounts to in a rank with a limit, which is lifted then."""
-    text = str(error)
-    if _imposed is None or not (isinstance(error, MemoryError) or any(sign in text for sign in SIGNS)):
+    """`error` itself, or the OutOfMemory that it amounts to in a rank with a limit, which is lifted here."""
+    if _imposed is None:
         return error
-    size, before = _imposed
-    held = _held() - before
     if not device.accelerator_count():
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (resource.getrlimit(resource.RLIMIT_DATA)[1],) * 2)
+    text = str(error)
+    if not isinstance(error, MemoryError) and not any(sign in text for sign in SIGNS):
+        return error
+    size, before = _imposed
+    held = _held() - before
     asked = ASKED.search(text)
     more = f"asked for {_readable(asked[1])} more" if asked else "asked for more"
     return OutOfMemory(

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from exercises import Checks, objection
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_reduce
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
@@ -235,6 +236,45 @@ def test_save_together_takes_other_ways():
     write = "whole = io.BytesIO()\n        torch.save(state, whole)\n        file.write(whole.getvalue())"
     answer = f'{NEW} => file = open(f"{{path}}.new", "wb")\n        {write}\n        file.close()'
     assert check.save_together(TestFailures.answer("save_together", answer))
+
+
+def states(parameters, ranks, way):
+    whole, shared = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}[way]
+    return parameters * (whole + shared / ranks)
+
+
+def too_early(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for part in (*model.blocks, model):
+        fully_shard(part)
+    return model, optimizer
+
+
+class TestSharding(Checks):
+    notebook = "12_model_too_large.ipynb"
+    known = dict(torch=torch, fully_shard=fully_shard)
+    exercises = {"bytes_per_rank": ("turn-bytes", "bytes_per_rank"), "sharded": ("turn-shard", "sharded")}
+    slow = ("sharded",)
+    mistakes = {
+        "bytes_per_rank": [
+            lambda p, r, w: states(p, r, w) / 4, lambda p, r, w: states(p, r, w) * r,
+            (lambda p, r, w: 4 * p, lambda p, r, w: 4 * p / r), "8 * parameters => 4 * parameters",
+            lambda p, r, w: states(p, r, "ZeRO-2" if w == "ZeRO-1" else w), lambda p, r, w: states(p, r, "DDP"),
+            lambda p, r, w: 7 * p, "return => _ =", lambda p, r: 16 * p,
+        ],
+        "sharded": [
+            too_early, "fully_shard(block) => pass",
+            "fully_shard(block) => fully_shard(block, reshard_after_forward=False)", "fully_shard(model) => pass",
+            (lambda model: (model, torch.optim.AdamW(model.parameters())),
+             "fully_shard(block) => pass ;; fully_shard(model) => pass"),
+            ("return model, optimizer => return model", lambda model: None),
+            "fully_shard(model) => fully_shard(model).set_gradient_divide_factor(1.0)", lambda model: 1 / 0, 3,
+        ],
+    }  # fmt: skip
+
+
+def test_another_optimizer_after_fully_shard_is_right_too():
+    assert check.sharded(TestSharding.answer("sharded", "AdamW => SGD"))
 
 
 class Sum(torch.autograd.Function):

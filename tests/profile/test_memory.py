@@ -4,11 +4,12 @@ import pytest
 import torch
 from figures import assert_readable
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
 import helpers
 from helpers.profile import memory
-from helpers.profile.memory import ACTIVATIONS, CASTS, GRADIENTS, OTHER, PARAMETERS, STATE
+from helpers.profile.memory import ACTIVATIONS, CASTS, GATHERED, GRADIENTS, OTHER, PARAMETERS, STATE
 from helpers.profile.timeline import NoTraining
 
 BATCH, INPUTS, HIDDEN, CLASSES = 500, 100, 200, 10
@@ -83,3 +84,31 @@ def test_a_block_is_what_was_marked_at_its_address_while_it_lived():
     blocks = [(1, 8, 0, 10), (1, 16, 20, float("inf")), (2, 4, 0, float("inf")), (3, 4, 0, 5)]
     marks = [(5, 1, ACTIVATIONS, "a"), (25, 1, ACTIVATIONS, "b"), (30, 1, GRADIENTS, ""), (7, 3, ACTIVATIONS, "late")]
     assert memory._kinds(blocks, marks) == [(ACTIVATIONS, "a"), (GRADIENTS, ""), (OTHER, ""), (OTHER, "")]
+
+
+LAYERS, WIDTH = 6, 256
+
+
+def train_in_shards(give_back):
+    with helpers.distributed("cpu"):
+        torch.manual_seed(0)
+        model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)])
+        for layer in model:
+            fully_shard(layer, reshard_after_forward=give_back)
+        fully_shard(model, reshard_after_forward=give_back)
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(3):
+            model(torch.ones(8, WIDTH)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("give_back, layers", [(True, 1), pytest.param(False, LAYERS, marks=pytest.mark.long)])
+def test_a_sharded_model_holds_its_shards_and_what_it_gathers(give_back, layers):
+    layer = 4 * WIDTH * WIDTH
+    found = helpers.memory(train_in_shards, 2, give_back, threads=1, timeout=300, env={"HELPERS_DEVICE": "cpu"})
+    most = found.most()
+    assert most[PARAMETERS] == most[GRADIENTS] == LAYERS * layer / 2
+    assert most[STATE] == pytest.approx(LAYERS * layer, rel=0.01)
+    assert layers * layer <= most[GATHERED] <= (layers + give_back) * layer  # of two, if the next comes early
+    assert most[OTHER] < 6 * layer  # messages, and gradients on their way; gloo's threads free them, unheard of
