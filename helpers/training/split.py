@@ -40,7 +40,7 @@ def share_evenly(count, things, by, whom) -> int:
         fitting = [str(n) for n in range(1, count + 1) if count % n == 0]
         raise CannotSplit(
             f"{count} {things} cannot be shared evenly by {by} {whom}. Choose {', '.join(fitting[:-1])} or "
-            f"{fitting[-1]} of them, or a model whose number of {things} is a multiple of {by}"
+            f"{fitting[-1]} of them, or make the number of {things} a multiple of {by}"
         )
     return count // by
 
