@@ -1,6 +1,6 @@
 """Data sets: preparing, reading, and cutting them into the batches of each rank.
 
-recipes  which sets there are, and how each is made
+recipes  which sets there are, and how each is made; grammar makes the sentences of one
 store    a set on disk: whole or absent, with checksums
 prepare  the command `data/prepare.sh`
 sets     what a run asks for: a prepared set, or the reader's own

@@ -126,11 +126,10 @@ def _save_parts(run, state):
         for left in path.parent.glob(".step-*.part"):  # by a run that was killed
             shutil.rmtree(left)
         path.parent.mkdir(parents=True, exist_ok=True)
-    weights = state.pop("model")
-    files = parts.write(making, run, weights)
+    files = parts.write(making, run, state.pop("model"))
     if run.world.is_main:
         _write(making / RUN, {"files": files, **state})
-        parts.publish(making, path)
+        parts.publish(making, path, files)
         _keep_newest(path.parent)
 
 

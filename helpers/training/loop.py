@@ -213,7 +213,8 @@ class Run:
             return None
         with self.parts.part("evaluation"), compiled.eager():
             found = evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
-        sharding.release(self.model)
+        if self.config.strategy == "fsdp":
+            sharding.release(self.model)
         return found
 
     def _evaluate_if_due(self):

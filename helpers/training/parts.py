@@ -13,13 +13,13 @@ from pathlib import Path, PurePath
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 
 from ..data.store import sync_folder
 from .sharding import like, own_optimizer
 
 MODEL, OPTIMIZER, METADATA = "model.", "optimizer.", ".metadata"
 MADE_OF = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")  # what is in METADATA
+STEP = "step"  # a number that AdamW keeps on the CPU
 PLAIN = (torch.Size, torch.serialization._get_layout)
 
 
@@ -37,6 +37,8 @@ def hidden(path) -> Path:
 
 def write(folder, run, weights) -> dict:
     """Write the tensors of `run`, a loop.Run, to `folder`; all its ranks call it. {file: SHA-256}, on every rank."""
+    import torch.distributed.checkpoint as dcp  # slow, and only sharded runs need it
+
     tensors = {MODEL + name: value for name, value in weights.items()}
     if not run.world.is_main:  # BatchNorm's statistics differ by rank: those of rank 0 are the model's
         for name, _ in run.model.named_buffers(remove_duplicate=False):
@@ -54,8 +56,17 @@ def write(folder, run, weights) -> dict:
     return {name: value for files in all_files for name, value in files.items()}
 
 
-def publish(folder, path) -> None:
-    """Give the finished `folder` the name `path`; what had that name, a damaged checkpoint, is replaced."""
+def publish(folder, path, files) -> None:
+    """Give the finished `folder` the name `path`; what had that name, a damaged checkpoint, is replaced.
+
+    Raises:
+        CheckpointError: some of `files` were written elsewhere.
+    """
+    if missing := [name for name in files if not Path(folder, name).is_file()]:
+        raise CheckpointError(
+            f"{missing[0]} of {path} was written on another host, into a folder of its own; a sharded checkpoint needs "
+            "a checkpoint_dir that all hosts share"
+        )
     if path.is_dir():
         path.rename(path.with_name(f".{path.name}.old.part"))
     sync_folder(folder)
@@ -96,7 +107,10 @@ def fill(run, folder) -> dict:
     Raises:
         CheckpointError: the weights are not those of this run's model.
     """
-    reader = Reader(folder)
+    import torch.distributed.checkpoint as dcp
+
+    check_metadata(folder)
+    reader = dcp.FileSystemReader(folder)
     there = reader.read_metadata().state_dict_metadata
     weights = run.precision.state_dict(run.model)["model"]
     tensors, states = {MODEL + name: value for name, value in weights.items()}, {}
@@ -107,7 +121,7 @@ def fill(run, folder) -> dict:
             parameter, _, key = name.removeprefix(OPTIMIZER).rpartition(".")
             if parameter in own:
                 size, dtype = there[name].size, there[name].properties.dtype
-                same = size == own[parameter].shape
+                same = size == own[parameter].shape and key != STEP
                 empty = torch.zeros_like(own[parameter], dtype=dtype) if same else torch.zeros(size, dtype=dtype)
                 tensors[name] = states.setdefault(parameter, {})[key] = empty.detach()
     dcp.load(tensors, storage_reader=reader)
@@ -122,7 +136,10 @@ def spread(run, state) -> dict:
     names = [name for name, _ in run.model.named_parameters()]
     own = dict(_named(run))
     states = {
-        names[i]: {key: like(value, own[names[i]]) for key, value in of_one.items() if torch.is_tensor(value)}
+        names[i]: {
+            key: value.cpu() if key == STEP else like(value, own[names[i]])
+            for key, value in of_one.items() if torch.is_tensor(value)
+        }
         for i, of_one in state["optimizer"]["state"].items() if names[i] in own
     }  # fmt: skip
     _put(run, states)
@@ -155,13 +172,13 @@ def _put(run, states):
             optimizer.state[parameter] = states[name]
 
 
-class Reader(dcp.FileSystemReader):
-    """Reads tensors from files; a pickle that holds more than the description of tensors is refused."""
+def check_metadata(folder) -> None:
+    """Refuse a pickle that holds more than the description of tensors: reading it could run code.
 
-    def read_metadata(self, *args, **kwargs):
-        raw = Path(self.path, METADATA).read_bytes()
-        _Described(io.BytesIO(raw)).load()
-        return super().read_metadata(*args, **kwargs)
+    Raises:
+        CheckpointError: it names something else.
+    """
+    _Described(io.BytesIO(Path(folder, METADATA).read_bytes())).load()
 
 
 class _Described(pickle.Unpickler):

@@ -3,6 +3,8 @@
 With ZeRO-1 (Rajbhandari et al., arXiv:1910.02054) every rank updates the weights of its share and sends them to the
 others; the rest is DDP. With FSDP2 (torch.distributed.fsdp.fully_shard) a rank also keeps only its shard of weights and
 gradients: the weights of a unit are gathered before it computes, and its gradients reduced to shards after.
+
+What only a sharded run needs is imported in functions: it takes half as long as importing torch.
 """
 
 from collections import Counter
@@ -10,10 +12,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ..config import no_batch_norm
 
@@ -58,6 +56,9 @@ def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=
     Raises:
         ValueError: there is nothing to shard, or BatchNorm is to compute in `dtype`.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
     if dtype and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
         raise ValueError(no_batch_norm(type(model).__name__, {torch.bfloat16: "O2-bf16", torch.float16: "O2"}[dtype]))
     if not any(p.requires_grad for p in model.parameters()):
@@ -88,6 +89,8 @@ def without_reduction(model):
 
 def release(model) -> None:
     """Free the gathered weights, of which some stay after a forward pass that no backward pass follows."""
+    from torch.distributed.fsdp import FSDPModule
+
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -95,11 +98,13 @@ def release(model) -> None:
 
 def local(tensor):
     """What this rank holds of a tensor."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # only a DTensor has it
 
 
 def like(whole, tensor):
     """`whole`, which every rank has, sharded as `tensor` is; whatever has another shape is left as it is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if not isinstance(tensor, DTensor) or whole.shape != tensor.shape:
         return whole
     return distribute_tensor(whole.to(tensor.device), tensor.device_mesh, tensor.placements)
@@ -108,11 +113,13 @@ def like(whole, tensor):
 # -- ZeRO-1 -------------------------------------------------------------------------------
 
 
-def zero(parameters, optimizer, **options) -> ZeroRedundancyOptimizer:
-    """An `optimizer` (a class) with its `options` that keeps state for a share of the parameters only."""
+def zero(parameters, optimizer, **options):
+    """A ZeroRedundancyOptimizer: an `optimizer` (a class) with its `options` for a share of the parameters."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
     return ZeroRedundancyOptimizer(parameters, optimizer, **options)
 
 
 def own_optimizer(optimizer):
     """The optimizer with this rank's state: that inside of a ZeroRedundancyOptimizer, or the one given."""
-    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
+    return getattr(optimizer, "optim", optimizer)

@@ -12,7 +12,6 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from . import sharding
@@ -43,7 +42,7 @@ def wrap(model, strategy, device, devices, **options):
 
 def without_reduction(model):
     """A context in which the gradients of the wrapped `model` are added up, and not exchanged."""
-    if isinstance(model, FSDPModule):
+    if hasattr(model, "set_requires_gradient_sync"):  # FSDP's
         return sharding.without_reduction(model)
     return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 

@@ -252,7 +252,7 @@ def test_a_folder_that_was_not_finished_is_no_checkpoint(saved, tmp_path):
 def test_metadata_that_would_run_code_is_refused(tmp_path):
     (tmp_path / parts.METADATA).write_bytes(pickle.dumps(shutil.rmtree))
     with pytest.raises(parts.CheckpointError, match="names shutil.rmtree"):
-        parts.Reader(tmp_path).read_metadata()
+        parts.check_metadata(tmp_path)
 
 
 def wider_gpt():
