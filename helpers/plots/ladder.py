@@ -20,7 +20,7 @@ def speed_up(comparison) -> tuple:
     notes = [
         "Speed-up: images/s of the timed steps, and of the whole run with start, data and evaluation."
         " Whisker: middle half of the steps."
-        + " Dashed: as many times the baseline as there are devices." * any(row["devices"] > 1 for row in rows),
+        + " Dashed: as many times the baseline as there are devices." * any(_ideal(row, rows) for row in rows),
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
     ]
     title = f"Speed-up over {name(rows[0])}: {what}"
@@ -49,7 +49,7 @@ def _words(row):
 
 def _steps(axes, rows):
     measured = [row["speed_up_q3"] for row in rows if row["speed_up"]]
-    most = 1.12 * max(1, *measured, *(row["devices"] for row in rows))
+    most = 1.12 * max(1, *measured, *(_ideal(row, rows) for row in rows))
     most = max(most, *(1.08 * row["predicted"] for row in rows if 0 < (row["predicted"] or 0) < 1.5 * most), 0)
     axes.set_xlim(0, most)
     ticks(axes.xaxis, "{:g}×", 5)
@@ -59,7 +59,8 @@ def _steps(axes, rows):
         ha="center" if 0.13 < 1 / most < 0.87 else "left", size=9, annotation_clip=False,
     )  # fmt: skip
     for y, row in enumerate(rows):
-        _ideal(axes, y, row, most, labelled=row["devices"] != rows[y - 1]["devices"])
+        if _ideal(row, rows):
+            _draw_ideal(axes, y, row, most, labelled=row["devices"] != rows[y - 1]["devices"])
         if row["status"] != "completed":
             beside(axes, y, row["status"], color=style.RED, weight="bold")
         elif row["speed_up"] is None:
@@ -78,9 +79,13 @@ def _steps(axes, rows):
             beside(axes, y + 0.34, words, color=style.RED, size=9)
 
 
-def _ideal(axes, y, row, most, labelled):
-    if row["devices"] == 1 or (row["speed_up"] and not row["efficiency"]):  # more than the devices has changed
-        return
+def _ideal(row, rows):
+    """The speed-up that more devices than the baseline's could give at best; 0 where nothing or more has changed."""
+    alone = rows[0]["devices"] == 1  # a baseline on several devices has a row's devices, or is no baseline of them
+    return row["devices"] if alone and row["devices"] > 1 and not (row["speed_up"] and not row["efficiency"]) else 0
+
+
+def _draw_ideal(axes, y, row, most, labelled):
     axes.plot([row["devices"]] * 2, [y - 0.5, y + 0.5], color=style.SOFT, linestyle=DASHED, linewidth=1.2)
     if labelled:
         shift, side = (-3, "right") if row["devices"] > 0.5 * most else (3, "left")
