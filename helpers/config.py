@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from . import device
+from . import device, releases
 from .data.recipes import RECIPES
 from .settings import described, setting, settings_of
 
@@ -336,6 +336,8 @@ class RunConfig:
                 f"({here.kind}); use fewer, or device='cpu'"
             )
         if refused := precision_refusal(self.precision, here.kind):
+            raise ValueError(refused)
+        if self.strategy == "fsdp" and (refused := releases.fsdp_refusal(here.kind)):
             raise ValueError(refused)
         return here
 

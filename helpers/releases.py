@@ -243,6 +243,17 @@ def device_memory(kind):
     return torch.accelerator if torch_release() >= (2, 9) else torch.get_device_module(kind)
 
 
+def fsdp_refusal(kind) -> str:
+    """Why FSDP2 cannot reduce gradients on devices of `kind` with the torch installed here; "" if it can."""
+    version = version_of("torch")
+    if kind != "cpu" or number(version) >= (2, 8):
+        return ""
+    return (
+        f"strategy 'fsdp' on CPUs needs torch 2.8 or newer, and this is {version}, whose FSDP averages gradients by an "
+        "operation that gloo does not have; choose strategy 'zero1', or upgrade torch"
+    )
+
+
 def flight_records():
     """What this rank's flight recorder holds of gloo: a dict for each of the last collectives, the oldest first.
 

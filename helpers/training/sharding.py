@@ -72,9 +72,11 @@ def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=
     }
     if keep_weights:
         options["reshard_after_forward"] = False
-    for unit in units(model):
-        fully_shard(unit, **options)
-    return fully_shard(model, **options)
+    for module in (*units(model), model):
+        fully_shard(module, **options)
+        if device.type == "cpu":  # gloo's average was a sum in some releases (pytorch issue 162338)
+            module.set_force_sum_reduction_for_comms(True)
+    return model
 
 
 @contextmanager

@@ -12,13 +12,17 @@ from torch import nn
 from toys import float64_gpt, float64_net, smooth_net, toy_data, toy_text
 
 import helpers
-from helpers import RankError, RunConfig, launch
+from helpers import RankError, RunConfig, launch, releases
 from helpers.records import read
 from helpers.training import checkpoint, evaluation, memory, models, parts, recompute, sharding
 from helpers.training.loop import train
 
 STEPS = 20
 SGD = dict(model=float64_net, data=toy_data, lr=0.05, global_batch=32)
+
+
+def float32_gpt():
+    return float64_gpt().float()
 
 
 def train_and_test_unevenly(config):
@@ -62,6 +66,12 @@ def test_fsdp_follows_one_process_and_holds_a_half_of_all():
     assert (losses(base) - losses(alone())).abs().max() > 1e-4, "the limit of the norm should have been felt"
 
 
+def test_fsdp_averages_gradients_in_fp32_too():
+    """With SGD, which feels a factor; float64 is reduced by another operation (pytorch issue 162338)."""
+    settings = dict(model=float32_gpt, lr=0.5)
+    follows(measured(strategy="fsdp", nproc_per_node=2, **settings), alone(**settings), 1e-4)
+
+
 def test_zero1_follows_one_process_and_holds_a_half_of_the_state():
     found, base = measured(strategy="zero1", nproc_per_node=2), alone()
     follows(found, base)
@@ -89,11 +99,14 @@ def test_every_way_follows_one_process(way, ranks, net):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", [{}, dict(accumulation=2, clip_norm=0.5), dict(activation_checkpointing="full")])
-def test_a_hybrid_of_two_replicas_follows_one_process(way):
+@pytest.mark.parametrize("way, tolerance", [
+    ({}, 1e-10), (dict(accumulation=2, clip_norm=0.5), 1e-10), (dict(activation_checkpointing="full"), 1e-10),
+    (dict(model=float32_gpt, lr=0.5), 1e-4),
+])  # fmt: skip
+def test_a_hybrid_of_two_replicas_follows_one_process(way, tolerance):
     found = measured(strategy="fsdp", shard="hybrid", nproc_per_node=4, **way)
-    base = alone(**{key: value for key, value in way.items() if key == "clip_norm"})
-    follows(found, base)
+    base = alone(**{key: value for key, value in way.items() if key in ("clip_norm", "model", "lr")})
+    follows(found, base, tolerance)
     assert max(kinds(found, "parameters")) <= 0.51 * kinds(base, "parameters")[0], "two ranks share a replica"
 
 
@@ -108,10 +121,6 @@ def test_half_precision_follows_fp32_to_the_precision_of_its_format(strategy, pr
     assert 1e-7 < (losses(half) - losses(base)).abs().max() <= 0.05
     ddp = measured(strategy="ddp", nproc_per_node=2, precision=precision, clip_norm=0.5, **floats)
     assert (losses(half) - losses(ddp)).abs().max() <= 0.02, "DDP at this level computes nearly the same"
-
-
-def float32_gpt():
-    return float64_gpt().float()
 
 
 def norm_net():
@@ -303,6 +312,13 @@ def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
 def test_refused_before_a_process_starts(settings, words):
     with pytest.raises(ValueError, match=words):
         RunConfig(**settings)
+
+
+def test_a_release_whose_fsdp_needs_a_gpu_is_refused(monkeypatch):
+    monkeypatch.setattr(releases, "version_of", lambda package: "2.7.1")
+    with pytest.raises(ValueError, match="needs torch 2.8 or newer, and this is 2.7.1"):
+        RunConfig(strategy="fsdp", device="cpu").check_machine()
+    assert releases.fsdp_refusal("cuda") == ""
 
 
 def test_groups_of_a_hybrid():
