@@ -148,6 +148,18 @@ def test_what_becomes_of_a_use(case):
 IMPORTS = {
     "alias": ("import torch as t\nt.cuda.is_available()", "import torch as t\n{npu}t.npu.is_available()"),
     "module": ("from torch import cuda\ncuda.synchronize()", "from torch_npu import npu\n{npu}npu.synchronize()"),
+    "apex's DDP": (
+        "import torch\nfrom apex.parallel import LARC, DistributedDataParallel as D\nm = D(m, delay_allreduce=True)",
+        "import torch\nfrom apex.parallel import LARC\nm = torch.nn.parallel.DistributedDataParallel(m)",
+    ),
+    "apex's batch norm": (
+        "import apex, torch\nm = apex.parallel.convert_syncbn_model(m).cuda()",
+        "import apex, torch\n{npu}m = torch.nn.SyncBatchNorm.convert_sync_batchnorm(m).npu()",
+    ),
+    "apex's DDP with settings of its own": (
+        "import torch\nfrom apex.parallel import DistributedDataParallel as DDP\nDDP(m, gradient_average=False)",
+        "import torch\nfrom apex.parallel import DistributedDataParallel as DDP\nDDP(m, gradient_average=False)",
+    ),
     "keyword of its name": (
         "from torch import cuda\ndef cudas(cuda): f(cuda=cuda)\nf(cuda=cuda)",
         "from torch_npu import npu\n{npu}def cudas(cuda): f(cuda=cuda)\nf(cuda=npu)",
@@ -330,8 +342,7 @@ LEFT = {
     "loader": ("torch.utils.data.DataLoader(d, shuffle=True)", "drop_last", "compile again"),
     "own names": ("use_cuda = 1", "use_cuda", "rename"),
     "names of a package": (
-        "import horovod.torch as h\nh.nccl_built()",
-        "horovod.torch.nccl_built",
+        "import horovod.torch as h\nh.nccl_built()", "horovod.torch.nccl_built",
         "torch.distributed",
     ),
     "cupy": ("import cupy as cp", "cupy", "NumPy"),
@@ -345,14 +356,10 @@ LEFT = {
     "command": ("os.system('CUDA_VISIBLE_DEVICES=0 python a.py')", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
     "hogwild": ("net.share_memory()", "share_memory()", "DistributedDataParallel"),
     "no card chosen": (
-        "torch.distributed.init_process_group('nccl')",
-        "no process chooses its card",
-        "set_device(card)",
+        "torch.distributed.init_process_group('nccl')", "no process chooses its card", "set_device(card)",
     ),
     "model and optimizer of a caller": (
-        "def f(model, optimizer): model.cuda()",
-        "after its optimizer was made",
-        "set_swap_module_params",
+        "def f(model, optimizer): model.cuda()", "after its optimizer was made", "set_swap_module_params"
     ),
     "data parallel": ("f(torch.nn.DataParallel(net))", "inputs stay where they are", "move what the model is given"),
 }
@@ -371,9 +378,7 @@ def test_what_is_left_is_told_with_its_line_and_advice(case):
 
 # An optimizer that is made before its model moves would train what is left behind.
 
-EARLY = (
-    TORCH
-    + """\
+EARLY = TORCH + """\
 net, other = Net(), Net()
 # of Adam's kind
 optimizer = torch.optim.AdamW(net.parameters())
@@ -383,10 +388,7 @@ if torch.npu.is_available():
     loss.npu()
 other = other.to(device)
 """
-)
-LATE = (
-    TORCH
-    + """\
+LATE = TORCH + """\
 net, other = Net(), Net()
 if torch.npu.is_available():
     net.npu()
@@ -396,7 +398,6 @@ optimizer = torch.optim.AdamW(net.parameters())
 other = other.to(device)
 second = torch.optim.SGD([{"params": other.parameters()}])
 """
-)
 
 
 def test_an_optimizer_is_made_after_its_model_has_moved():
@@ -559,15 +560,12 @@ def test_the_diff_of_one_step():
         found = hunks(migration.diff(step=step, context=1))
         assert [header.endswith(str(STEPS[step - 1])) for header, _ in found] == [True]
         changed = [line for line in found[0][1] if line[0] in "+-"]
-        assert (
-            changed
-            == {
-                1: ["+" + NPU.strip()],
-                8: ["-torch.cuda.set_device(1)", "+torch.npu.set_device(1)"],
-                11: ["-m = Net().cuda()", "+m = Net().npu()"],
-                15: ["-    x = x.cuda()", "+    x = x.npu()"],
-            }[step]
-        )
+        assert changed == {
+            1: ["+" + NPU.strip()],
+            8: ["-torch.cuda.set_device(1)", "+torch.npu.set_device(1)"],
+            11: ["-m = Net().cuda()", "+m = Net().npu()"],
+            15: ["-    x = x.cuda()", "+    x = x.npu()"],
+        }[step]
     assert migration.diff(step=2) == ""
     with pytest.raises(ValueError, match="1 to 17"):
         migration.diff(step=18)

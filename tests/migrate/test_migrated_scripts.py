@@ -267,7 +267,6 @@ TWINS = {
         noted=SWAP, follow=(r"\nimport torch_npu.*", r"\g<0>\n" + SWAP),
     ),
     "apex_distributed": Twin(cards=2, launcher="torchrun", cpu=("", GLOO | OFF | APEX)),
-    "apex_distributed, 1 card": Twin("--opt-level O2", cpu=("--opt-level O2", OFF | APEX)),
     "slurm_cluster": Twin(cards=2, launcher="slurm"),
     "unet_segment": Twin(losses="^INFO: epoch.*"),
     "wgan_gp": Twin(),
