@@ -148,6 +148,18 @@ def test_what_becomes_of_a_use(case):
 IMPORTS = {
     "alias": ("import torch as t\nt.cuda.is_available()", "import torch as t\n{npu}t.npu.is_available()"),
     "module": ("from torch import cuda\ncuda.synchronize()", "from torch_npu import npu\n{npu}npu.synchronize()"),
+    "apex's DDP": (
+        "import torch\nfrom apex.parallel import LARC, DistributedDataParallel as D\nm = D(m, delay_allreduce=True)",
+        "import torch\nfrom apex.parallel import LARC\nm = torch.nn.parallel.DistributedDataParallel(m)",
+    ),
+    "apex's batch norm": (
+        "import apex, torch\nm = apex.parallel.convert_syncbn_model(m).cuda()",
+        "import apex, torch\n{npu}m = torch.nn.SyncBatchNorm.convert_sync_batchnorm(m).npu()",
+    ),
+    "apex's DDP with settings of its own": (
+        "import torch\nfrom apex.parallel import DistributedDataParallel as DDP\nDDP(m, gradient_average=False)",
+        "import torch\nfrom apex.parallel import DistributedDataParallel as DDP\nDDP(m, gradient_average=False)",
+    ),
     "keyword of its name": (
         "from torch import cuda\ndef cudas(cuda): f(cuda=cuda)\nf(cuda=cuda)",
         "from torch_npu import npu\n{npu}def cudas(cuda): f(cuda=cuda)\nf(cuda=npu)",
@@ -343,6 +355,12 @@ LEFT = {
     "key": ("config['cuda']", "the key 'cuda'", "'npu'"),
     "command": ("os.system('CUDA_VISIBLE_DEVICES=0 python a.py')", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
     "hogwild": ("net.share_memory()", "share_memory()", "DistributedDataParallel"),
+    "no card chosen": (
+        "torch.distributed.init_process_group('nccl')", "no process chooses its card", "set_device(card)",
+    ),
+    "model and optimizer of a caller": (
+        "def f(model, optimizer): model.cuda()", "after its optimizer was made", "set_swap_module_params"
+    ),
     "data parallel": ("f(torch.nn.DataParallel(net))", "inputs stay where they are", "move what the model is given"),
 }
 

@@ -1,5 +1,6 @@
 """The passes, in the order in which they run: functions of a `Script` that edit it or remark on it (see kinds.py)."""
 
+from .apex import leave_apex_parallel
 from .arguments import add_arguments
 from .batches import move_batches
 from .branches import fold_branches
@@ -20,6 +21,7 @@ from .regroup import regroup
 from .strings import translate
 
 PASSES = (
+    (leave_apex_parallel,),  # the others know torch's class
     # What belongs to the shape of a script comes first: it looks for CUDA's names.
     (regroup,),
     (fold_branches,),

@@ -28,6 +28,7 @@ def report_leftovers(script):
     told = _torch(script) | _packages(script) | _keys(script)
     _methods(script)
     _options(script)
+    _cards(script)
     names, texts = _mentions(script, told)
     if names:
         shown = ", ".join(sorted(names))
@@ -118,6 +119,19 @@ def _options(script):
                     node, "a training loader without drop_last",
                     "A last, smaller batch makes every kernel compile again; drop_last=True leaves it out.",
                 )  # fmt: skip
+
+
+def _cards(script):
+    """A process group in whose processes nothing chooses a card."""
+    groups = [] if "hccl" not in script.source else script.calls(script.module, "torch.distributed.init_process_group")
+    words = {token.inside for token in script.tokens if token.kind in ("name", "string")}
+    chosen = words & {"set_device", "set_device_index", "ASCEND_RT_VISIBLE_DEVICES"}
+    if groups and not chosen and not any(it.arg == "device_id" for call in groups for it in call.keywords):
+        script.left(
+            groups[0], "no process chooses its card",
+            "A barrier, and npu without a number, then mean card 0 in all of them: call torch.npu.set_device(card) "
+            "before init_process_group, with the number of the process on its host.",
+        )  # fmt: skip
 
 
 def _mentions(script, told):
