@@ -2,6 +2,7 @@
 
 launch       checks the arguments, waits for its turn, runs the ranks, returns their values
 background   the same while the notebook is used for other things; `turns`: one run at a time
+kept         `helpers.ranks`: ranks that stay between calls
 payload      the reader's function on its way to the ranks
 client       the notebook's side of the fork server
 interpreter  the environment of another interpreter, in which ranks can run

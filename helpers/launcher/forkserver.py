@@ -34,7 +34,9 @@ READY = b"+"
 RUN = b"R"
 
 # What a rank that trains imports anyway; ordered so that what is needed most comes first.
-SECOND_GENERATION = ("torch._dynamo", "torch.utils.data", "torchvision", "helpers.training.loop")
+SECOND_GENERATION = (
+    "torch._dynamo", "torch.utils.data", "torchvision", "helpers.training.loop", "helpers.launcher.kept.cell",
+)  # fmt: skip
 
 
 def main(argv):

@@ -14,11 +14,12 @@ from kernel import wait_until
 
 import helpers
 from helpers.launcher import client
+from helpers.launcher.kept import handle
 from tools.soak import held, judge
 from tools.soak.plans import PLANTED, Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]
-SEED = 4  # the failures of its first 30 launches in two kernels are of all kinds
+SEED = 34  # the failures of its first 30 launches in two kernels are of all kinds
 STEPS = (997, pytest.param(61, marks=pytest.mark.long))  # lines between two interrupts
 
 
@@ -104,6 +105,14 @@ RIGHT = {
     Plan(5, "stop", rank=0, queued=2): {
         "error": "RunStopped", "status": "stopped", "stop_s": 0.4, "queued": [[[0, 1.0, 5, True]]],
     },
+    Plan(5, "kept", rank=1, how="exception"): {
+        "error": None, "caught": "RankError", "blamed": 1, "said": "", "caught_at": 10.5, "same": True,
+        "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]],
+    },
+    Plan(5, "kept", rank=1, how="sigkill"): {
+        "error": "RuntimeError", "message": "these ranks have ended", "caught": "Ended", "blamed": 1, "said": "",
+        "caught_at": 10.5,
+    },
 }  # fmt: skip
 WRONG = [
     ("healthy", {"error": "LauncherError", "message": "lost"}), ("healthy", {"value": [[0, 3.0, 5, True]]}),
@@ -113,7 +122,9 @@ WRONG = [
     ("hang", {"message": HUNG.replace("rank 1", "rank 0")}), ("hang", {"stacks": {"1": "elsewhere"}}),
     ("interrupt", {"error": None}), ("interrupt", {"ended": 14.0}),
     ("stop", {"error": None}), ("stop", {"stop_s": 4.0}),
-    ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
+    ("stop", {"queued": [[[0, 1.0, 4, True]]]}), ("kept", {"caught": None}), ("kept", {"blamed": 0, "said": ""}),
+    ("kept", {"same": False}), ("kept", {"value": None}), ("kept", {"error": "RankError", "message": "lost"}),
+    ("kept", {"caught_at": 14.0}),
 ]  # fmt: skip
 
 
@@ -190,3 +201,37 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step,
         if number % (5 * step) == 0 or where is None:
             assert helpers.launch(rank, 2, timeout=300) == [0, 1], where
     assert number > 10 * 61
+
+
+@pytest.mark.parametrize("step", [1499, pytest.param(41, marks=pytest.mark.long)])
+def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capfd):
+    def rank():
+        return int(os.environ["RANK"])
+
+    def use():
+        with helpers.ranks(2, timeout=100) as ranks:
+            ranks(rank)
+            ranks(rank)
+
+    def descriptors():
+        return [held.descriptors(pid) for pid in (os.getpid(), client.server().process.pid)]
+
+    def lost():
+        return [now - then for now, then in zip(descriptors(), before, strict=True) if now - then]
+
+    helpers.prepare_launcher()
+    use()
+    before, number, where = descriptors(), 0, ""
+    with helpers.ranks(2, timeout=100) as ranks:
+        while where is not None:
+            number += step
+            where = interrupted_at(number, lambda: ranks(rank))
+            assert ranks(rank) == [0, 1], f"after SIGINT at {where}"
+    number, where = 0, ""
+    while where is not None:
+        number += step
+        where = interrupted_at(number, use)
+        for known in list(handle.opened):  # the interrupt came in `with`, just before or after the ranks were its own
+            known.close()
+        assert wait_until(lambda: not lost(), 100) is not None, f"after SIGINT at {where}: {lost()}"
+    assert number > 1499

@@ -70,6 +70,7 @@ class Driver:
         for plan in (
             Plan(0), Plan(0, ranks=4, extra="large"), Plan(0, extra="loader"), Plan(0, "exception", **usual),
             Plan(0, "hang", timeout=1.5, **usual), Plan(0, "interrupt", delay=0.3, linger=9.0, **usual),
+            Plan(0, "kept", how="exception", **usual), Plan(0, "kept", how="sigkill", linger=9.0, **usual),
             Plan(0, background=True, queued=1), Plan(0, "stop", delay=0.3, linger=9.0, background=True, **usual),
         ):  # fmt: skip
             if problems := judge.problems(plan, self.perform(plan).outcome):
@@ -102,11 +103,11 @@ class Driver:
 
     def disturb(self, plan):
         """Interrupt the kernel or kill a rank, if that is planned; the moment of an interrupt."""
-        if plan.kind == "interrupt":
+        if "interrupt" in (plan.kind, plan.how):
             time.sleep(plan.delay)
             self.manager.interrupt_kernel()
             return time.monotonic()
-        if plan.kind == "sigkill":
+        if plan.kind == "sigkill" or (plan.kind, plan.how) == ("kept", "sigkill"):
             self.kill_rank(plan)
         return None
 

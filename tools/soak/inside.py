@@ -116,7 +116,8 @@ def perform(plan, plants=()):
         events.append((time.monotonic(), event["event"], event["rank"]))
 
     try:
-        (in_background if plan["background"] else in_foreground)(plan, outcome, on_event)
+        how = in_kept if plan["kind"] == "kept" else in_background if plan["background"] else in_foreground
+        how(plan, outcome, on_event)
         if plan["kind"] == "interrupt":
             outcome["late"] = True
             time.sleep(LATE)  # it comes in here, and nowhere in the harness
@@ -164,6 +165,27 @@ def in_background(plan, outcome, on_event):
         timed_stop(run, outcome)  # an interrupt ends the waiting, not the run
         outcome["status"] = run.status
         outcome["queued"] = [checked(other.result()) for other in queue]
+
+
+def in_kept(plan, outcome, on_event):
+    """Ranks that are kept: a call that fails as planned, and a healthy one after it, if the ranks survive that."""
+    healthy, failing = {**plan, "kind": "healthy", "rank": None}, {**plan, "kind": plan["how"]}
+    timeout = plan["timeout"] if plan["how"] == "hang" else None
+    with helpers.ranks(plan["ranks"], env={"HELPERS_DEVICE": "cpu"}, on_event=on_event) as ranks:
+        pids = ranks(os.getpid)
+        tell(go=plan["number"])
+        try:
+            ranks(work, failing, timeout=timeout)
+            if plan["how"] == "interrupt":
+                outcome["late"] = True
+                time.sleep(LATE)
+        except (helpers.RankError, KeyboardInterrupt) as error:
+            outcome.update(caught=type(error).__name__, blamed=getattr(error, "rank", None), said=str(error))
+        outcome["caught_at"] = time.monotonic()
+        if plan["how"] == "sigkill":
+            ranks(os.getpid)  # refused
+        outcome["value"] = checked(ranks(work, healthy))
+        outcome["same"] = ranks(os.getpid) == pids
 
 
 def timed_stop(run, outcome):

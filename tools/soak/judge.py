@@ -95,7 +95,27 @@ def _stop(plan, outcome, _):
         yield f"RunStopped expected, got {outcome['error']}, {outcome.get('status')}: {outcome.get('message')}"
 
 
-_PROBLEMS = {"healthy": _healthy, "hang": _hang, "interrupt": _interrupt, "stop": _stop}
+CAUGHT = {"exception": "RankError", "hang": "RankTimeout", "sigkill": "Ended", "interrupt": "KeyboardInterrupt"}
+
+
+def _kept(plan, outcome, interrupted):
+    """A call of kept ranks that failed as planned; they survive all but the end of one of them."""
+    if outcome.get("caught") != CAUGHT[plan.how]:
+        yield f"{CAUGHT[plan.how]} expected, got {outcome.get('caught') or outcome['error']}: {outcome.get('said')}"
+    elif plan.how in ("exception", "sigkill") and outcome["blamed"] != plan.rank:
+        yield f"the error blames rank {outcome['blamed']} instead of {plan.rank}: {outcome['said']}"
+    elif interrupted and not outcome.get("late") and outcome["caught_at"] - interrupted > SOON:
+        yield f"it took {outcome['caught_at'] - interrupted:.1f} s to stop after the interrupt"
+    elif plan.how == "sigkill":
+        if outcome["error"] != "RuntimeError" or "have ended" not in outcome["message"]:
+            yield f"ranks that have ended were called: {outcome['error']}, {outcome.get('message')}"
+    elif outcome["error"]:
+        yield f"{outcome['error']} in the call after it: {outcome['message']}"
+    elif outcome["value"] != answers(plan) or not outcome["same"]:
+        yield f"afterwards they returned {outcome['value']} instead of {answers(plan)}"
+
+
+_PROBLEMS = {"healthy": _healthy, "hang": _hang, "interrupt": _interrupt, "stop": _stop, "kept": _kept}
 
 
 def medians(readings, first) -> dict:

@@ -79,7 +79,9 @@ class Crew(Supervisor):
         self._drain_output(self.called)
         if self.failures or self.raised:
             raise self._failed()
-        return {rank: received for rank, (_, received) in self.replies.items()}
+        values = {rank: received for rank, (_, received) in self.replies.items()}
+        self.replies = dict.fromkeys(values)  # the caller alone keeps what may be large
+        return values
 
     def _send(self, ranks, made, name):
         self.settle()

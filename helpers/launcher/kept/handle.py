@@ -14,7 +14,7 @@ import threading
 from contextlib import contextmanager
 from numbers import Integral
 
-from .. import client, payload, scope, turns
+from .. import client, display, payload, scope, turns
 from ..errors import LauncherError, RankError, stacks_text
 from ..launch import Options, check_function, check_timeout
 from ..supervisor import TICK
@@ -62,17 +62,17 @@ class Ranks:
         self.nprocs, self.timeout, self.group = options.nprocs, timeout, bool(group)
         self.ended = ""  # why they have ended
         self._attempt, self._grouped, self._owner = 0, False, os.getpid()
-        self._lock = threading.RLock()
+        self._lock, self._calling = threading.RLock(), False
         self._crew = self._watch = None
-        with scope.interrupts_held_back(), payload.as_file(options.packed(stay.main, (), {})) as file:
-            self._crew = Crew(client.server(options.python), self.nprocs, file, on_event)
-            try:
+        try:
+            with scope.interrupts_held_back(), payload.as_file(options.packed(stay.main, (), {})) as file:
+                self._crew = Crew(client.server(options.python), self.nprocs, file, on_event)
                 self._regroup()
-            except BaseException:
-                self._end("failed", "since they could not start")
-                raise
-            opened.append(self)  # here, where no interrupt comes between
-            self._watch = Watch(self)
+                opened.append(self)
+                self._watch = Watch(self)
+        except BaseException:  # the stop button too: nobody has them yet
+            self._end("failed", "since they could not start")
+            raise
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Ranks:
         made = packed(fn, args, kwargs)
         name = name or f"{getattr(fn, '__name__', 'a function')}()"
         try:
-            with scope.interrupts_held_back(), turns.turn(f"{name} on kept ranks"), self._exclusively():
+            with scope.interrupts_held_back(), turns.turn(f"{name} on kept ranks", _queued), self._exclusively():
                 self._check_open()
                 with scope.entered(self._watch.progress):
                     answers = self._perform(numbers, made, name, timeout or self.timeout)
@@ -171,6 +171,9 @@ class Ranks:
     def _perform(self, numbers, made, name, timeout):
         """Call, and leave the ranks in order however it ends."""
         crew = self._crew
+        if self._calling:
+            raise RuntimeError(f"the ranks are busy with {crew.name}: on_event cannot call them")
+        self._calling = True
         try:
             if not self._grouped:
                 self._regroup()
@@ -188,6 +191,8 @@ class Ranks:
         except RankError:
             self._grouped = False
             raise
+        finally:
+            self._calling = False
 
     def _regroup(self):
         """Have all ranks leave their groups and join a new one."""
@@ -262,6 +267,11 @@ class Ranks:
             self._end("failed", f"since {_cause(error)}")
         finally:
             self._lock.release()
+
+
+def _queued(names):
+    """A call waits for its turn; a silent wait would look like a hang."""
+    scope.write(None, "stdout", display.waiting_for(names) + "\n")
 
 
 def _cause(error):

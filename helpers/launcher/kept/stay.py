@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import socket
+import stat
 import sys
 import threading
 from types import ModuleType
@@ -46,6 +47,7 @@ class Stay:
     def __init__(self, line):
         self.line, self.calls, self.inputs = line, queue.SimpleQueue(), queue.SimpleQueue()
         self.current = self.unwanted = None  # numbers of calls
+        self.breaking = threading.Lock()
         self.trace, self.armed = None, False  # the last exception's traceback; whether the next one opens pdb
         # Named __main__, so that what cells define is pickled by value, as it would be in a notebook.
         self.state = sys.modules["__main__"] = ModuleType("__main__")
@@ -62,7 +64,9 @@ class Stay:
                 answer = self._perform(number, received)
             except KeyboardInterrupt:  # came while the one before was handled
                 answer = parcel.Parcel(None), "interrupted"
-            made, kind = answer
+            self.current = None
+            with self.breaking:  # else it would break connections of other ranks that go on already
+                made, kind = answer
             rank.flush()
             self.line.send_parcel(made, "answer", number, kind)
             made.close()
@@ -129,10 +133,11 @@ class Stay:
         self.calls.put(None)
 
     def _interrupt(self, number):
-        if self.current == number:
-            self.unwanted = number
-            break_connections()
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        with self.breaking:
+            if self.current == number:
+                self.unwanted = number
+                break_connections()
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     def _signalled(self, *_):
         if self.current is not None and self.current == self.unwanted:
@@ -166,16 +171,21 @@ def break_connections():
     """
     for fd in _descriptors():
         try:
-            with socket.socket(fileno=os.dup(fd)) as connection:
-                if connection.type == socket.SOCK_STREAM and connection.family in (socket.AF_INET, socket.AF_INET6):
-                    if connection.getpeername()[0] == connection.getsockname()[0]:
-                        connection.shutdown(socket.SHUT_RDWR)
-        except OSError:  # no socket, not connected, or closed meanwhile
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                _shut(fd)
+        except OSError:  # not connected, or closed meanwhile
             continue
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     for one in list(c10d._world.pg_map) if c10d else ():
         if "gloo" not in c10d._world.pg_map[one][0] and hasattr(one, "abort"):
             one.abort()
+
+
+def _shut(fd):
+    with socket.socket(fileno=os.dup(fd)) as connection:
+        if connection.type == socket.SOCK_STREAM and connection.family in (socket.AF_INET, socket.AF_INET6):
+            if connection.getpeername()[0] == connection.getsockname()[0]:
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _descriptors():
@@ -204,7 +214,7 @@ def join(attempt, wanted):
     here.state.device = world.device
     for model in orphans:
         parts = {k: v for k, v in vars(model).items() if k not in ("process_group", "reducer", "logger")}
-        model.__setstate__({**parts, "broadcast_buffers": parts.get("forward_sync_buffers", True)})
+        model.__setstate__({"broadcast_buffers": model.broadcast_buffers, **parts})
 
 
 def _models():

@@ -1,0 +1,434 @@
+"""The promises of `helpers.ranks`, apart from a notebook: state, groups, failures, what travels."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+from kernel import ROOT, running, wait_until
+
+import helpers
+from helpers import LauncherError, RankError, RankTimeout, launch
+from helpers.launcher import client
+
+LONG = pytest.mark.long
+PROMPT = 25  # s; a rank that is waited for would take a minute, and a busy machine is the normal case
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    with helpers.ranks(3, timeout=60) as opened:
+        yield opened
+
+
+def meet(bad=None, do=None):
+    """The sum over the group of 1, for which all have to come."""
+    if helpers.ranks.state.rank == bad:
+        do()
+    one = torch.ones(1)
+    dist.all_reduce(one)
+    return one.item()
+
+
+def broken():
+    raise ZeroDivisionError("planted")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def nap():
+    time.sleep(60)
+
+
+def stubborn(seconds):
+    """Goes on, whatever interrupts it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.05)
+        except KeyboardInterrupt:
+            pass
+
+
+# -- calls and what stays between them -------------------------------------------------------------
+
+
+def test_calls_on_all_ranks_or_some(ranks):
+    def place(a, b=0):
+        return ranks.state.rank, a, b
+
+    assert ranks(place, "x", b=5) == [(0, "x", 5), (1, "x", 5), (2, "x", 5)]
+    assert ranks[-1](place, 1) == (2, 1, 0) and ranks[:2](place, 1) == [(0, 1, 0), (1, 1, 0)]
+    assert ranks[2, 0](place, 1) == [(2, 1, 0), (0, 1, 0)] and [one(place, 0)[0] for one in ranks] == [0, 1, 2]
+
+
+def test_ranks_keep_their_processes_groups_and_state(ranks):
+    def build():
+        helpers.ranks.state.weight = torch.full((2,), float(ranks.state.rank))
+        helpers.ranks.state.pair = dist.new_group([0, 1])
+        return os.getpid()
+
+    def reduce():
+        if ranks.state.rank < 2:
+            dist.all_reduce(ranks.state.weight, group=ranks.state.pair)
+        return os.getpid()
+
+    pids = ranks(build)
+    assert ranks(reduce) == pids and len(set(pids)) == 3
+    assert torch.equal(torch.stack(ranks.state.weight), torch.tensor([[1.0, 1], [1, 1], [2, 2]]))
+    ranks[1].state.weight = "set from outside"
+    assert ranks[1:].state.weight[0] == "set from outside"
+    del pids
+    with pytest.raises(RankError, match=r"no 'absent'; a function sets it"):
+        ranks.state.absent  # noqa: B018
+
+
+def test_the_function_of_a_launch_runs_unchanged(ranks):
+    def summed():
+        with helpers.distributed() as world:
+            return world.rank, meet()
+
+    assert ranks(summed) == ranks(summed) == launch(summed_alone, 3) == [(0, 3.0), (1, 3.0), (2, 3.0)]
+
+
+def summed_alone():
+    with helpers.distributed() as world:
+        dist.all_reduce(one := torch.ones(1))
+        return world.rank, one.item()
+
+
+def test_without_a_group_functions_make_their_own():
+    def by_hand(fail=False):
+        dist.init_process_group("gloo")
+        if fail and dist.get_rank() == 1:
+            broken()
+        dist.all_reduce(one := torch.ones(1))
+        dist.destroy_process_group()
+        return one.item()
+
+    with helpers.ranks(2, group=False) as pair:
+        assert pair(by_hand) == pair(by_hand) == [2.0, 2.0]
+        with pytest.raises(RankError, match="planted"):
+            pair(by_hand, fail=True)
+        assert pair(by_hand) == [2.0, 2.0] and pair(summed_alone) == [(0, 2.0), (1, 2.0)]
+
+
+def test_options():
+    def read():
+        return torch.get_num_threads(), os.environ["PLANTED"]
+
+    events = []
+    with helpers.ranks(2, threads=3, env={"PLANTED": "yes"}, on_event=events.append, timeout=1) as pair:
+        assert pair(read) == [(3, "yes")] * 2
+        pair(helpers.emit, "seen", number=7)
+        assert sorted((e["rank"], e["number"]) for e in events) == [(0, 7), (1, 7)]
+        with pytest.raises(RankTimeout):
+            pair(nap)
+        pair(time.sleep, 1.5, timeout=PROMPT)  # a call's own is the one that counts
+
+
+# -- what travels ---------------------------------------------------------------------------------------
+
+
+class Odd:
+    def __reduce__(self):
+        raise ValueError("stays at home")
+
+
+@pytest.mark.parametrize("value", [
+    torch.arange(6.0)[2:5], torch.arange(100_000, dtype=torch.bfloat16).reshape(100, -1).T, numpy.arange(100_000),
+    torch.nn.Linear(200, 300), {"a": [b"x" * 200_000, "text", torch.empty(0, 3)]}, torch.eye(300).to_sparse(),
+], ids=["slice", "transposed", "array", "module", "nested", "sparse"])  # fmt: skip
+def test_values_arrive_as_they_were_sent(ranks, value):
+    def same(got):
+        return repr(got), got
+
+    text, back = ranks[1](same, value)
+    assert text == repr(value) == repr(back)
+    if isinstance(value, torch.nn.Module):
+        assert all(torch.equal(a, b) for a, b in zip(value.parameters(), back.parameters(), strict=True))
+        assert all(p.requires_grad and p.is_leaf for p in back.parameters())
+    if isinstance(value, torch.Tensor) and not value.is_sparse:
+        assert torch.equal(value, back) and value.stride() == back.stride() and value.dtype == back.dtype
+
+
+def test_each_rank_has_a_copy_of_a_large_argument(ranks):
+    def change(tensor, view):
+        tensor += ranks.state.rank + 1
+        return tensor[0].item(), view[0].item()  # two views of one memory arrive as such
+
+    tensor = torch.zeros(1_000_000)
+    assert ranks(change, tensor, tensor[:2]) == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
+    assert not tensor.any()
+
+
+@pytest.mark.parametrize("value", [threading.Lock(), Odd()], ids=["lock", "reduce"])
+def test_what_cannot_travel_is_named(ranks, value):
+    with pytest.raises(TypeError, match=r"argument 1 \((lock|Odd)\)"):
+        ranks(lambda _: None, value)
+    with pytest.raises(RankError, match=r"rank 1 failed.*(?s:.)*return value \(lock\) cannot be sent back"):
+        ranks[:2](lambda: threading.Lock() if ranks.state.rank else None)
+    assert ranks(meet) == [3.0] * 3
+
+
+# -- bad input ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nprocs, options, error", [
+    (0, {}, ValueError), ("2", {}, TypeError), (10**6, {}, ValueError), (2, {"threads": 0}, ValueError),
+    (2, {"env": {"A": 1}}, TypeError), (2, {"timeout": -1}, ValueError), (2, {"on_event": "print"}, TypeError),
+])  # fmt: skip
+def test_bad_options_are_refused_before_a_process_starts(monkeypatch, nprocs, options, error):
+    monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a process was about to start"))
+    with pytest.raises(error):
+        helpers.ranks(nprocs, **options)
+
+
+def test_bad_calls_are_refused_before_a_rank_is_called(ranks):
+    for which, error in ((3, IndexError), (-4, IndexError), ("1", TypeError), (1.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="ranks"):
+            ranks[which]
+    for call, error, words in (
+        (lambda: ranks[3:](meet), ValueError, "no rank was chosen"), (lambda: ranks[0, 0](meet), ValueError, "once"),
+        (lambda: ranks(3), TypeError, "needs a function"),
+        (lambda: ranks(meet, 1, 2, 3), TypeError, "cannot be called"),
+        (lambda: ranks(meet, timeout=0), ValueError, "timeout"),
+        (lambda: helpers.ranks.state, RuntimeError, "no state here"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_a_rank_has_no_ranks_of_its_own(ranks):
+    for nested in (lambda: ranks(meet), lambda: ranks[0], lambda: helpers.ranks(2)):
+        with pytest.raises(RankError, match="in the notebook"):
+            ranks(nested)
+
+
+def test_closed_ranks_say_so():
+    with helpers.ranks(1) as alone:
+        pid = alone(os.getpid)[0]
+    alone.close()
+    assert not running(pid)
+    with pytest.raises(
+        RuntimeError, match=r"have ended, since they were closed: open new ones with helpers.ranks\(1\)"
+    ):
+        alone(meet)
+
+
+# -- failures ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=LONG)])
+def test_after_an_exception_the_ranks_and_what_they_hold_are_still_there(ranks, times):
+    ranks.state.held = "still there"
+    pids = ranks(os.getpid)
+    for attempt in range(times):
+        with pytest.raises(RankError) as caught:
+            ranks(meet, attempt % 3, broken)
+        assert caught.value.rank == attempt % 3 and "ZeroDivisionError: planted" in str(caught.value)
+        assert isinstance(caught.value.exception, ZeroDivisionError)
+        assert ranks(meet) == [3.0] * 3
+    assert ranks(os.getpid) == pids and ranks.state.held == ["still there"] * 3
+
+
+WAITS = {
+    "barrier": lambda: dist.barrier(),
+    "receive": lambda: dist.recv(torch.ones(1), 1),
+    "asynchronous": lambda: dist.all_reduce(torch.ones(1), async_op=True).wait(),
+    "new group": lambda: dist.new_group([0, 1, 2]),
+    "store": lambda: dist.distributed_c10d._get_default_store().get("nothing"),
+    "sleep": lambda: time.sleep(60),
+}
+
+
+@pytest.mark.parametrize("how", ["receive", *(pytest.param(how, marks=LONG) for how in WAITS if how != "receive")])
+def test_wherever_the_others_wait_they_come_back(ranks, how):
+    def wait():
+        if ranks.state.rank == 1:
+            time.sleep(0.3)
+            broken()
+        act()
+
+    act = WAITS[how]
+    began = time.monotonic()
+    with pytest.raises(RankError, match=r"rank 1 failed"):
+        ranks(wait)
+    assert ranks(meet) == [3.0] * 3 and time.monotonic() - began < PROMPT
+
+
+def test_ddp_models_join_the_new_group(ranks):
+    def build():
+        torch.manual_seed(0)
+        ranks.state.model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1, bias=False))
+
+    def gradient():
+        model = ranks.state.model
+        model.zero_grad()
+        model(torch.full((1, 3), float(ranks.state.rank))).sum().backward()
+        return model.module.weight.grad.tolist()
+
+    ranks(build)
+    assert ranks(gradient) == [[[1.0] * 3]] * 3  # the mean of 0, 1 and 2
+    with pytest.raises(RankError):
+        ranks(meet, 2, broken)
+    assert ranks(gradient) == [[[1.0] * 3]] * 3
+    ranks.state.model = None
+
+
+def test_a_timeout_shows_every_stack_and_the_ranks_survive(ranks):
+    with pytest.raises(RankTimeout) as caught:
+        ranks(meet, 0, nap, timeout=2)
+    assert "time.sleep(60)" in caught.value.stacks[0] and "dist.all_reduce(one)" in caught.value.stacks[2]
+    assert "keep what they hold" in str(caught.value)
+    assert ranks(meet) == [3.0] * 3
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=LONG)])
+def test_an_interrupt_stops_the_call_and_not_the_ranks(ranks, times, capsys):
+    for _ in range(times):
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt, match="keep what they hold"):
+            ranks(meet, 1, nap)
+        timer.join()
+        assert ranks(meet) == [3.0] * 3
+    assert "interrupted; rank 0:" in capsys.readouterr().err
+
+
+def test_a_rank_that_takes_its_time_to_stop_is_waited_for(ranks):
+    with pytest.raises(RankTimeout):
+        ranks(stubborn, 3, timeout=0.5)
+    assert ranks(meet) == [3.0] * 3
+
+
+@LONG
+def test_a_rank_that_never_stops_ends_them_all():
+    def deaf():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        time.sleep(60)
+
+    with helpers.ranks(2) as pair:
+        with pytest.raises(RankTimeout):
+            pair(deaf, timeout=0.5)
+        with pytest.raises(RankError, match=r"did not stop deaf\(\)(?s:.)*time.sleep"):
+            pair(meet)
+
+
+@pytest.mark.parametrize("how, words", [
+    (die, "rank 1 was killed by signal SIGKILL"),
+    pytest.param(lambda: os._exit(7), "rank 1 left with exit code 7", marks=LONG),
+])  # fmt: skip
+def test_a_rank_that_ends_ends_them_all_with_the_reason(how, words):
+    with helpers.ranks(2) as pair:
+        pids = pair(os.getpid)
+        with pytest.raises(RankError, match=words) as caught:
+            pair(meet, 1, how)
+        assert caught.value.rank == 1
+        assert wait_until(lambda: not any(map(running, pids)), PROMPT) is not None
+        with pytest.raises(RuntimeError, match=f"have ended, since {words}"):
+            pair(meet)
+
+
+def test_a_rank_that_ends_between_calls_is_noticed():
+    pair = helpers.ranks(2)
+    os.kill(pair.pids[0], signal.SIGKILL)
+    assert wait_until(lambda: pair.ended, PROMPT) is not None
+    assert "rank 0 was killed by signal SIGKILL" in repr(pair)
+
+
+@LONG
+def test_a_lost_server_is_no_ranks_fault(monkeypatch):
+    server = client.Server("fork")
+    monkeypatch.setattr(client, "server", lambda python=None: server)
+    pair = helpers.ranks(1)
+    server.process.kill()
+    with pytest.raises((LauncherError, RuntimeError), match="fork server was lost"):
+        for _ in range(1000):
+            pair(meet)
+    server.close()
+
+
+# -- several at once, and what is left -------------------------------------------------------------------
+
+
+def test_sets_and_launches_do_not_disturb_each_other(ranks):
+    with helpers.ranks(2) as pair:
+        assert pair(meet) == [2.0] * 2 and ranks(meet) == [3.0] * 3 and launch(os.getpid, 1) != pair(os.getpid)[:1]
+        threads = [threading.Thread(target=lambda: done.append(pair(meet))) for _ in range(4)]
+        done = []
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PROMPT)
+        assert done == [[2.0, 2.0]] * 4
+
+
+def test_on_event_cannot_call_the_ranks_that_it_hears_from():
+    refused = []
+
+    def call(event):
+        with pytest.raises(RuntimeError, match="busy with emit"):
+            pair(meet)
+        refused.append(event["rank"])
+
+    with helpers.ranks(2, on_event=call) as pair:
+        pair(helpers.emit, "seen")
+        assert sorted(refused) == [0, 1] and pair(meet) == [2.0, 2.0]
+
+
+def test_a_call_waits_for_its_turn_and_says_so(ranks, capsys):
+    run = launch(time.sleep, 1, 1.5, background=True)
+    assert ranks(meet) == [3.0] * 3 and run.status == "completed"
+    assert "waiting for sleep on 1 rank to end" in capsys.readouterr().out
+
+
+@LONG
+def test_started_as_new_processes():
+    code = "import helpers, os\nwith helpers.ranks(2) as r: print(r(os.getenv, 'RANK'), r(len, bytearray(10**6)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "HELPERS_START_METHOD": "spawn"}, cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout == "['0', '1'] [1000000, 1000000]\n", done.stderr
+
+
+def test_open_sets_are_named_by_the_panel(ranks, capsys):
+    helpers.panel()
+    assert "3 kept ranks: running" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(40, marks=LONG)])
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
+def test_calls_and_failures_leave_nothing_behind(times):
+    def held():
+        rollup = open("/proc/self/smaps_rollup").read()
+        own = sum(map(int, re.findall(r"^Private_\w+: +(\d+)", rollup, re.MULTILINE)))
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), own / 1024
+
+    def all_held():
+        pair(meet)
+        return [held()[:2], *(part[:2] for part in pair(held))], max(part[2] for part in pair(held))
+
+    large = torch.zeros(1_000_000)
+    with helpers.ranks(2) as pair:
+        for attempt in range(2 * times):  # the first half warms up
+            pair(len, large)
+            assert pair(lambda: large)[1].shape == large.shape
+            with pytest.raises(RankError):
+                pair(meet, attempt % 2, broken)
+            if attempt == times - 1:
+                before, memory = all_held()
+        settled = wait_until(lambda: all(a <= b for now, old in zip(all_held()[0], before, strict=True)
+                                         for a, b in zip(now, old, strict=True)), PROMPT)  # fmt: skip
+        assert settled is not None, (before, all_held()[0])
+        assert all_held()[1] < memory + 20  # MB
