@@ -17,7 +17,7 @@ from .launchers import OURS, PEERS, RANKS
 
 UNIT = "s"
 GRID = True  # its rows make a table in docs/benchmarks.md
-ROUNDS, ENOUGH = 2, 900.0  # rounds, and seconds after which no further one is begun
+ROUNDS, ENOUGH = 2, 1200.0  # rounds, and seconds after which no further one is begun
 CAP = 10.0  # s after which a failure counts as not shown, or a launch as hanging
 START = 120.0  # s that setting up or a launch may take when nothing is wrong
 SETTLE, GONE = 1.0, 3.0  # s that processes may take to end after a failed cell, and after their kernel
@@ -62,9 +62,9 @@ def visit(contender, python, what, cap=CAP):
             usual = _launches(contender, here, found)
             if what == "training":
                 here.run(f"{RANKS}\ntrain()", START)
-                patience = 3 * cap  # ranks that have not trained yet import more of torch
+                patience = 3 * cap + 2 * usual  # ranks that have not trained yet import more of torch
                 works = _works(here, contender.cell("train"), patience)[0] is not None
-                found.append((TRAINED, works, "" if works else f"hangs, for over {patience:g} s"))
+                found.append((TRAINED, works, "" if works else f"hangs, for over {patience:.0f} s"))
                 return found
             there = here.processes()
             outcome, when = _until_marked(here, contender, what, Path(folder, "mark"), cap + 2 * usual)
