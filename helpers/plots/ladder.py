@@ -20,7 +20,8 @@ def speed_up(comparison) -> tuple:
     notes = [
         "Speed-up: images/s of the timed steps, and of the whole run with start, data and evaluation."
         " Whisker: middle half of the steps."
-        + " Dashed: as many times the baseline as there are devices." * any(_ideal(row, rows) for row in rows),
+        + " Dashed: as many times the baseline as there are devices."
+        * any(_ideal(row, rows) for row in rows),
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
     ]
     title = f"Speed-up over {name(rows[0])}: {what}"

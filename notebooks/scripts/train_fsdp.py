@@ -111,8 +111,11 @@ def main(options, device):
             dist.all_reduce(mean)
             held = sum(p.to_local().numel() for p in model.parameters())
             if dist.get_rank() == 0:
-                print(f"step {step + 1} saved by {ranks} rank(s): loss {mean.item() / ranks:.3f}, "
-                      f"rank 0 holds {held:,} of {sum(p.numel() for p in model.parameters()):,} weights", flush=True)
+                print(
+                    f"step {step + 1} saved by {ranks} rank(s): loss {mean.item() / ranks:.3f}, "
+                    f"rank 0 holds {held:,} of {sum(p.numel() for p in model.parameters()):,} weights",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
