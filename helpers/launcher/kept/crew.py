@@ -116,7 +116,7 @@ class Crew(Supervisor):
         self.interrupt()
         self._drain_output(self.called)
         return errors.timeout_error(
-            timeout, self.stacks, waiting, len(self.called), "they were interrupted, and keep what they hold"
+            timeout, self.stacks, waiting, self.nprocs, "they were interrupted, and keep what they hold"
         )
 
     def _answer(self, rank, text):

@@ -66,7 +66,9 @@ class Ranks:
         self._crew = self._watch = None
         try:
             with scope.interrupts_held_back(), payload.as_file(options.packed(stay.main, (), {})) as file:
-                self._crew = Crew(client.server(options.python), self.nprocs, file, on_event)
+                server = client.server(options.python)
+                server.wait(generation=1)  # else each rank would import torch's compiler for its first optimizer
+                self._crew = Crew(server, self.nprocs, file, on_event)
                 self._regroup()
                 opened.append(self)
                 self._watch = Watch(self)
