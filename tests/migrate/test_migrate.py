@@ -129,6 +129,9 @@ USES = {
         "os.environ['ASCEND_RT_VISIBLE_DEVICES'] = os.getenv('ASCEND_LAUNCH_BLOCKING')\nd(device)",
     ),
     "DataParallel": ("m = torch.nn.DataParallel(m)\nm.cuda()", "m.npu()"),
+    "DataParallel and what is inside": (
+        "net = torch.nn.DataParallel(N())\nnet.cuda()\nnet.module.f(net.module)", "net = N()\nnet.npu()\nnet.f(net)"
+    ),
     "DataParallel inside": ("m = torch.nn.DataParallel(N().cuda(), [0]).cuda()", "m = N().npu().npu()"),
     "DataParallel of a choice": ("m = torch.nn.DataParallel(a if b else c).cuda()", "m = (a if b else c).npu()"),
     "DataParallel for several": (
@@ -331,7 +334,7 @@ LEFT = {
     "version": ("print(torch.version.cuda)", "torch.version.cuda", "None"),
     "compile": ("torch.compile(m)", "torch.compile", "torchair"),
     "script": ("torch.jit.script(m)", "torch.jit.script", "call the module itself"),
-    "DataParallel": ("m = torch.nn.DataParallel(m)\nm.module.f()", "torch.nn.DataParallel", "DistributedDataParallel"),
+    "DataParallel": ("m = f(torch.nn.DataParallel(m))\nm.module", "torch.nn.DataParallel", "DistributedDataParallel"),
     "float64": ("x.to(torch.float64)", "torch.float64", "float32"),
     "double": ("x.double()", "float64", "HCCL"),
     "pinned": ("x.pin_memory()", "pin_memory", "Pinned"),
@@ -415,6 +418,15 @@ def test_an_optimizer_that_cannot_be_made_later_is_noted(source):
     notes = [note for note in migrate(source + "\n").notes if "before its mod" in note.text]
     assert len(notes) == 1 and "Adam" in source.split("\n")[notes[0].source_line - 1]
     assert not [note for note in migrate(source.replace(".cuda()", ".eval()") + "\n").notes if "before" in note.text]
+
+
+def test_a_model_that_is_saved_from_the_cpu_stays_on_its_card():
+    source = "import torch\ntorch.save(net.cpu().state_dict(), f)\nnet.cuda()\n"
+    copied = "torch.save({k: v.cpu() for k, v in net.state_dict().items()}, f)\nnet.npu()\n"
+    assert result(source) == TORCH + copied
+    assert "net.cpu().state_dict()" in result(source.replace("net.cuda()", "other.cuda()"))
+    notes = migrate("net.cpu()\ntorch.save(net, f)\nnet.cuda()\n").notes
+    assert [note.line for note in notes if "goes to the CPU and back" in note.text] == [1]
 
 
 def test_edits_inside_each_other_are_all_made():

@@ -275,7 +275,7 @@ TWINS = {
     "distillation": Twin(cpu=("", OFF), losses="^epoch .* of 48"),
     "dqn": Twin(losses="^episode .*"),
     "hogwild": Twin("--cuda", refused="share_memory()"),
-    "translation_gan": Twin("--gpu_ids 0,1", cpu=("--gpu_ids=-1", {}), refused="nn.DataParallel"),
+    "translation_gan": Twin(cpu=("--gpu_ids=-1", {})),
 }  # fmt: skip
 
 

@@ -115,6 +115,7 @@ def on_ranks():
         return [p.detach().clone() for p in amp.master_params(larc)]
 
 
+@pytest.mark.long
 def test_ranks_scale_by_the_same_norms():
     """Each rank began with other weights, of which DDP sent those of rank 0."""
     first, second = helpers.launch(on_ranks, 2, timeout=300)

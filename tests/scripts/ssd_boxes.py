@@ -106,4 +106,4 @@ for iteration, (images, targets) in enumerate(data_loader):
     loss.backward()
     optimizer.step()
     print("iter " + repr(iteration) + " || Loss: %.6f ||" % (loss.item()))
-torch.save(ssd_net.state_dict(), "ssd.pth")
+torch.save(net.module.state_dict() if args.cuda else net.state_dict(), "ssd.pth")

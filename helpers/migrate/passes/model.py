@@ -145,10 +145,13 @@ def _made_on_device(script, worker, model):
 
 @anywhere(8)
 def unwrap_data_parallel(script):
-    """Take nn.DataParallel off (it is for several CUDA devices in one process) where nothing needs its `.module`."""
+    """Take nn.DataParallel off (it is for several CUDA devices in one process), and its `.module` too."""
     calls = [node for node in script.of(ast.Call) if script.names(node) & PARALLEL and _wraps(node)]
-    if not calls or _needed(script, calls):
+    inside = _modules(script, calls) if calls else None
+    if inside is None:
         return
+    for node in inside:
+        script.edit_span(script.span(node.value)[1], script.span(node)[1], "")
     for node in calls:
         inner, statement = node.args[0], script.parent(node)
         same = isinstance(statement, ast.Assign) and len(statement.targets) == 1
@@ -171,10 +174,14 @@ def _wraps(node):
     return bool(node.args) and not isinstance(node.args[0], ast.Starred)
 
 
-def _needed(script, calls):
-    """Whether the script relies on the wrapper: it uses `.module` without asking whether there is one."""
+def _modules(script, calls):
+    """The `.module` to take off along with the wrapper; None where it may be that of something else."""
     functions = [node.func for node in calls]
     others = [node for node in script.of(ast.Attribute, ast.Name) if node not in functions]
     asks = any(script.names(node) & PARALLEL for node in others)
-    asks = asks or any(token.kind == "string" and token.inside == "module" for token in script.tokens)
-    return not asks and any(node.attr == "module" for node in script.of(ast.Attribute))
+    if asks or any(token.kind == "string" and token.inside == "module" for token in script.tokens):
+        return []
+    holders = {script.code(it) for call in calls for it in getattr(script.parent(call), "targets", ())}
+    found = [node for node in others if getattr(node, "attr", "") == "module"]
+    sure = all(isinstance(it.ctx, ast.Load) and script.code(it.value) in holders for it in found)
+    return found if sure and not (found and "DistributedDataParallel" in script.source) else None

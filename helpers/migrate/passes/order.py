@@ -11,8 +11,8 @@ from .kinds import anywhere
 _MOVES = ("cuda", "npu", "to")
 _WHY = "On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move."
 _SWAP = (
-    " Move the model where both are made, before the optimizer, or begin the script with "
-    "torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters stay."
+    " Or begin the script with torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters "
+    "stay the same objects."
 )
 
 
@@ -23,6 +23,7 @@ def optimize_after_move(script):
     for node, path in moves:
         if _given_with_optimizer(script, node, path):
             script.left(node, "a model moves after its optimizer was made, unless it is there already", _WHY + _SWAP)
+    _stay_on_card(script, moves)
     for call in script.of(ast.Call) if moves else ():
         if not (models := _models(call)):
             continue
@@ -49,6 +50,25 @@ def _moves(script, call):
     given = call.args + [it.value for it in call.keywords if it.arg == "device"]
     codes = [script.code(it) for it in given]
     return call.func.attr != "to" or any(not it.startswith("torch.") or "device" in it for it in codes)
+
+
+def _stay_on_card(script, moves):
+    """A model that goes to the CPU to be saved, and back: save copies, since each move would make new parameters."""
+    for call in script.of(ast.Call) if moves else ():
+        model = _path(call.func.value) if getattr(call.func, "attr", "") == "cpu" else []
+        if not model or not any(_touches(path, [model]) and _after(script, node, call) for node, path in moves):
+            continue
+        above = script.parent(call)
+        saved = script.parent(above) if getattr(above, "attr", "") == "state_dict" else None
+        if isinstance(saved, ast.Call) and not script.arguments(saved):
+            name = script.code(call.func.value)
+            script.edit(saved, f"{{k: v.cpu() for k, v in {name}.state_dict().items()}}", 12)
+        elif isinstance(above, ast.Expr):
+            script.left(call, "a model goes to the CPU and back, away from its optimizer", _WHY + _SWAP)
+
+
+def _after(script, move, call):
+    return script.function(move) is script.function(call) and call.end_lineno < move.lineno
 
 
 def _given_with_optimizer(script, move, path):
