@@ -111,4 +111,6 @@ def test_a_sharded_model_holds_its_shards_and_what_it_gathers(give_back, layers)
     assert most[PARAMETERS] == most[GRADIENTS] == LAYERS * layer / 2
     assert most[STATE] == pytest.approx(LAYERS * layer, rel=0.01)
     assert layers * layer <= most[GATHERED] <= (layers + give_back) * layer  # of two, if the next comes early
-    assert most[OTHER] < 6 * layer  # messages, and gradients on their way; gloo's threads free them, unheard of
+    # Messages, and gradients on their way: at most those of a step. Without an eye on what gloo's threads free, unheard
+    # of, those of all steps would add up.
+    assert most[OTHER] < 2 * LAYERS * layer
