@@ -57,10 +57,15 @@ def _start_early():
 
 
 def _add_magic():
-    """Let cells begin with %%ranks."""
-    from .launcher.kept import magic
+    """Let cells begin with %%ranks; the code for it is imported by the first that does."""
 
-    magic.register(sys.modules["IPython"].get_ipython())
+    def ranks(line, cell):
+        """Run the cell on every kept rank, or on some, as in %%ranks 0,2; see helpers.launcher.kept.magic."""
+        from .launcher.kept import magic
+
+        magic.run(line, cell)
+
+    sys.modules["IPython"].get_ipython().register_magic_function(ranks, "cell", "ranks")
 
 
 if in_notebook():

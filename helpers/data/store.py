@@ -142,17 +142,22 @@ def read_manifest(folder: Path) -> dict:
     return manifest
 
 
+def digest(path) -> str:
+    """The SHA-256 of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
 def check(path: Path, expected: dict) -> None:
     """Compare a file with its size and SHA-256; ValueError when they differ."""
     size = path.stat().st_size
     if size != expected["bytes"]:
         raise ValueError(f"{path.name} has {size:,} bytes instead of {expected['bytes']:,}")
-    checksum = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            checksum.update(piece)
-    if checksum.hexdigest() != expected["sha256"]:
-        raise ValueError(f"{path.name} has SHA-256 {checksum.hexdigest()} instead of {expected['sha256']}")
+    if (found := digest(path)) != expected["sha256"]:
+        raise ValueError(f"{path.name} has SHA-256 {found} instead of {expected['sha256']}")
 
 
 def array(folder: Path, name: str, manifest: dict) -> np.ndarray:

@@ -4,7 +4,6 @@ Tensors have names that do not depend on the ranks ("model.blocks.0.mlp.up.weigh
 goes on with another number of ranks, and with another strategy.
 """
 
-import hashlib
 import io
 import pickle
 from dataclasses import is_dataclass
@@ -14,7 +13,7 @@ from pathlib import Path, PurePath
 import torch
 import torch.distributed as dist
 
-from ..data.store import sync_folder
+from ..data.store import digest, sync_folder
 from .sharding import like, own_optimizer
 
 MODEL, OPTIMIZER, METADATA = "model.", "optimizer.", ".metadata"
@@ -72,15 +71,6 @@ def publish(folder, path, files) -> None:
     sync_folder(folder)
     folder.rename(path)
     sync_folder(path.parent)
-
-
-def digest(path) -> str:
-    """The SHA-256 of a file."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
 
 
 # -- reading ------------------------------------------------------------------------------

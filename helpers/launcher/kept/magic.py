@@ -40,12 +40,8 @@ _parser.add_argument("--on", help="the same")
 _parser.add_argument("--timeout", type=float, help="seconds that the cell may take")
 
 
-def register(ipython):
-    """Let cells of this IPython begin with %%ranks."""
-    ipython.register_magic_function(_magic, "cell", "ranks")
-
-
-def _magic(line, cell):
+def run(line, cell):
+    """What `%%ranks` does with its line and its cell."""
     try:
         _run(line, cell)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -53,9 +49,6 @@ def _magic(line, cell):
         text = f"{type(error).__name__}: {error}"
         error._render_traceback_ = lambda: text.splitlines()
         raise
-
-
-_magic.__doc__ = __doc__
 
 
 def _run(line, body):
