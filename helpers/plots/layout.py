@@ -235,8 +235,8 @@ def name_ends(axes, ends, names, high, looks=None):
             annotation_clip=False, size=9, arrowprops=leader if transform.transform((x, y))[0] > 0.9 else None,
         )  # fmt: skip
         axes.plot(
-            (1.05, 1.067, 1.085), [last] * 3, transform=axes.transAxes, clip_on=False, linewidth=look.get("linewidth", 1.8),
-            color=look["color"], linestyle=look["linestyle"], marker=look.get("marker"), markersize=5, markevery=[1],
+            (1.05, 1.067, 1.085), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
+            linewidth=look.get("linewidth", 1.8), **{key: look.get(key) for key in ("color", "linestyle", "marker")},
         )  # fmt: skip
 
 
