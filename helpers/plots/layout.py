@@ -281,7 +281,7 @@ def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, l
             axes.set_ylim(min(values) / 2.5, max(values) * 2.5)
             axes.minorticks_off()
             axes.yaxis.set_major_formatter(
-                lambda value, _: f"$2^{{{math.log2(value):.0f}}}$" if log == 2 else f"{value:g}"
+                lambda value, _: style.power(2, math.log2(value)) if log == 2 else f"{value:g}"
             )
         elif values:
             axes.set_ylim(min([*values, math.inf if low is None else low]), max(values) * 1.06 or 1)
