@@ -90,7 +90,7 @@ def sharding_block(study):
         apart = max(abs(a - b) for a, b in zip(*(r["measured"]["samples"]["loss"] for r in (record, one)), strict=True))
         rows.append([
             record["label"], f"{counted:.1f}", f"{sum(held[:3]):.1f} ({sum(held[:3]) / counted - 1:+.1%})",
-            f"{held[3]:.1f}", f"{middle:.0f} ({low:.0f}–{high:.0f})", f"{apart:.0e}" if record is not one else "–",
+            f"{held[3]:.1f}", f"{middle:.0f} ({low:.0f}–{high:.0f})", f"{apart:.4f}" if record is not one else "–",
         ])  # fmt: skip
     columns = [
         "strategy", "states, counted (MB)", "measured (MB)", "activations (MB)", "step (ms, middle half)",
@@ -100,8 +100,9 @@ def sharding_block(study):
     about = (
         f"{study.made[0].upper()}{study.made[1:]}: {one['measured']['parameters']:,} weights in fp32, AdamW, a global "
         f"batch of {one['config']['global_batch']} sequences, {len(losses)} steps (losses from {losses[0]:.2f} to "
-        f"{losses[-1]:.2f}). States are weights, gradients and moments of the rank that holds most; counted are 4 + 4 + "
-        "8 bytes a weight, divided by the ranks that share them. On gloo; with NCCL expect other ratios of time."
+        f"{losses[-1]:.2f}, recorded to 5 digits). States are weights, gradients and moments of the rank that holds "
+        "most; counted are 4 + 4 + 8 bytes a weight, divided by the ranks that share them. On gloo; with NCCL expect "
+        "other ratios of time."
     )
     return "\n".join([about, "", *_lines(columns, rows), ""])
 

@@ -355,7 +355,8 @@ def torchacc():
 STUDIES = {
     study.__name__: study
     for study in (
-        batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, sharding, xla, torchacc,
+        batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, sharding, xla,
+        torchacc,
     )
 }
 

@@ -68,7 +68,8 @@ def test_the_command_lines_make_the_same_runs(choice, monkeypatch):
     ran = []
     monkeypatch.setattr(run, "run", lambda config, progress: ran.append(config))
     base, chosen = choice.configs()
-    alone = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none")
+    only = {name: one.default for name, one in config.SETTINGS.items() if one.only}
+    alone = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none", **only)
     assert chosen.but(**alone) == base == base.but(**alone), "the baseline differs in nothing else"
     *training, report = map(shlex.split, choice.commands())
     for words in training:
