@@ -37,7 +37,7 @@ def test_memory_is_counted_by_kind():
 
 
 def test_a_timeline_has_the_phases_of_the_device():
-    found = helpers.timeline(steps, 1, 8, env=ENV, timeout=300)
+    found = helpers.timeline(steps, 1, 9, env=ENV, timeout=300)
     spans = [span for span in found.spans if span.row.startswith("stream" if KIND == "cuda" else "")]
     assert {span.kind for span in spans} >= {"forward", "backward", "optimizer"}
     assert plots.style.svg(*found.figure())
