@@ -7,6 +7,7 @@ import sys
 import pytest
 from kernel import ROOT
 
+from helpers.records import read
 from tools import gpu_check
 
 
@@ -37,5 +38,6 @@ def test_all_of_it_runs_on_a_cpu(tmp_path):
     found = json.loads((tmp_path / "check.json").read_text())
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert all(rung["step (s)"] > 0 for rung in found["ladder"]["rungs"].values())
+    assert len(read.read(tmp_path / "records.json").records) == len(found["ladder"]["rungs"])
     assert found["tests"]["passed"] >= 5 and not found["tests"]["failures"]
     assert found["start"]["first launch (s)"] > 0 and found["loop"]["kit / a loop that waits"] > 0

@@ -2,9 +2,9 @@
 
     python tools/gpu_check.py --out results/gpu
 
-It needs torch and this checkout, and no network. It writes check.json, with a section for each of SECTIONS, and
-summary.md after every section, and goes on when one fails or takes too long. `--device cpu --small` runs all of it on a
-machine without a GPU, so that on the day nothing but CUDA is new.
+It needs torch and this checkout, and no network. After each of SECTIONS it writes check.json, records.json and
+summary.md, and goes on when one fails or takes too long. `--device cpu --small` runs all of it on a machine without a
+GPU, so that on the day nothing but CUDA is new.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -169,11 +170,12 @@ class Check:
 
     def __init__(self, options):
         self.kind, self.small, self.out = options.device, options.small, Path(options.out).resolve()
+        self.results = Path(tempfile.mkdtemp(prefix="gpu-check-"))
         self.ends = time.monotonic() + options.seconds
         self.section_ends, self.found = self.ends, {}
         self.model = "resnet8" if self.small else "resnet50"
         self.env = {"HELPERS_DEVICE": self.kind, "GPU_CHECK_MODEL": self.model}
-        os.environ.update(self.env, HELPERS_RESULTS=str(self.out), PYTHONPATH=str(ROOT), HELPERS_PROGRESS="plain")
+        os.environ.update(self.env, HELPERS_RESULTS=str(self.results), PYTHONPATH=str(ROOT), HELPERS_PROGRESS="plain")
 
     def left(self, most=1e9):
         """Seconds that may still be used; raises TimeoutError if that is none."""
@@ -231,6 +233,8 @@ class Check:
             self.found[name] = {"failed": why, "traceback": traceback.format_exc()[-4000:]}
         self.found[name]["seconds"] = round(time.monotonic() - began, 1)
         (self.out / "check.json").write_text(json.dumps(self.found, indent=1, default=str), encoding="utf-8")
+        records = [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*.json"))]
+        (self.out / "records.json").write_text(json.dumps({"records": records}), encoding="utf-8")  # few files: one
         (self.out / "summary.md").write_text(summary(self.found), encoding="utf-8")
 
 
