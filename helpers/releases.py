@@ -180,6 +180,7 @@ def idle_gpus() -> str:
 
 # -- what differs between releases ----------------------------------------------------------------
 
+
 @lru_cache
 def torch_release() -> tuple:
     """The release of the torch installed here, as (major, minor). Imports torch."""
