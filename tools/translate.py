@@ -209,13 +209,16 @@ def tidy(chinese) -> str:
     return re.sub(GAPS, " ", re.sub("[\ue000-\uf8ff]", lambda found: kept[ord(found[0]) - 0xE000], wide))
 
 
+HEADER = rb'(?m)^"(?:Project-Id-|Report-Msgid-|POT-|PO-|Last-Translator|Language-Team|Generated-By)[^"]+"\n'
+
+
 def text(catalog) -> bytes:
     """The .po file of a catalog."""
     for message in catalog:  # Babel takes "5 % of" and "{1}" for formats of Python
         message.flags -= {"python-format", "python-brace-format"}
     file = BytesIO()
     write_po(file, catalog, width=1_000_000, no_location=True, ignore_obsolete=True, include_previous=True)
-    return re.sub(rb'"(?:Project-Id|Report|POT-|PO-|Last-|Language-Team|Generated)[^"]+"\n', b"", file.getvalue())
+    return re.sub(HEADER, b"", file.getvalue())
 
 
 def problems(name):

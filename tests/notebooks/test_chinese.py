@@ -260,6 +260,12 @@ def test_messages_twice_gives_the_same_bytes(project):
         assert path.read_bytes() == before
 
 
+def test_a_message_may_begin_as_a_line_of_the_header_does(project):
+    project("Each rank is a process,\nand has", "Report the median. It has")
+    translate.main(["messages"])
+    assert translate.read("one").get("Report the median. It has a number.", "words")
+
+
 def test_a_name_without_a_file_is_refused(project, capsys):
     with pytest.raises(SystemExit):
         translate.main(["messages", "two"])
