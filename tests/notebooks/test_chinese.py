@@ -21,7 +21,6 @@ NOT_YET = {
     "04_mixed_precision",
     "05_batch_and_accuracy",
     "06_compiler",
-    "07_npu_migration",
     "08_horovod_api",
     "09_several_machines",
     "12_model_too_large",
@@ -146,7 +145,10 @@ def test_nothing_but_prose_differs(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_links_lead_somewhere(name):
-    for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", translate.target(name).read_text(encoding="utf-8")):
+    page = translate.target(name).read_text(encoding="utf-8")
+    if name != translate.README:  # in the code of a notebook, "](" is no link
+        page = "\n".join(cell.source for cell in nbformat.reads(page, 4).cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page):
         assert (translate.target(name).parent / link).exists(), link
 
 
