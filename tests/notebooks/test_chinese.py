@@ -23,7 +23,6 @@ NOT_YET = {
     "06_compiler",
     "08_horovod_api",
     "09_several_machines",
-    "12_model_too_large",
 }
 NAMES = translate.names()
 NOTEBOOKS = [name for name in NAMES if name != translate.README]
