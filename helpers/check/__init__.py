@@ -12,7 +12,7 @@ from .ddp import all_reduce_share, bucket_limit, resumable, train_on_ranks, visi
 from .failures import alike, everybody, parted, save_together, threads_for  # noqa: F401
 from .hosts import command_for, not_hidden, resume, ring_seconds  # noqa: F401
 from .hvd import averaged_by_name, everybody_finishes, ten_steps  # noqa: F401
-from .npu import migrated, resumed, step_1, step_2, step_3, step_4, whole_accuracy  # noqa: F401
+from .npu import migrated, step_1, step_2, step_3, step_4  # noqa: F401
 from .precision import clipped_step, next_scale  # noqa: F401
 from .report import difference, pays_after  # noqa: F401
 from .sharding import bytes_per_rank, sharded  # noqa: F401

@@ -325,30 +325,3 @@ def _wrong_resume(whole, first, resumed):
                 "numbers, and where would an unbroken run be in their sequence?"
             )
     return None
-
-
-# -- accuracy over ranks ------------------------------------------------------------------
-
-
-def wrong_accuracy(found, correct, count):
-    """What is wrong with the ranks' accuracies, or None; used by the check of 07_npu_migration."""
-    wanted, rates = sum(correct) / sum(count), [c / n for c, n in zip(correct, count, strict=True)]
-
-    def are(values):
-        return all(abs(f - v) < 1e-6 for f, v in zip(found, values, strict=True))
-
-    if are([wanted] * len(found)):
-        return None
-    if are(rates):
-        return "each rank reports its own shard. The others have tested samples too."
-    if are([sum(rates) / len(rates)] * len(found)):
-        return (
-            f"this is the mean of the ranks' rates; {sum(correct)} of {sum(count)} is another number. "
-            "Which two quantities can be added up over ranks?"
-        )
-    if abs(found[0] - wanted) < 1e-6:
-        return "rank 0 knows it, the others do not. all_reduce gives the sum to every rank, reduce only to one."
-    if are([sum(correct) / n for n in count]) or are([sum(correct)] * len(found)):
-        return "correct is the sum over ranks now. By the number of samples of how many ranks must it be divided?"
-    told = ", ".join(f"{value:.3f}" for value in found)
-    return f"the ranks answer {told}. Add up two numbers over the ranks, and divide at the end."

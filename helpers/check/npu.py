@@ -7,28 +7,21 @@ import argparse
 import ast
 import contextlib
 import functools
-import gc
 import io
 import math
-import os
 import re
 import sys
-import tempfile
 import types
 import warnings
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .. import npu
-from ..launcher.group import distributed
 from ..npu import counts
 from ..npu.loading import shims
 from ..npu.recorded import why_missing
-from . import ddp
 from .ranks import call, on_ranks
 from .verdict import attempt, exercise, not_yet
 
@@ -174,122 +167,6 @@ def on_cards(work, world_size, *given):
     """As `on_ranks`; the hint does not name the rank, since which one fails first is chance."""
     found, problem = on_ranks(work, world_size, *given)
     return found, problem and re.sub(r"^rank \d+ (?=raised)", "a process ", problem)
-
-
-@contextlib.contextmanager
-def _world():
-    npu.load()
-    with distributed("npu") as world:
-        yield world
-
-
-COUNTED = (((4, 1), (5, 4)), ((3, 0, 1), (3, 2, 2)), ((20_011, 15_002), (25_000, 25_000)))  # (correct, count) by rank
-
-
-@needs_cards
-@exercise("Numbers that are added up travel on the cards, in a format that HCCL knows and that holds them.")
-def whole_accuracy(answer):
-    """`answer(correct, count)`, called on every rank, gives the accuracy over all ranks' images; over HCCL."""
-    for correct, count in COUNTED:
-        found, problem = on_cards(_try_accuracy, len(count), answer, correct, count)
-        if problem and "No backend type" in problem:
-            problem += ". HCCL carries what is on a card, and nothing else."
-        hint = problem or _wrong_accuracy(found, correct, count)
-        tested = ", ".join(f"{c} of {n}" for c, n in zip(correct, count, strict=True))
-        yield f"Processes with {tested} right", hint
-
-
-def _try_accuracy(answer, correct, count):
-    with _world() as world:
-        found = float(answer(correct[world.rank], count[world.rank]))
-        dist.all_reduce(torch.zeros(1, device=world.device))  # nobody leaves while another may still wait for it
-        return found
-
-
-def _wrong_accuracy(found, correct, count):
-    wanted = sum(correct) / sum(count)
-    if 1e-6 <= max(abs(f - wanted) for f in found) < 1e-3:
-        told = ", ".join(f"{value:.5f}" for value in found)
-        return (
-            f"they answer {told}, not {wanted:.5f}. Nearly: up to which number does the format count exactly that "
-            "you add up in?"
-        )
-    return ddp.wrong_accuracy(found, correct, count)
-
-
-EPOCH = 5
-
-
-@needs_cards
-@exercise("Each process reads onto its own card, and weights, momentum, loss scale and epoch are all back.")
-def resumed(answer):
-    """`answer(path, loc, model, optimizer)` reads a checkpoint onto the card `loc`, and gives its epoch."""
-    for with_amp in (True, False):
-        found, problem = on_cards(_try_resume, 2, answer, with_amp)
-        if not problem:
-            problem = next((_wrong_resume(rank, facts) for rank, facts in enumerate(found) if any(facts)), None)
-        yield f"A checkpoint written by card 0 with{'' if with_amp else 'out'} mixed precision", problem
-
-
-def _try_resume(answer, with_amp):
-    """On a rank: what is wrong after a checkpoint of card 0 was read, a truth value each."""
-    from ..npu.apex import amp
-
-    with _world() as world, tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "checkpoint.pth.tar")
-        net, optimizer = _trained(amp, "npu:0", with_amp, steps=3)
-        kept = [p.detach().float().cpu() for p in net.parameters()], _momentum(optimizer), amp.state_dict()
-        torch.save({"epoch": EPOCH, "state_dict": net.state_dict(), "optimizer": optimizer.state_dict(),
-                    "amp": amp.state_dict() if with_amp else None}, path)  # fmt: skip
-        net, optimizer = _trained(amp, str(world.device), with_amp, steps=0)
-        gc.collect()  # what is freed later would make room for what strays
-        others = [card for card in range(2) if card != world.rank]
-        before = [torch.npu.memory_allocated(card) for card in others]
-        for card in others:
-            torch.npu.reset_peak_memory_stats(card)
-        epoch = answer(path, str(world.device), net, optimizer)
-        strayed = [torch.npu.max_memory_allocated(card) for card in others] != before
-        weights = all(map(torch.allclose, (p.detach().float().cpu() for p in net.parameters()), kept[0]))
-        momentum = _momentum(optimizer)
-        momentum = len(momentum) == len(kept[1]) and all(map(torch.equal, momentum, kept[1]))
-        return strayed, not weights, not momentum, amp.state_dict() != kept[2], epoch != EPOCH
-
-
-def _wrong_resume(rank, facts):
-    strayed, weights, momentum, scale, _ = facts
-    if strayed:
-        return (
-            f"process {rank} has put tensors on another card than its own. They remember where they were saved; "
-            "which argument of torch.load says where they go?"
-        )
-    if weights:
-        return "the weights are not those of the checkpoint."
-    if momentum:
-        return "the optimizer has not got its momentum back."
-    if scale:
-        return "the loss scale is not back. Under which key is it in the checkpoint, and which function takes it?"
-    return f"the run was in epoch {EPOCH}. Say so, or it begins at 0 again."
-
-
-def _trained(amp, loc, with_amp, steps):
-    """(net, optimizer) on a card after some steps, the first of which overflows at the first dynamic scale."""
-    torch.manual_seed(steps)
-    net = nn.Linear(4, 3).to(loc)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    amp._reset()
-    if with_amp:
-        net, optimizer = amp.initialize(net, optimizer, opt_level="O2", loss_scale="dynamic", verbosity=0)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = 8 * net(torch.ones(2, 4, device=loc)).sum()
-        with amp.scale_loss(loss, optimizer) if with_amp else contextlib.nullcontext(loss) as scaled:
-            scaled.backward()
-        optimizer.step()
-    return net, optimizer
-
-
-def _momentum(optimizer):
-    return [state["momentum_buffer"].cpu() for state in optimizer.state.values() if "momentum_buffer" in state]
 
 
 TESTED, RATES = 27, [0.1, 0.01]  # images that the script of the exercise validates on, its learning rates

@@ -17,7 +17,6 @@ FILLS = {  # kinds of work: colour, hatch
     "pooling/softmax/loss": (style.PURPLE, "\\\\"), "other": (style.GREY, ".."), "bookkeeping": ("none", ""),
 }  # fmt: skip
 FUSED = ("normalisation", "pointwise")
-FAR = 8  # crossings further apart than this factor need a logarithmic axis
 
 
 # -- what it could gain -------------------------------------------------------------------
@@ -161,7 +160,7 @@ def clear(row) -> bool:
 
 
 def break_even(series) -> tuple:
-    """Training time over the number of steps: compiling first, then faster steps. Where the lines cross, it pays.
+    """Seconds won over eager against training steps: less than none after compiling. Where a line crosses 0, it pays.
 
     Args:
         series: [{"name", "compile_s", "step_s"}, …] in seconds; the first is eager, which the others are
@@ -177,41 +176,27 @@ def break_even(series) -> tuple:
     left_out = ", ".join(clean(each["name"]) for each in series if each not in timed)
     after = [crossing(eager, each) for each in others]
     pays = sorted(steps for steps in after if steps)
-    wide = bool(pays) and pays[-1] > FAR * pays[0]
     # Beyond all crossings, or so far that compiling is no more than half of the time.
-    last = (6 if wide else 1.5) * pays[-1] if pays else max(
-        10.0, *(2 * each["compile_s"] / eager["step_s"] for each in others)
-    )  # fmt: skip
+    far = max(2 * each["compile_s"] / eager["step_s"] for each in others)
+    last = 1.5 * pays[-1] if pays else max(10.0, far)
     notes = [
         "Circle: from this step on the plan has taken less time than eager, compiling included." if pays else "",
         f"Left out, since they have no times: {left_out}." if left_out else "",
     ]
-    from matplotlib.ticker import LogLocator
-
     words = ["", *map(_pays, after)]
     names, _ = line_names([each["name"] for each in timed], lines=1)
     names = [f"{name}\n{said}" if said else name for name, said in zip(names, words, strict=True)]
     high = max(3.3, 0.34 * len(names))
     with sheet("When is compiling won back?", high, notes=notes) as (figure, [axes]):
-        axes.set(xlabel="training steps", ylabel="seconds, compiling included", xlim=(wide, last))
-        x = [last ** (k / 100) for k in range(101)] if wide else [0, last]
+        axes.set(xlabel="training steps", ylabel="seconds won over eager", xlim=(0, last))
         for place, each in enumerate(timed):
-            axes.plot(x, [_spent(each, n) for n in x], **line_style(place))
-        if wide:
-            axes.set(xscale="log", yscale="log")
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(LogLocator(numticks=6))
-            axes.minorticks_off()
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        else:
-            axes.set_ylim(0)
-            ticks(axes.xaxis, "{:,.0f}")
+            axes.plot([0, last], [_won(eager, each, n) for n in (0, last)], **line_style(place))
+        ticks(axes.xaxis, "{:,.0f}")
         axes.grid()
         for steps in filter(None, after):
-            axes.plot(steps, _spent(eager, steps), "o", markersize=11, fillstyle="none", color=style.INK, zorder=5)
-        name_ends(axes, [(last, _spent(each, last), "") for each in timed], names, high)
-    alt = [f"Training time over steps, compiling included. {clean(eager['name'])}: {number(eager['step_s'])} s a step."]
+            axes.plot(steps, 0, "o", markersize=11, fillstyle="none", color=style.INK, zorder=5)
+        name_ends(axes, [(last, _won(eager, each, last), "") for each in timed], names, high)
+    alt = [f"Seconds won over eager, compiling included. {clean(eager['name'])}: {number(eager['step_s'])} s a step."]
     for each, steps in zip(others, after, strict=True):
         told = f"{number(each['compile_s'])} s to compile, {number(each['step_s'])} s a step"
         alt.append(f"{clean(each['name'])}: {told} ({eager['step_s'] / each['step_s']:.2f}×), {_pays(steps)}.")
@@ -226,8 +211,8 @@ def crossing(eager, plan):
     return math.ceil(max(0, plan["compile_s"] - eager["compile_s"]) / gained)
 
 
-def _spent(each, steps):
-    return each["compile_s"] + steps * each["step_s"]
+def _won(eager, plan, steps):
+    return eager["compile_s"] - plan["compile_s"] + steps * (eager["step_s"] - plan["step_s"])
 
 
 def _pays(steps):

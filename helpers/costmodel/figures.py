@@ -5,9 +5,9 @@ The functions return (figure, alt), the text computed from the numbers that are 
 
 import math
 
-from .. import costmodel
+from .. import costmodel, measure
 from ..plots import style
-from ..plots.layout import line_names, line_style, name_ends, name_rows, rows, sheet
+from ..plots.layout import line_names, line_style, name_ends, name_rows, rows, sheet, whisker
 from ..records.words import clean, number, percent
 
 REGIMES = {costmodel.COMPUTE: style.GREEN, costmodel.BANDWIDTH: style.ORANGE, costmodel.LATENCY: style.PURPLE}
@@ -22,7 +22,8 @@ def predicted(steps, title="Predicted and measured steps", readers=None) -> tupl
     """Measured steps as bars, the model's prediction as a diamond, its error beside it.
 
     Args:
-        steps: {label: {"predicted": s, "measured": s}}. readers: {label: s}, the reader's own predictions, a circle.
+        steps: {label: {"predicted": s, "measured": s}}, and maybe "steps": [s, …], of which a whisker shows the 95%
+            interval of the median. readers: {label: s}, the reader's own predictions, a circle.
 
     Raises:
         ValueError: there is no row.
@@ -44,7 +45,12 @@ def predicted(steps, title="Predicted and measured steps", readers=None) -> tupl
             marks.append((y, 1e3 * readers[name], "o", style.RED))
             words[-1] += f", the reader predicted {number(1e3 * readers[name])} ms"
     key += [("the reader", style.RED, None, "o")] * bool(readers)
-    figure = rows(title, "ms a step", named, key=key, notes=[summary], marks=marks)
+    spreads = {y: measure.median_interval(of["steps"]) for y, of in enumerate(steps.values()) if of.get("steps")}
+    notes = ["Whisker: the 95% interval of the measured median.", summary] if spreads else [summary]
+    most = max((1e3 * high for _, high in spreads.values()), default=0)
+    figure = rows(title, "ms a step", named, key=key, notes=notes, marks=marks, most=most)
+    for y, (low, high) in spreads.items():
+        whisker(figure.axes[0], y, named[y][1][0][0], 1e3 * low, 1e3 * high)
     return figure, f"{clean(title)}. {'; '.join(words)}. {summary}"
 
 

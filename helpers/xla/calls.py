@@ -1,10 +1,12 @@
 """Every call of the two source articles: what it was, what it is today, and an example that runs.
 
-TorchAcc: "Accelerate distributed ResNet-50 training by TorchAcc", and for what it leaves out, such as MpDeviceLoader
-and xlarun, "Import a custom model to TorchAcc" (help.aliyun.com/zh/pai/user-guide/import-a-custom-model-to-torchacc).
+TorchAcc: "Accelerate distributed ResNet-50 training by TorchAcc".
+TorchAcc, custom model: what that article leaves out, such as MpDeviceLoader and xlarun, from "Import a custom model to
+TorchAcc" (help.aliyun.com/zh/pai/user-guide/import-a-custom-model-to-torchacc).
 AGSpeed: "Use AGSpeed to accelerate PyTorch training" (help.aliyun.com/document_detail/468651.html).
+added here: in none of them, and useful with any compiler.
 
-In the two texts a row is: "## " and the call as the article has it, what to write today, and indented the example.
+In the texts a row is: "## " and the call as the article has it, what to write today, and indented the example.
 "[main]" or "[xla]" after a call names the environment of its example where it is not that of the others.
 """
 
@@ -13,15 +15,6 @@ import textwrap
 from dataclasses import dataclass
 
 TORCHACC = r"""
-## torch.manual_seed(SEED); xm.set_rng_state(SEED)
-`torch.manual_seed(SEED)` before the model is built on the CPU gives every rank the same weights, so none are sent;
-`torch_xla.manual_seed(SEED)` seeds the device (`xm.set_rng_state` still does)
-    import torch, torch_xla
-    draws = []
-    for _ in range(2):
-        torch.manual_seed(3); torch_xla.manual_seed(3)
-        draws.append(torch.cat([torch.rand(4), torch.rand(4, device=torch_xla.device()).cpu()]))
-    assert torch.equal(*draws)
 ## device = xm.xla_device()
 `device = torch_xla.device()`
     import torch, torch_xla
@@ -31,12 +24,6 @@ nothing: each process drives its own device, and XLA's runtime knows the others 
     import torch, torch_xla, torch_xla.runtime as xr
     assert xr.addressable_device_count() >= 1
     assert torch.ones(3, device=torch_xla.device()).sum().item() == 3  # computed without it
-## loader = pl.MpDeviceLoader(loader, device)
-the same; it also ends a step with each batch. Or `images.to(device)` and your own `torch_xla.sync()`
-    import torch, torch_xla
-    from torch_xla.distributed import parallel_loader as pl
-    batches = list(pl.MpDeviceLoader([torch.ones(2), torch.zeros(2)], torch_xla.device()))
-    assert [batch.device.type for batch in batches] == ["xla", "xla"]
 ## model.to(device)
 the same, then `torch_xla.sync()`: else the first step also computes the copies, and is compiled twice
     import torch, torch_xla
@@ -69,17 +56,6 @@ the same; `xm.reduce_gradients(optimizer)` fetches and reduces in one call
     xm.all_reduce("sum", gradients, scale=1 / xr.world_size())
     average(gradients)
     assert gradients[0].tolist() == [1, 1, 1]
-## xm.all_reduce(…) before scaler.unscale_(optimizer)
-the same order, with `torch.amp.GradScaler('xla')`: after the reduction all ranks find the same overflow
-    import torch, torch_xla, torch_xla.core.xla_model as xm
-    from helpers.xla.gradients import average
-    weight = torch.ones(3, device=torch_xla.device(), requires_grad=True)
-    optimizer, scaler = torch.optim.SGD([weight], lr=1), torch.amp.GradScaler("xla", init_scale=8.0)
-    scaler.scale((weight * weight).sum()).backward()
-    average(xm._fetch_gradients(optimizer))
-    assert weight.grad.tolist() == [16, 16, 16]
-    scaler.unscale_(optimizer)
-    assert weight.grad.tolist() == [2, 2, 2]
 ## from torch_xla.amp import autocast, GradScaler, syncfree
 `from torch_xla.amp import syncfree`; `GradScaler` is gone from there, and its `autocast` does nothing on a CPU.
 `torch.autocast('xla')` and `torch.amp.GradScaler('xla')` work
@@ -133,33 +109,6 @@ the same with `torch.amp.GradScaler('xla')`, for fp16; bf16 needs no scaler
     before = metrics.counter_value("MarkStep") or 0
     torch_xla.sync(wait=True)
     assert metrics.counter_value("MarkStep") == before + 1 and total.item() == 4
-## xm.master_print(…)
-the same; or `if rank == 0: print(…)`
-    import io, torch_xla.core.xla_model as xm
-    said = io.StringIO()
-    xm.master_print("loss 2.3", fd=said)
-    assert said.getvalue() == "loss 2.3\n"
-## xm.save(model.state_dict(), path)
-the same: it copies to the CPU and saves on rank 0 only
-    import tempfile, torch, torch_xla, torch_xla.core.xla_model as xm
-    with tempfile.NamedTemporaryFile() as file:
-        xm.save({"weight": torch.ones(2, device=torch_xla.device())}, file.name)
-        assert torch.load(file.name)["weight"].device.type == "cpu"
-## xm.rendezvous('name')
-the same on devices that XLA connects; `dist.barrier()` of a gloo group on a CPU
-    import torch_xla.core.xla_model as xm
-    assert xm.rendezvous("name") == [b""]
-## xlarun --nproc_per_node=8 script.py
-`torchrun --nproc_per_node=8 script.py`; from a notebook `helpers.launch(f, 8, python=helpers.xla.python())`
-    import os, pathlib, subprocess, sys, tempfile
-    script = "import os, torch_xla; print('rank', os.environ['RANK'], torch_xla.device().type)"
-    with tempfile.TemporaryDirectory() as folder:
-        pathlib.Path(folder, "script.py").write_text(script)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-        clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-        del clean["TORCHELASTIC_USE_AGENT_STORE"]
-        said = subprocess.run([*torchrun, f"{folder}/script.py"], env=clean, check=True, capture_output=True, text=True)
-    assert sorted(said.stdout.splitlines()) == ["rank 0 xla", "rank 1 xla"]
 ## dist.get_rank = xm.get_ordinal; dist.get_world_size = xm.xrt_world_size [main]
 nothing: the functions of `torch.distributed` answer in any process group
     import torch.distributed as dist, helpers
@@ -196,6 +145,62 @@ the same options of `python -m helpers train`, or a `helpers.RunConfig`; all fou
     from helpers import RunConfig
     config = RunConfig(strategy="ddp", nproc_per_node=8, precision="O1", local_batch=128)
     assert config.processes == 8 and config.global_batch == 1024
+"""
+
+CUSTOM = r"""
+## torch.manual_seed(SEED); xm.set_rng_state(SEED)
+`torch.manual_seed(SEED)` before the model is built on the CPU gives every rank the same weights, so none are sent;
+`torch_xla.manual_seed(SEED)` seeds the device (`xm.set_rng_state` still does)
+    import torch, torch_xla
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(3); torch_xla.manual_seed(3)
+        draws.append(torch.cat([torch.rand(4), torch.rand(4, device=torch_xla.device()).cpu()]))
+    assert torch.equal(*draws)
+## loader = pl.MpDeviceLoader(loader, device)
+the same; it also ends a step with each batch. Or `images.to(device)` and your own `torch_xla.sync()`
+    import torch, torch_xla
+    from torch_xla.distributed import parallel_loader as pl
+    batches = list(pl.MpDeviceLoader([torch.ones(2), torch.zeros(2)], torch_xla.device()))
+    assert [batch.device.type for batch in batches] == ["xla", "xla"]
+## xm.all_reduce(…) before scaler.unscale_(optimizer)
+the same order, with `torch.amp.GradScaler('xla')`: after the reduction all ranks find the same overflow
+    import torch, torch_xla, torch_xla.core.xla_model as xm
+    from helpers.xla.gradients import average
+    weight = torch.ones(3, device=torch_xla.device(), requires_grad=True)
+    optimizer, scaler = torch.optim.SGD([weight], lr=1), torch.amp.GradScaler("xla", init_scale=8.0)
+    scaler.scale((weight * weight).sum()).backward()
+    average(xm._fetch_gradients(optimizer))
+    assert weight.grad.tolist() == [16, 16, 16]
+    scaler.unscale_(optimizer)
+    assert weight.grad.tolist() == [2, 2, 2]
+## xm.master_print(…)
+the same; or `if rank == 0: print(…)`
+    import io, torch_xla.core.xla_model as xm
+    said = io.StringIO()
+    xm.master_print("loss 2.3", fd=said)
+    assert said.getvalue() == "loss 2.3\n"
+## xm.save(model.state_dict(), path)
+the same: it copies to the CPU and saves on rank 0 only
+    import tempfile, torch, torch_xla, torch_xla.core.xla_model as xm
+    with tempfile.NamedTemporaryFile() as file:
+        xm.save({"weight": torch.ones(2, device=torch_xla.device())}, file.name)
+        assert torch.load(file.name)["weight"].device.type == "cpu"
+## xm.rendezvous('name')
+the same on devices that XLA connects; `dist.barrier()` of a gloo group on a CPU
+    import torch_xla.core.xla_model as xm
+    assert xm.rendezvous("name") == [b""]
+## xlarun --nproc_per_node=8 script.py
+`torchrun --nproc_per_node=8 script.py`; from a notebook `helpers.launch(f, 8, python=helpers.xla.python())`
+    import os, pathlib, subprocess, sys, tempfile
+    script = "import os, torch_xla; print('rank', os.environ['RANK'], torch_xla.device().type)"
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "script.py").write_text(script)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+        clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        del clean["TORCHELASTIC_USE_AGENT_STORE"]
+        said = subprocess.run([*torchrun, f"{folder}/script.py"], env=clean, check=True, capture_output=True, text=True)
+    assert sorted(said.stdout.splitlines()) == ["rank 0 xla", "rank 1 xla"]
 """
 
 AGSPEED = r"""
@@ -260,6 +265,9 @@ nothing: what torch.compile captures is differentiated by autograd, SiLU too; yo
     torch.compile(torch.nn.SiLU(), backend="aot_eager")(x).sum().backward()
     share = torch.sigmoid(x)
     assert torch.allclose(x.grad, share * (1 + x * (1 - share)))
+"""
+
+ADDED = r"""
 ## avoid dynamic shapes
 `torch._dynamo.mark_dynamic(x, 0)` before the first call compiles once for all batch sizes; or drop or pad the last
 batch
@@ -287,7 +295,7 @@ class Call:
     """One row.
 
     Attributes:
-        source: "TorchAcc" or "AGSpeed".
+        source: "TorchAcc", "TorchAcc, custom model", "AGSpeed" or "added here", as above.
         then: the call as the article has it.
         today: what to write now, or why nothing is needed any more.
         where: the environment of the example, "main" (the notebooks') or "xla".
@@ -310,7 +318,10 @@ def _rows(source, text, where):
         yield Call(source, then, " ".join(lines[:code]), of_example, textwrap.dedent("\n".join(lines[code:])))
 
 
-CALLS = [*_rows("TorchAcc", TORCHACC, "xla"), *_rows("AGSpeed", AGSPEED, "main")]
+CALLS = [
+    *_rows("TorchAcc", TORCHACC, "xla"), *_rows("TorchAcc, custom model", CUSTOM, "xla"),
+    *_rows("AGSpeed", AGSPEED, "main"), *_rows("added here", ADDED, "main"),
+]  # fmt: skip
 
 
 def markdown() -> str:

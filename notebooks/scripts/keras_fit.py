@@ -14,7 +14,7 @@ import numpy as np
 
 import helpers.hvd.keras as hvd
 
-EPOCHS, GLOBAL_BATCH, BATCHES, RATE = 4, 64, 8, 0.02
+EPOCHS, LOCAL_BATCH, BATCHES, RATE = 4, 32, 8, 0.01  # the rate is for a batch of LOCAL_BATCH
 
 
 def digits(count):
@@ -37,15 +37,16 @@ def fit(model, optimizer, images, labels, batch, callbacks=()):
 
 def main():
     hvd.init()
-    images, labels = digits(GLOBAL_BATCH * BATCHES)
+    batch, rate = LOCAL_BATCH * hvd.size(), RATE * hvd.size()
+    images, labels = digits(batch * BATCHES)
     mine = np.arange(len(labels)).reshape(BATCHES, hvd.size(), -1)[:, hvd.rank()].ravel()  # a part of each batch
     alone, shared = network(), network()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(RATE, momentum=0.9))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9))
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
-    losses = fit(shared, optimizer, images[mine], labels[mine], GLOBAL_BATCH // hvd.size(), callbacks)
+    losses = fit(shared, optimizer, images[mine], labels[mine], LOCAL_BATCH, callbacks)
     digests = hvd.allgather_object(hashlib.sha256(b"".join(w.tobytes() for w in shared.get_weights())).hexdigest())
     if hvd.rank() == 0:
-        expected = fit(alone, keras.optimizers.SGD(RATE, momentum=0.9), images, labels, GLOBAL_BATCH)
+        expected = fit(alone, keras.optimizers.SGD(rate, momentum=0.9), images, labels, batch)
         pairs = zip(shared.get_weights(), alone.get_weights(), strict=True)
         facts = {"ranks": hvd.size(), "losses": losses, "losses_of_one_process": expected}
         facts["ranks_equal"] = len(set(digests)) == 1

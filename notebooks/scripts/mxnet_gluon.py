@@ -8,9 +8,9 @@ from mxnet import autograd, gluon
 
 import helpers.hvd.mxnet as hvd
 
-EPOCHS, SAMPLES, BATCH, SGD = 4, 256, 16, {"learning_rate": 0.005, "momentum": 0.9}  # BATCH is that of one rank
+EPOCHS, SAMPLES, BATCH, RATE = 4, 256, 16, 0.0025  # BATCH is that of one rank, RATE the rate for it
 hvd.init()
-GLOBAL = BATCH * hvd.size()
+GLOBAL, SGD = BATCH * hvd.size(), {"learning_rate": RATE * hvd.size(), "momentum": 0.9}
 random, (y, x) = np.random.RandomState(0), np.mgrid[:12, :12]
 labels = random.randint(4, size=SAMPLES)  # which way the waves run in noisy images
 images = np.sin([y, x, x + y, x - y])[labels] + 0.3 * random.randn(SAMPLES, 12, 12)

@@ -24,6 +24,14 @@ def test_the_error_is_always_shown():
     assert points["D"] == pytest.approx(90) and points["o"] == pytest.approx(200)
 
 
+def test_the_spread_of_what_was_measured_is_drawn():
+    steps = [0.08, 0.09, 0.1, 0.1, 0.11, 0.12]
+    figure, _ = plots.predicted({"a": {"predicted": 0.09, "measured": 0.1, "steps": steps}})
+    [bars] = figure.axes[0].containers[-1:]
+    [spread] = bars[2][0].get_segments()
+    assert [x for x, _ in spread] == pytest.approx([80, 120]) and figure.axes[0].get_xlim()[1] > 120
+
+
 def test_a_sweep_says_its_largest_residual():
     seconds = {2**10: sum(costmodel.all_reduce(2**10, 2, SLOW)), 2**20: 2 * sum(costmodel.all_reduce(2**20, 2, SLOW))}
     _, alt = plots.sweep(seconds, SLOW, 2)
