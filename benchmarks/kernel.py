@@ -36,10 +36,13 @@ class Outcome:
 
 
 class Kernel:
-    """One kernel of the interpreter `python`, working in `folder`; MARK is `mark`. Use `kernel` to get one."""
+    """One kernel of the interpreter `python`, working in `folder`; MARK is `mark`. Use `kernel` to get one.
+
+    No cell is waited for beyond `deadline` (time.monotonic()), however long its own timeout is.
+    """
 
     def __init__(self, python, folder, mark):
-        self.mark = mark
+        self.mark, self.deadline = mark, float("inf")
         env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         env |= {"PYTHONPATH": str(paths.project_root()), "JPY_SESSION_NAME": "peers.ipynb", MARK: self.mark}
         env["PATH"] = os.pathsep.join([os.path.dirname(python), env.get("PATH", "")])
@@ -67,7 +70,7 @@ class Kernel:
         Args:
             words: regular expressions, any of which means that a failure is shown in what the cell printed.
         """
-        end = time.monotonic() + timeout
+        end = min(time.monotonic() + timeout, self.deadline)
         while (left := end - time.monotonic()) > 0:
             try:
                 message = self.client.get_iopub_msg(timeout=left)

@@ -4,11 +4,13 @@ Two ranks on the CPU, gloo, one all-reduce; the same function and the same failu
 that starts new processes each time is compared with such, and kept ranks with others that live on.
 """
 
+import itertools
 import re
 import statistics
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from . import environments
@@ -17,7 +19,9 @@ from .launchers import OURS, PEERS, RANKS
 
 UNIT = "s"
 GRID = True  # its rows make a table in docs/benchmarks.md
-ROUNDS, ENOUGH = 2, 1200.0  # rounds, and seconds after which no further one is begun
+ROUNDS, ENOUGH = 2, 1600.0  # rounds, and seconds that they may take: what would take longer is left out of later rounds
+VISIT = 150.0  # s of cells in one kernel, after which nothing more is waited for there
+HOPELESS = 2  # visits without a single launch, after which a contender is not visited again
 CAP = 10.0  # s after which a failure counts as not shown, or a launch as hanging
 START = 120.0  # s that setting up or a launch may take when nothing is wrong
 SETTLE, GONE = 1.0, 3.0  # s that processes may take to end after a failed cell, and after their kernel
@@ -57,36 +61,46 @@ def visit(contender, python, what, cap=CAP):
     `what`: a failure of SHOWN, "training" (in the kernel, before a launch), or "kernel killed".
     """
     found = []
-    with tempfile.TemporaryDirectory(prefix="peers-") as folder, kernel(python, folder, contender.served) as here:
-        try:
-            usual = _launches(contender, here, found)
-            if what == "training":
-                here.run(f"{RANKS}\ntrain()", START)
-                patience = 3 * cap + 2 * usual  # ranks that have not trained yet import more of torch
-                works = _works(here, contender.cell("train"), patience)[0] is not None
-                found.append((TRAINED, works, "" if works else f"hangs, for over {patience:.0f} s"))
-                return found
-            there = here.processes()
-            outcome, when = _until_marked(here, contender, what, Path(folder, "mark"), cap + 2 * usual)
-            if what == "kernel killed":
-                there = here.processes()  # a server starts a new kernel, with ranks of its own
-                here.shut_down(politely=False)
-                _count(found, LEFT_KILLED, lambda: here.processes() & there, GONE)
-                return found
-            _failure(here, what, outcome, when, cap, found)
-            _count(found, LEFT_RUN, lambda: here.processes() - there, SETTLE)
-            patience = cap + 2 * usual
-            if what == "lost" and not contender.fresh:
-                _set_up(contender, here)  # one of the ranks that were kept is gone
-                patience = START
-            works = _works(here, contender.cell("work"), patience)[0] is not None
-            found.append((AGAIN, works, "" if works else f"no launch after {PLANTED[what]}"))
-            here.shut_down()
-            _count(found, LEFT_KERNEL, here.processes, GONE)
-        except (Stuck, OSError) as stuck:  # OSError: a server that refuses
-            launched = any(row == FIRST for row, _, _ in found)
-            found.append((AGAIN, 0, str(stuck)) if launched and what in SHOWN else (FIRST, START, str(stuck)))
+    try:
+        _visit(contender, python, what, cap, found)
+    except Exception as error:  # a kernel that dies or never starts is its contender's fault, and ends no benchmark
+        launched = any(row == FIRST for row, _, _ in found)
+        why = str(error) if isinstance(error, Stuck) else f"{type(error).__name__}: {error}"
+        found.append((AGAIN, 0, why) if launched and what in SHOWN else (FIRST, START, why))
     return found
+
+
+def _folder():
+    return tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True)  # leftovers may still write there
+
+
+def _visit(contender, python, what, cap, found):
+    with _folder() as folder, kernel(python, folder, contender.served) as here:
+        here.deadline = time.monotonic() + VISIT
+        usual = _launches(contender, here, found)
+        if what == "training":
+            here.run(f"{RANKS}\ntrain()", START)
+            patience = 3 * cap + 2 * usual  # ranks that have not trained yet import more of torch
+            works = _works(here, contender.cell("train"), patience)[0] is not None
+            found.append((TRAINED, works, "" if works else f"hangs, for over {patience:.0f} s"))
+            return
+        there = here.processes()
+        outcome, when = _until_marked(here, contender, what, Path(folder, "mark"), cap + 2 * usual)
+        if what == "kernel killed":
+            there = here.processes()  # a server starts a new kernel, with ranks of its own
+            here.shut_down(politely=False)
+            _count(found, LEFT_KILLED, lambda: here.processes() & there, GONE)
+            return
+        _failure(here, what, outcome, when, cap, found)
+        _count(found, LEFT_RUN, lambda: here.processes() - there, SETTLE)
+        patience = cap + 2 * usual
+        if what == "lost" and not contender.fresh:
+            _set_up(contender, here)  # one of the ranks that were kept is gone
+            patience = START
+        works = _works(here, contender.cell("work"), patience)[0] is not None
+        found.append((AGAIN, works, "" if works else f"no launch after {PLANTED[what]}"))
+        here.shut_down()
+        _count(found, LEFT_KERNEL, here.processes, GONE)
 
 
 def _launches(contender, here, found):
@@ -133,7 +147,7 @@ def _until_marked(here, contender, what, mark, patience):
     """Start ranks that fail; (outcome so far, when rank 1 came to it)."""
     outcome, end = here.send(contender.cell("hang" if what == "kernel killed" else what, mark)), time.monotonic()
     while not mark.exists():
-        if outcome.seconds is not None or time.monotonic() > end + patience:
+        if outcome.seconds is not None or time.monotonic() > min(end + patience, here.deadline):
             raise Stuck("no launch that could fail")
         here.finish(outcome, 0.02, WORDS.get(what, ()))
     return outcome, float(mark.read_text())
@@ -179,15 +193,19 @@ def run(ours=OURS, peers=PEERS, kinds=(*SHOWN, "training", "kernel killed"), rou
             left_out[one.name] = str(error)
             print(f"  {one.name} is left out: {error}", flush=True)
     here, began = [one for one in (*ours, *peers) if one.name in pythons], time.perf_counter()
-    found = {one.name: [] for one in here}
-    for number in range(rounds):
-        if number and time.perf_counter() - began > ENOUGH:
-            print(f"  round {number + 1} is left out: time is up", flush=True)
-            break
-        for kind in kinds:
-            for one in (*here[number % len(here) :], *here[: number % len(here)]):
+    found, lasted, failed = {one.name: [] for one in here}, {}, Counter()
+    for number, kind in itertools.product(range(rounds), kinds):
+        start = time.perf_counter()
+        if start - began + lasted.get(kind, 0) > ENOUGH and number:
+            print(f"  round {number + 1}, {kind} is left out: time is up", flush=True)
+            continue
+        for one in (*here[number % len(here) :], *here[: number % len(here)]):
+            if failed[one.name] < HOPELESS:
                 print(f"  round {number + 1} of {rounds}, {kind}: {one.name}", flush=True)
-                found[one.name] += visit(one, pythons[one.name], kind, cap)
+                seen = visit(one, pythons[one.name], kind, cap)
+                failed[one.name] += all(row == FIRST for row, _, _ in seen)
+                found[one.name] += seen
+        lasted[kind] = time.perf_counter() - start
     rows = {f"{row}: {who}": _row(row, of) for row in (*SECONDS, *COUNTS, *CAN) for who, of in found.items()}
     for one in here:
         package, _, _ = (one.pins or ("torch",))[0].partition("==")

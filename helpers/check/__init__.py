@@ -5,7 +5,7 @@ notebook; `verdict` has the form of a check, `ranks` runs an answer on real rank
 """
 
 from .baseline import median_step, sped_up, timed_steps  # noqa: F401
-from .batch import gradients_in_parts, learning_rate, time_to, updates  # noqa: F401
+from .batch import learning_rate, time_to, updates  # noqa: F401
 from .compiler import close_enough, one_compilation, one_graph  # noqa: F401
 from .data_parallel import pays_from, reduce_gradients  # noqa: F401
 from .ddp import all_reduce_share, bucket_limit, resumable, train_on_ranks, visits  # noqa: F401

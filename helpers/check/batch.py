@@ -1,16 +1,12 @@
-"""Checks of 05_batch_and_accuracy: updates, the learning rate of a large batch, accumulation, time to accuracy."""
+"""Checks of 05_batch_and_accuracy: updates, the learning rate of a large batch, time to accuracy."""
 
 import math
 
-import torch
-import torch.nn.functional as F
-
 from ..training import schedules
-from .verdict import attempt, equal, exercise, number
+from .verdict import attempt, exercise, number
 
 RUNS = ((1437, 12, 64), (1437, 12, 256), (50_000, 1, 1024), (100, 3, 64), (128, 2, 64))  # samples, epochs, batch
 RATES = ((0.02, 64, 256, 5), (0.1, 256, 512, 0), (0.05, 64, 64, 3), (0.1, 256, 8192, 1))  # lr, base, batch, warm-up
-PIECES = ((8, 1), (8, 4), (10, 4), (5, 3))  # samples of the batch, parts
 CURVES = (  # (seconds, accuracy) of each evaluation
     ((1.0, 0.3), (2.0, 0.7), (3.0, 0.9), (4.0, 0.95)),
     ((2.5, 0.2), (5.0, 0.92), (7.5, 0.88), (10.0, 0.97)),
@@ -85,64 +81,6 @@ def _hint_rate(found, wanted, lr, base, batch, warmup):
         return f"the peak is reached an update too early. It belongs to update {warmup}, the first after the warm-up."
     told = ", ".join(f"{value:.3g}" for value in found[: warmup + 1])
     return f"the first rates are {told}. They must rise in equal parts, from one part at update 0."
-
-
-@exercise("The same gradients as from the whole batch at once, in the memory of a part.")
-def gradients_in_parts(answer):
-    """`answer(model, images, labels, parts)` leaves in `.grad` the gradients of the mean loss of the whole batch."""
-    for samples, parts in PIECES:
-        for left_over in (0.0, 7.0):
-            wanted, found, sizes, problem = _try_parts(answer, samples, parts, left_over)
-            hint = problem or _hint_parts(wanted, found, sizes, samples, parts, left_over)
-            yield f"{samples} samples in {parts} part(s)", hint
-
-
-def _try_parts(answer, samples, parts, left_over):
-    """(gradients of each part's own mean loss, gradients found, samples in each forward, problem)."""
-    generator = torch.Generator().manual_seed(samples)
-    images = torch.randn(samples, 3, 2, 2, generator=generator, dtype=torch.float64)
-    labels = torch.randint(4, (samples,), generator=generator)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4)).double()
-    pieces = [_gradients(model, *piece) for piece in zip(images.chunk(parts), labels.chunk(parts), strict=True)]
-    whole = _gradients(model, images, labels)
-    sizes = []
-    model.register_forward_hook(lambda module, given, output: sizes.append(len(given[0])))
-    model.zero_grad()
-    if left_over:
-        for p in model.parameters():
-            p.grad = torch.full_like(p, left_over)  # of the update before
-    before = [p.detach().clone() for p in model.parameters()]
-    _, problem = attempt(answer, model, images, labels, parts)
-    if problem is None and not equal(before, model.parameters()):
-        problem = "the weights have changed. Leave the gradients in .grad; the update comes later"
-    found = [p.grad for p in model.parameters()]
-    return (whole, pieces), found, sizes, problem
-
-
-def _gradients(model, images, labels):
-    return torch.autograd.grad(F.cross_entropy(model(images), labels), list(model.parameters()))
-
-
-def _hint_parts(wanted, found, sizes, samples, parts, left_over):
-    whole, pieces = wanted
-    if not sizes or any(g is None for g in found):
-        return "there are no gradients afterwards. Every part needs a forward and a backward."
-    summed = [sum(of_one) for of_one in zip(*pieces, strict=True)]
-    if left_over and equal(found, [g + left_over for g in whole]):
-        return "the gradients of the update before are still in the sum. Who clears them, and when?"
-    if max(sizes) > math.ceil(samples / parts):
-        return f"{max(sizes)} samples went through the model at once. No part may have more than its share."
-    if equal(found, whole):
-        return None
-    if equal(found, summed):
-        return f"the gradients are {len(pieces)} times too large: backward adds up, and each part's loss is a mean."
-    if equal(found, pieces[-1]) or equal(found, [g / parts for g in pieces[-1]]):
-        return "only the last part is left. Clear the gradients once for all parts, not once for each."
-    if any(equal(found, [g / n for g in summed]) for n in {parts, len(pieces)}):
-        return "the parts have unequal sizes, so the mean of their means is not the mean of all. Weigh each by size."
-    return "these are not the gradients of the mean loss of the whole batch. What share of it is each part?"
 
 
 @exercise("The first evaluation that reaches the target counts, and a run that never does has no time.")

@@ -2,8 +2,39 @@
 
 from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
 
+import os
 import signal
+import traceback
 from dataclasses import dataclass
+from types import MethodType
+
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames are left out of tracebacks and stacks
+
+
+def shown(error):
+    """What IPython shows of `error`: the reader's own lines and the message, without the frames of the launcher.
+
+    IPython's own view of all frames takes 1 s in a new kernel on a busy machine, while the reader waits.
+    """
+    import IPython
+
+    shell = IPython.get_ipython()
+    if error.__cause__ or (error.__context__ and not error.__suppress_context__):
+        return shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__, tb_offset=1)
+    named = getattr(shell.compile, "format_code_name", lambda _: None)  # "Cell", "In[3]"
+    lines = [
+        f"{' '.join(named(file) or ('File', file))}, line {number}, in {function}\n    {line}"
+        for file, number, function, line in traceback.extract_tb(error.__traceback__)
+        if not file.startswith((OURS, os.path.dirname(IPython.__file__) + os.sep))
+    ]
+    return ["Traceback (most recent call last):", *lines, f"{type(error).__name__}: {error}"]
+
+
+def interrupted(text):
+    """The KeyboardInterrupt of ranks that the reader has stopped."""
+    error = KeyboardInterrupt(text)
+    error._render_traceback_ = MethodType(shown, error)
+    return error
 
 
 class RankError(RuntimeError):
@@ -20,6 +51,8 @@ class RankError(RuntimeError):
     def __init__(self, message, rank=None, exception=None, traceback="", exitcode=None):
         super().__init__(message)
         self.rank, self.exception, self.traceback, self.exitcode = rank, exception, traceback, exitcode
+
+    _render_traceback_ = shown
 
 
 class RankTimeout(RankError, TimeoutError):

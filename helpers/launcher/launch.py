@@ -155,7 +155,7 @@ def _stop_interrupted(run):
         run.stop()
     waiting = sorted(run.stacks)
     scope.printed(None, "stderr", "interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
-    raise KeyboardInterrupt(_stopped(run)) from None
+    raise errors.interrupted(_stopped(run)) from None
 
 
 def _stopped(run):

@@ -19,7 +19,6 @@ from . import errors, forkserver, scope
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
 STACKS = 0.6  # s for the ranks to write their stacks, at most
-OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames are left out of stacks
 QUIET = 0.02  # s without a new word after which a stack is taken to be complete
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
@@ -166,9 +165,10 @@ class Supervisor:
                 raise errors.timeout_error(timeout, self.stacks, waiting, self.nprocs)
             self.pump(left)
         if self.failures:
-            self._pump_until(lambda: False, SETTLE)
+            self._pump_until(self._all_told, SETTLE)
             finished = set(self.answers)
-            self.stop()
+            killed = (errors.first_failure(self.failures).exitcode or 0) < 0
+            self.stop(0 if killed else GRACE)  # those who have lost a rank have nothing to tell
             raise errors.rank_error(self.failures, finished, self.nprocs)
         return [self.answers[rank] for rank in range(self.nprocs)]
 
@@ -187,14 +187,19 @@ class Supervisor:
         while not done() and (left := end - time.monotonic()) > 0:
             self.pump(left)
 
-    def stop(self):
-        """End every rank: ask, then kill; returns when all have ended."""
+    def stop(self, grace=GRACE):
+        """End every rank: ask, then kill after `grace` seconds; returns when all have ended."""
         self.stopping = True
-        self._signal(signal.SIGINT)
-        self._pump_until(self._ended, GRACE)
+        if grace:
+            self._signal(signal.SIGINT)
+            self._pump_until(self._ended, grace)
         if not self._ended():
             self._signal(signal.SIGKILL)
             self._pump_until(self._ended, 5)
+
+    def _all_told(self):
+        """Whether each rank has answered, failed or ended."""
+        return len({failure.rank for failure in self.failures}.union(self.answers, self.exits)) == self.nprocs
 
     def _ended(self):
         return len(self.exits) == self.nprocs
@@ -305,7 +310,7 @@ def readable_stack(dump):
     frames = re.findall(r'File "(.*)", line (\d+) in (.*)', main_thread)
     shown = []
     for file, number, function in reversed(frames):
-        if file.startswith(OURS) or file == "<string>":
+        if file.startswith(errors.OURS) or file == "<string>":
             continue
         source = getline(file, int(number)).strip()
         shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))

@@ -226,17 +226,17 @@ def name_ends(axes, ends, names, high, looks=None):
         last = max(min(level[place], last - pitch), below * pitch)
         x, y, value = ends[place]
         look = (looks or [line_style(n) for n in range(len(ends))])[place]
-        # A thin grey leader cannot be taken for data; the dash in the look of the line says which one it is.
+        # A leader to an end inside the panel would cross other lines: there the mark says which line it is.
+        leader = {
+            "arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkA": 18, "shrinkB": 3, "color": style.SOFT,
+        }  # fmt: skip
         axes.annotate(
             f"{value}  {names[place]}".strip(), (x, y), (1.09, last), "data", textcoords="axes fraction", va="center",
-            annotation_clip=False, size=9, arrowprops={
-                "arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkA": 18, "shrinkB": 3,
-                "color": style.SOFT,
-            },
+            annotation_clip=False, size=9, arrowprops=leader if transform.transform((x, y))[0] > 0.9 else None,
         )  # fmt: skip
         axes.plot(
-            (1.05, 1.085), (last, last), transform=axes.transAxes, clip_on=False, linewidth=look.get("linewidth", 1.8),
-            color=look["color"], linestyle=look["linestyle"],
+            (1.05, 1.067, 1.085), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
+            linewidth=look.get("linewidth", 1.8), **{key: look.get(key) for key in ("color", "linestyle", "marker")},
         )  # fmt: skip
 
 
@@ -280,7 +280,9 @@ def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, l
             axes.set_yscale("log", base=log)
             axes.set_ylim(min(values) / 2.5, max(values) * 2.5)
             axes.minorticks_off()
-            axes.yaxis.set_major_formatter(lambda value, _: f"2^{math.log2(value):.0f}" if log == 2 else f"{value:g}")
+            axes.yaxis.set_major_formatter(
+                lambda value, _: style.power(2, math.log2(value)) if log == 2 else f"{value:g}"
+            )
         elif values:
             axes.set_ylim(min([*values, math.inf if low is None else low]), max(values) * 1.06 or 1)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")

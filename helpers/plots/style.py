@@ -82,6 +82,11 @@ def write_at(figure, x, y, text, **style):
     return figure.text(x / wide, 1 - y / high, text, **{"va": "top", "ha": "left", **style})
 
 
+def power(base, exponent) -> str:
+    """A power as a tick is written: 2⁻¹⁰. (Text in figures is plain: a `$` in a label is no formula.)"""
+    return f"{base}" + f"{exponent:.0f}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
     axes.annotate(

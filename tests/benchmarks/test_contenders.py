@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks import article, environments, growth, input_paths, launchers, loop_cost, peak, peers, turns
+from benchmarks import article, environments, growth, input_paths, kept_ranks, launchers, loop_cost, peak, peers, turns
 from benchmarks.cases import article as article_case
 from benchmarks.cases import loop
 from benchmarks.kernel import kernel
@@ -215,6 +215,30 @@ def test_hidden_failures_leftovers_and_a_slow_launcher_are_found(failed):
 def test_a_hang_after_training_and_ranks_that_outlive_their_kernel_are_found(fault, kind, row):
     rows, _ = peers.run([fake(fault)], [], (kind,), 1, cap=2)
     assert "bad" in rows[f"{row}: {fault}"]
+
+
+@pytest.mark.long
+def test_a_launcher_that_never_launches_costs_its_patience_twice_and_ends_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(peers, "VISIT", 1.0)
+    rows, _ = peers.run([fake("slow")], [], ("exception", "training", "lost"), 1)
+    assert rows[f"{peers.FIRST}: slow"]["n"] == peers.HOPELESS and "did not work" in rows[f"{peers.FIRST}: slow"]["bad"]
+    assert peers.visit(fake("good"), str(tmp_path / "no python"), "lost")[0][0] == peers.FIRST
+
+
+def test_what_would_take_too_long_is_left_out_of_later_rounds(monkeypatch):
+    found = [(peers.FIRST, 1.0, ""), (peers.LATER, 1.0, "")]
+    monkeypatch.setattr(peers, "visit", lambda *_: found)
+    monkeypatch.setattr(peers, "ENOUGH", 0)
+    rows, _ = peers.run([fake("good")], [], ("exception", "lost"), 2)
+    assert rows[f"{peers.FIRST}: good"]["n"] == 2, "one round"
+
+
+@pytest.mark.long
+def test_kept_ranks_are_timed_beside_a_copy_in_the_same_process():
+    rows, ratios = kept_ranks.run(calls=5, rounds=5, size=1 << 20)
+    assert set(rows) == {*kept_ranks.TARGETS, kept_ranks.CLONE} and all(row["min"] > 0 for row in rows.values())
+    assert set(ratios) == {kept_ranks.BY_CLONE(name) for name in (kept_ranks.ARGUMENT, kept_ranks.RESULT)}
+    assert set(kept_ranks.reasons(rows, ratios)) == set(kept_ranks.TARGETS)
 
 
 @pytest.mark.long

@@ -69,7 +69,6 @@ class TestDataParallel(Checks):
 
 
 RAMP = "min(1, (update + 1) / (warmup + 1))"
-SHARE = "share = len(some) / len(images)"
 
 
 def last_from(curve, target):
@@ -82,7 +81,7 @@ class TestBatch(Checks):
     known = dict(torch=torch, F=F)
     exercises = {
         "updates": ("batch-turn-updates", "updates"), "learning_rate": ("batch-turn-rate", "learning_rate"),
-        "gradients_in_parts": ("batch-turn-parts", "gradients_in_parts"), "time_to": ("batch-turn-time", "time_to"),
+        "time_to": ("batch-turn-time", "time_to"),
     }  # fmt: skip
     mistakes = {
         "updates": [
@@ -97,14 +96,6 @@ class TestBatch(Checks):
             "lr * global_batch / base_batch => lr", "global_batch / base_batch => base_batch / global_batch",
             "global_batch / base_batch => (global_batch / base_batch) ** 0.5", "global_batch / base_batch => 3",
             lambda *given: "fast",
-        ],
-        "gradients_in_parts": [
-            f"{SHARE} => share = 1", f"{SHARE} => share = 1 / parts",
-            (f"{SHARE} => model.zero_grad()\n        {SHARE}", f"{SHARE} => model.zero_grad()\n        share = 1"),
-            "model.zero_grad() => pass", f"{SHARE} => share = len(some)",
-            "images.chunk(parts), labels.chunk(parts) => [images], [labels]", ".backward() => .item()",
-            ".backward() => .backward()\n    for p in model.parameters():\n        p.data -= p.grad",
-            (lambda model: None, 7),
         ],
         "time_to": [
             lambda curve, target: next((s for s, a in curve if a >= target), curve[-1][0]),

@@ -83,6 +83,14 @@ def test_an_error_shows_the_lines_of_the_cell(notebook):
     still_work(notebook)
 
 
+def test_an_error_of_a_call_shows_the_readers_lines_and_none_of_the_launcher(notebook):
+    out = notebook.run("def fails():\n    raise KeyError('planted')\nranks(fails)")
+    assert "Cell In[" in out.traceback and "line 3, in <module>\n    ranks(fails)" in out.traceback
+    assert "KeyError: 'planted'" in out.traceback and "handle.py" not in out.traceback
+    out = notebook.run("try:\n    1 / 0\nexcept ZeroDivisionError:\n    ranks(fails)")
+    assert "ZeroDivisionError" in out.traceback and "KeyError: 'planted'" in out.traceback, "what came before stays"
+
+
 def test_the_debugger_opens_on_one_rank_while_the_other_waits(notebook):
     cell = "%%ranks\ny = 5\nif rank == 1: breakpoint()\ndist.barrier()\ny"
     out = answered(notebook, cell, "p y + 1", "!y = 7", "continue")

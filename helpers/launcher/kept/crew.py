@@ -171,6 +171,10 @@ class Crew(Supervisor):
         error = errors.rank_error(self.failures, (), self.nprocs)
         return Ended(f"{error}\n\nWhat the ranks held is lost.", error.rank, exitcode=error.exitcode)
 
+    def stop(self, grace=0):
+        """End every rank by force; a signal that asks would not stop what a kept rank does."""
+        super().stop(grace)
+
     def farewell(self):
         """End all ranks: idle ones by themselves, others by force."""
         if not self.failures and self._ended() is False:

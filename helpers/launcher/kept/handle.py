@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from numbers import Integral
 
 from .. import client, display, payload, scope, turns
-from ..errors import LauncherError, RankError, stacks_text
+from ..errors import LauncherError, RankError, interrupted, stacks_text
 from ..launch import Options, check_function, check_timeout
 from ..supervisor import TICK
 from . import parcel, stay
@@ -210,7 +210,7 @@ class Ranks:
         crew.interrupt()
         if waiting:
             scope.printed(None, "stderr", "interrupted; " + stacks_text(crew.stacks, waiting) + "\n")
-        raise KeyboardInterrupt(f"{name} was interrupted; the {self.nprocs} ranks keep what they hold") from None
+        raise interrupted(f"{name} was interrupted; the {self.nprocs} ranks keep what they hold") from None
 
     def _exclusively(self):
         return _Held(self._lock)
