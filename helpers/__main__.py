@@ -99,17 +99,15 @@ def _train(options):
 
 def _line(record):
     """The result of one run in a line."""
-    from .config import OF_TOKENS
     from .records import read
 
     values = read.row(record)
-    text = record["config"]["data"] in OF_TOKENS
     accuracy = ""
     if values["accuracy"] is not None:
-        accuracy = f", accuracy {values['accuracy']:.1%} of {values['test_images']} {'tokens' if text else 'images'}"
+        accuracy = f", accuracy {values['accuracy']:.1%} of {values['tested']} {values['tested_are']}"
     speed = "too few steps to time"
     if values["step_time_s"]:
-        samples = f"{values['images_per_s']:.0f} {'sequences' if text else 'images'}/s"
+        samples = f"{values['images_per_s']:.0f} {values['samples_are']}/s"
         speed = f"{values['step_time_s'] * 1000:.1f} ms a step, {samples}"
     loss = "nothing left to train" if values["final_loss"] is None else f"loss {values['final_loss']:.4f}"
     return f"{values['label']}: {speed}, {loss}{accuracy}"

@@ -160,10 +160,12 @@ class RunConfig:
     )  # fmt: skip
     sync_batch_norm: bool = setting(
         False, "whether BatchNorm uses the batches of all ranks together, with ddp, zero1 or fsdp",
-        noun="SyncBatchNorm", **BOTH,
+        noun="SyncBatchNorm", only=WITH_RANKS, **BOTH,
     )  # fmt: skip
-    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", choices=SHARDS, **TIMES)
-    offload: bool = setting(False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", **TIMES)
+    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", choices=SHARDS, only=("fsdp",), **TIMES)
+    offload: bool = setting(
+        False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", only=("fsdp",), **TIMES
+    )
     activation_checkpointing: str | None = setting(
         None, "what is computed again in the backward pass instead of being kept (none: nothing)", choices=RECOMPUTED,
         **TIMES,
@@ -250,10 +252,10 @@ class RunConfig:
             (self.nnodes > 1 and strategy not in WITH_RANKS,
              f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"),
         ] + [
-            (strategy != "fsdp" and getattr(self, name) != SETTINGS[name].default,
-             f"{name} is {getattr(self, name)!r}, which only strategy 'fsdp' can do, not {strategy!r}; leave it out, "
-             "or choose 'fsdp'")
-            for name in ("shard", "offload")
+            (strategy not in one.only and getattr(self, name) != one.default,
+             f"{name} is {getattr(self, name)!r}, which only strategy {' or '.join(map(repr, one.only))} can do, not "
+             f"{strategy!r}; leave it out, or choose {one.only[0]!r}")
+            for name, one in settings_of(type(self)).items() if one.only
         ] + [
             (self.shard == "hybrid" and (min(self.shard_groups) < 2 or prod(self.shard_groups) != self.devices),
              f"shard 'hybrid' needs at least 2 replicas (hosts, or halves of one host's ranks) of 2 ranks or more, all "
@@ -261,8 +263,6 @@ class RunConfig:
              "shard='full'"),
             (self.epochs is not None and self.steps is not None,
              f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two"),
-            (self.sync_batch_norm and strategy not in WITH_RANKS,
-             f"sync_batch_norm needs strategy 'ddp', not {strategy!r}: only its ranks can talk"),
             (compiler != "none" and strategy == "data_parallel",
              f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every step; "
              "choose 'ddp'"),

@@ -275,6 +275,10 @@ def reset_peak_memory(device) -> None:
         except OSError:
             pass
     else:
+        if device.type == "cuda":
+            import torch
+
+            torch.cuda.init()  # else the allocator knows no device yet: torch.cuda's function, used up to 2.8, raises
         releases.device_memory(device.type).reset_peak_memory_stats(device)
 
 

@@ -22,8 +22,8 @@ NO_OPTION = {
         "nnodes": "the ladder stays on this machine",
         "local_batch": "all rungs have the same global batch",
         "sync_batch_norm": "only ranks can do it, and the ladder begins with a baseline",
-        "shard": "only FSDP's ranks can do it",
-        "offload": "only FSDP's ranks can do it",
+        "shard": "only FSDP's ranks can do it, and the ladder begins with a baseline",
+        "offload": "only FSDP's ranks can do it, and the ladder begins with a baseline",
         "label": "each rung has its own",
         "checkpoint_dir": "the rungs would save into one folder",
         "checkpoint_every": "nothing is saved without a folder",
@@ -51,6 +51,7 @@ class Setting:
         changes_learning: whether another value trains another model, by more than the rounding of sums.
         changes_timing: whether another value changes the time of a step on the same machine.
         spreads: whether it decides how the work of an update is divided among devices.
+        only: the strategies that can have another value than the default (empty: all).
         in_checkpoint: whether a run can go on only from a checkpoint with the same value; the name of a property
             of RunConfig that has to agree in its place, if there is one.
     """
@@ -71,6 +72,7 @@ class Setting:
     changes_learning: bool = False
     changes_timing: bool = False
     spreads: bool = False
+    only: tuple = ()
     in_checkpoint: bool | str = False
 
     def __post_init__(self):

@@ -36,7 +36,7 @@ from helpers.training.precision import LEVELS
     (dict(strategy="ddp", nproc_per_node=3, global_batch=64), ValueError, "The nearest that can: 63 or 66"),
     (dict(strategy="ddp", nproc_per_node=2, global_batch=64, local_batch=64), ValueError, "give only one"),
     (dict(resume=True), ValueError, "checkpoint_dir"),
-    (dict(sync_batch_norm=True), ValueError, "needs strategy 'ddp'"),
+    (dict(sync_batch_norm=True), ValueError, "only strategy 'ddp' or 'zero1' or 'fsdp' can do, not 'baseline'"),
     (dict(precision="O1-bf"), ValueError, "Did you mean 'O1-bf16'"),
     (dict(lr_scaling="quadratic"), ValueError, "allowed: 'none', 'linear', 'sqrt'"),
     (dict(optimizer="adam"), ValueError, "Did you mean 'adamw'"),

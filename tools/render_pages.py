@@ -25,7 +25,7 @@ from benchmarks import figure, records, table  # noqa: E402
 LADDER = ROOT / "recorded" / "ladder"
 BENCH = ROOT / "recorded" / "bench"
 BLOCK = r"(<!-- measured: written by tools/render_pages.py from {}; do not edit -->\n).*?(<!-- end -->)"
-STUDY, TIMED, TARGET = "batch_and_accuracy", "time_to_accuracy", 0.9
+STUDY, TIMED, SHARDS, TARGET = "batch_and_accuracy", "time_to_accuracy", "sharding", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
 
@@ -79,6 +79,44 @@ def study_block(study, timed):
     ])  # fmt: skip
 
 
+def sharding_block(study):
+    """What a rank of each strategy holds, counted by hand and measured, its time, and how it follows one process."""
+    one, rows = study.records[0], []
+    for record in study.records:
+        config, measured = record["config"], record["measured"]
+        held = [max(rank[kind] for rank in measured["memory_bytes"]) / 1e6 for kind in read.HELD]
+        counted = sum(counted_states(config, measured["parameters"])) / 1e6
+        low, middle, high = (1000 * measured["step_time_s"][key] for key in ("q1", "median", "q3"))
+        apart = max(abs(a - b) for a, b in zip(*(r["measured"]["samples"]["loss"] for r in (record, one)), strict=True))
+        rows.append([
+            record["label"], f"{counted:.1f}", f"{sum(held[:3]):.1f} ({sum(held[:3]) / counted - 1:+.1%})",
+            f"{held[3]:.1f}", f"{middle:.0f} ({low:.0f}–{high:.0f})", f"{apart:.4f}" if record is not one else "–",
+        ])  # fmt: skip
+    columns = [
+        "strategy", "states, counted (MB)", "measured (MB)", "activations (MB)", "step (ms, middle half)",
+        "losses apart from one process, at most",
+    ]  # fmt: skip
+    losses = one["measured"]["samples"]["loss"]
+    about = (
+        f"{study.made[0].upper()}{study.made[1:]}: {one['measured']['parameters']:,} weights in fp32, AdamW, a global "
+        f"batch of {one['config']['global_batch']} sequences, {len(losses)} steps (losses from {losses[0]:.2f} to "
+        f"{losses[-1]:.2f}, recorded to 5 digits). States are weights, gradients and moments of the rank that holds "
+        "most; counted are 4 + 4 + 8 bytes a weight, divided by the ranks that share them. On gloo; with NCCL expect "
+        "other ratios of time."
+    )
+    return "\n".join([about, "", *_lines(columns, rows), ""])
+
+
+def counted_states(config, weights):
+    """(bytes of weights, of gradients, of Adam's moments) on a rank, by the strategy's arithmetic."""
+    ranks = config["nproc_per_node"] // (2 if config["shard"] == "hybrid" else 1)
+    fsdp, sharded = config["strategy"] == "fsdp", config["strategy"] in ("fsdp", "zero1")
+    return (
+        4 * weights / (ranks if fsdp else 1), 4 * weights / (ranks if fsdp else 1),
+        8 * weights / (ranks if sharded else 1),
+    )  # fmt: skip
+
+
 def bench_block(kept):
     """Targets beside what was measured, and their figure."""
     drawn = figure.limits(kept)
@@ -101,10 +139,11 @@ def render():
     """The pages as they have to be, as {path: text}, and their figures as {path: SVG text}."""
     comparison = Comparison(read.read_all(LADDER))
     study, timed = (studies.read(name, studies.kept_path(name)) for name in (STUDY, TIMED))
-    kept = records.read(BENCH)
+    shards, kept = studies.read(SHARDS, studies.kept_path(SHARDS)), records.read(BENCH)
     blocks = {
         "README.md": ("recorded/ladder", ladder_block(comparison)),
         "docs/accuracy.md": ("recorded/studies", study_block(study, timed)),
+        "docs/strategies.md": ("recorded/studies", sharding_block(shards)),
         "docs/benchmarks.md": ("recorded/bench", bench_block(kept)),
     }
     pages = {}

@@ -27,7 +27,7 @@ class Comparison:
         self.baseline = self.records[0]
 
     def speed_up(self, record) -> dict | None:
-        """How many times the baseline's images/s, or None.
+        """How many times the baseline's samples a second, or None.
 
         Median, quartiles (q1, q3) of the steps, and the 95% interval of the median (low, high).
         """
@@ -83,7 +83,7 @@ def rows(records, baseline) -> list:
 
 
 def rates(record) -> dict | None:
-    """Images/s of a record: median, quartiles (q1, q3), and the ends of the median's 95% interval (low, high).
+    """Samples a second of a record: median, quartiles (q1, q3), ends of the median's 95% interval (low, high).
 
     None if nothing was measured. Too few steps have no interval; the quartiles stand in for its ends.
     """
@@ -105,7 +105,7 @@ def _speed_up(record, baseline):
 
 
 def _whole_run(record, baseline):
-    """How many times the baseline's images a second of the whole run: start, data, training and evaluation."""
+    """How many times the baseline's samples a second of the whole run: start, data, training and evaluation."""
     rates = [
         one["config"]["global_batch"] * ((one.get("measured") or {}).get("steps") or 0) / one["total_s"]
         for one in (record, baseline)

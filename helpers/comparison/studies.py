@@ -301,6 +301,32 @@ def compiler():
     ]  # fmt: skip
 
 
+def sharding():
+    """Each strategy with the same GPT of 10 million weights and the same batch, beside one process."""
+    one = RunConfig(
+        model=gpt_of_10_million, data="tokens", optimizer="adamw", lr=1e-3, global_batch=8, steps=12, evaluate=False,
+        device=_kind(4), threads=1,
+    )  # fmt: skip
+    two = one.but(strategy="ddp", nproc_per_node=2)
+    full = two.but(strategy="fsdp")
+    rows = {
+        "one process": one, "DDP ×2": two, "ZeRO-1 ×2": two.but(strategy="zero1"),
+        "FSDP ×2, grad_op (ZeRO-2)": full.but(shard="grad_op"), "FSDP ×2, full (ZeRO-3)": full,
+        "FSDP ×2, full, offload": full.but(offload=True),
+        "FSDP ×2, full, recompute selective": full.but(activation_checkpointing="selective"),
+        "FSDP ×2, full, recompute full": full.but(activation_checkpointing="full"),
+        "FSDP ×4, hybrid": full.but(shard="hybrid", nproc_per_node=4),
+    }  # fmt: skip
+    return labelled(rows, SEEDS[:1])
+
+
+def gpt_of_10_million():
+    """That of notebook 12."""
+    from ..training.gpt import gpt
+
+    return gpt(layers=8, width=320, heads=5, vocabulary=60, length=64)
+
+
 def xla():
     """DDP on two CPU processes, and the same training through XLA."""
     plain = RunConfig(
@@ -329,7 +355,8 @@ def torchacc():
 STUDIES = {
     study.__name__: study
     for study in (
-        batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, xla, torchacc,
+        batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, sharding, xla,
+        torchacc,
     )
 }
 

@@ -30,6 +30,7 @@ class ImageSet:
     mean: tuple[float, float, float]  # of the training split, in [0, 1] units
     std: tuple[float, float, float]
     flip: bool  # whether a horizontally flipped image keeps its label
+    of = "images"  # what its samples are called, in records and figures
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -42,6 +43,7 @@ class TokenSet:
     name: str
     tokens: torch.Tensor  # uint8 [N, length + 1]
     classes: tuple[str, ...]  # the vocabulary
+    of = "sequences"
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -163,6 +165,11 @@ def training_samples(data):
     if isinstance(data, str):
         return training_images(data)
     return None if callable(data) else len(data[0])
+
+
+def samples_are(train_set) -> str:
+    """What to call the samples: what the set itself says (`of`), else "sequences" if it has their `length`."""
+    return getattr(train_set, "of", None) or ("sequences" if hasattr(train_set, "length") else "images")
 
 
 def classes(train_set):

@@ -6,8 +6,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch._utils import _unflatten_dense_tensors
 
 SMALL = 2**22  # bytes; larger tensors are sent alone, because copying them to a shared buffer costs more than a message
+CACHED = 2**18  # elements; a second pass over so few costs less than a call for each tensor
 WIDER = {torch.int16: torch.int32}  # dtypes gloo cannot add -> wider ones, with the same result modulo 2^n
 for _name, _wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64")):
     if hasattr(torch, _name):
@@ -28,7 +30,10 @@ class Call:
         self.me, self.count = ranks.index(rank), len(ranks)
 
     def allreduce(self, specs, entries):
-        outputs = [self._outputs(spec, entry) for spec, entry in zip(specs, entries)]
+        outputs = [
+            entry.inputs if entry is not None and entry.outputs is entry.inputs else self._outputs(spec, entry)
+            for spec, entry in zip(specs, entries)
+        ]
         self._reduce([tensor for each in outputs for tensor in each], specs[0]["op"], specs[0]["scales"])
         return outputs
 
@@ -45,28 +50,26 @@ class Call:
     def _reduce(self, tensors, op, scales):
         """Reduce tensors in place. All are started before the first is waited for."""
         begun = [self._begin(batch, op, scales[0]) for batch in _batches(tensors, op)]
-        for batch, buffer, way, work in begun:
+        for batch, buffer, pieces, way, work in begun:
             if work:
                 work.wait()
             if way.data_ptr() != buffer.data_ptr():
                 buffer.copy_(way)
             divisor = self.count if op == "Average" else 1
-            packed = [] if buffer is batch[0] else zip(batch, buffer.split([each.numel() for each in batch]))
-            if packed and scales[1] == 1 and _divides(buffer):
-                for tensor, piece in packed:
-                    torch.div(piece.view(tensor.shape), divisor, out=tensor)  # one pass over memory instead of two
+            if pieces and buffer.numel() > CACHED and scales[1] == 1 and _divides(buffer):
+                for tensor, piece in zip(batch, pieces):
+                    torch.div(piece, divisor, out=tensor)  # one pass over memory instead of two
             else:
                 _scale(buffer, scales[1], divisor)
-                for tensor, piece in packed:
-                    tensor.copy_(piece.view(tensor.shape))
+                _copy(batch, pieces)
 
     def _begin(self, batch, op, prescale):
-        """Start one batch: (tensors, the buffer that holds them, the tensor that is sent, its work)."""
+        """Start one batch: (tensors, the buffer that holds them, its pieces, the tensor that is sent, its work)."""
         whole = len(batch) == 1 and batch[0].is_contiguous() and batch[0].device.type in ("cpu", "cuda")
-        buffer = batch[0] if whole else self.room.put(batch)
+        buffer, pieces = (batch[0], ()) if whole else self.room.put(batch)
         _scale(buffer, prescale)
         if op == "Adasum":
-            return batch, buffer, _adasum(self._all(buffer)), None
+            return batch, buffer, pieces, _adasum(self._all(buffer)), None
         options = _options(c10d.AllreduceOptions)
         name = OPS[op]
         if buffer.dtype is torch.bool:  # gloo would count: True and True is 2
@@ -76,7 +79,7 @@ class Call:
         if way.is_complex() and name == "SUM":
             way = torch.view_as_real(way)  # the groups of older releases know no complex numbers
         way = _near(way.to(WIDER[way.dtype]) if way.dtype in WIDER else way)
-        return batch, buffer, way, self.group.allreduce([way], options)
+        return batch, buffer, pieces, way, self.group.allreduce([way], options)
 
     def _all(self, tensor):
         """All ranks' tensors of the same shape, as a list."""
@@ -164,16 +167,34 @@ class Room:
         self._used = 0
 
     def put(self, tensors):
-        """A flat copy of tensors of one dtype and device."""
+        """A flat copy of tensors of one dtype and device, and its pieces in their shapes."""
         first = tensors[0]
-        if first.device != self._kept.device:
-            return torch.cat([each.reshape(-1) for each in tensors])
-        size = sum(each.numel() for each in tensors) * first.element_size()
+        count = sum([each.numel() for each in tensors])
+        if first.device == self._kept.device:
+            buffer = self._kept_part(count * first.element_size()).view(first.dtype)
+        else:
+            buffer = first.new_empty(count)
+        pieces = _unflatten_dense_tensors(buffer, tensors)
+        _copy(pieces, tensors)
+        return buffer, pieces
+
+    def _kept_part(self, size):
         if self._used + size > self._kept.numel():
             self._kept, self._used = torch.empty(max(2 * size, 2**20), dtype=torch.uint8), 0
-        buffer = self._kept[self._used : self._used + size].view(first.dtype)
+        part = self._kept[self._used : self._used + size]
         self._used += -(-size // 64) * 64
-        return torch.cat([each.reshape(-1) for each in tensors], out=buffer)
+        return part
+
+
+def _copy(into, tensors):
+    """Copy tensors into others of their shapes: one call, where torch has it."""
+    if not into or not tensors:
+        return
+    if hasattr(torch, "_foreach_copy_") and into[0].device.type in ("cpu", "cuda"):
+        torch._foreach_copy_(into, tensors)
+    else:
+        for one, other in zip(into, tensors):
+            one.copy_(other)
 
 
 def _batches(tensors, op):

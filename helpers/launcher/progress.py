@@ -129,7 +129,7 @@ class Progress:
             self._redraw(now=True)
         if event.get("event") == "step":
             self.row.share = event["step"] / event["steps"]
-            step, speed = f"step {event['step']}/{event['steps']}", f"{event['images_per_s']:.0f} images/s"
+            step, speed = f"step {event['step']}/{event['steps']}", f"{event['images_per_s']:.0f} {event['samples']}/s"
             self.row.numbers = f"{step} · loss {event['loss']:.3f} · {speed}"
             self._redraw(now=event["step"] == event["steps"])
 

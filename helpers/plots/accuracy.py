@@ -8,6 +8,7 @@ from statistics import fmean
 
 from .. import measure
 from ..records import seeds
+from ..records.words import samples_of
 from . import style
 from .layout import DASHED, bar, line_names, line_style, name_ends, name_rows, sheet, ticks
 from .style import beside, number, percent, times
@@ -20,7 +21,7 @@ OVER = {  # key in a curve's entry, name of the axis, one and several of its uni
 ROW = 0.62  # inches
 BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and the lower bar
     ("speed_up_to_target", "speed-up in time", style.BLUE, "", {"weight": "bold"}),
-    ("speed_up", "speed-up in images/s", "none", "///", {"color": style.SOFT}),
+    ("speed_up", "speed-up in {}/s", "none", "///", {"color": style.SOFT}),
 )
 
 
@@ -126,7 +127,7 @@ def _curve_words(label, curve, over, target):
 
 
 def time_to_accuracy(groups, target) -> tuple:
-    """Seconds of training until `target`, the speed-up in that beside the speed-up in images/s, and accuracy.
+    """Seconds of training until `target`, the speed-up in that beside that of a step, and accuracy.
 
     Every number stands in a column of its own beside the marks, so no label can cover another.
 
@@ -142,9 +143,10 @@ def time_to_accuracy(groups, target) -> tuple:
     notes = _notes(rows, target, marks)
     few, many = (f(row["seeds"] for row in rows) for f in (min, max))
     how = f"{few} to {many} seeds a row" if few < many else f"{many} seed{'s' * (many > 1)} a row"
+    key = [(words.format(samples_of(rows)), *look) for _, words, *look, _ in BARS]
     with sheet(
         f"Time to {percent(target)} test accuracy: {seeds.trained(rows)}", ROW * len(rows),
-        how=f"{how} · {seeds.machine(rows)}", key=[entry[1:4] for entry in BARS], notes=notes, panels=3,
+        how=f"{how} · {seeds.machine(rows)}", key=key, notes=notes, panels=3,
         ratios=(4, 5, 2),
     ) as (figure, panels):  # fmt: skip
         name_rows(panels[0], [seeds.marked(row, marks) for row in rows], 2.05, 3, 9.5, panels[1:])
@@ -246,5 +248,5 @@ def _row_words(row, is_baseline):
     words += filter(None, [_never(row)])
     if not is_baseline:
         words += [f"{times(row['speed_up_to_target'])} in time"] if row["speed_up_to_target"] else []
-        words += [f"{times(row['speed_up'])} in images a second"] if row["speed_up"] else []
+        words += [f"{times(row['speed_up'])} in {row['samples_are']} a second"] if row["speed_up"] else []
     return f"{row['label']}: {', '.join([*words, 'final accuracy ' + percent(row['accuracy'])])}."

@@ -1,6 +1,6 @@
 """The central figure of a comparison: how much faster is a step, does the run gain, is it as accurate?"""
 
-from ..records.words import mark, name, number, percent, times
+from ..records.words import mark, name, number, percent, samples_of, times
 from . import style
 from .layout import DASHED, bar, name_rows, sheet, ticks, whisker
 from .style import beside
@@ -18,7 +18,7 @@ def speed_up(comparison) -> tuple:
     what, how = settings(comparison.records)
     rows = comparison.rows()
     notes = [
-        "Speed-up: images/s of the timed steps, and of the whole run with start, data and evaluation."
+        f"Speed-up: {samples_of(rows)}/s of the timed steps, and of the whole run with start, data and evaluation."
         " Whisker: middle half of the steps."
         + " Dashed: as many times the baseline as there are devices."
         * any(_ideal(row, rows) for row in rows),
@@ -33,7 +33,8 @@ def speed_up(comparison) -> tuple:
         _steps(panels[0], rows)
         _whole_run(panels[1], rows)
         _accuracy(panels[2], rows)
-    return figure, " ".join([f"Speed-up in images/s over {name(rows[0])}: {what}, {how}.", *map(_words, rows)])
+    alt = f"Speed-up in {samples_of(rows)}/s over {name(rows[0])}: {what}, {how}."
+    return figure, " ".join([alt, *map(_words, rows)])
 
 
 def _words(row):

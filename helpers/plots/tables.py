@@ -1,6 +1,6 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
-from ..records.words import clean, name, number, percent, times
+from ..records.words import clean, name, number, percent, samples_of, times
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
@@ -17,16 +17,17 @@ def table(comparison):
 
 def cells(comparison) -> list:
     """The same as lists, the first of which names the columns."""
-    rows = [_cells(row) for row in comparison.rows()]
+    rows = comparison.rows()
+    rows = [_cells(row, samples_of(rows)) for row in rows]
     return [list(rows[0]), *(list(row.values()) for row in rows)]
 
 
-def _cells(row):
+def _cells(row, samples):
     cells = {"run": name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
     low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
     numbers = {
         "step time (ms)": middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
-        "images/s": number(row["images_per_s"]), "speed-up": times(row["speed_up"]),
+        f"{samples}/s": number(row["images_per_s"]), "speed-up": times(row["speed_up"]),
         "predicted": times(row["predicted"]), "efficiency": percent(row["efficiency"]),
         "accuracy": percent(row["accuracy"]), "final loss": number(row["final_loss"]),
         "peak memory (MB)": number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),

@@ -9,7 +9,7 @@ from collections import Counter
 from statistics import fmean, median, median_low
 
 from . import read
-from .words import clean
+from .words import clean, samples_of
 
 MARKS = "*†‡§"  # of notes
 
@@ -26,13 +26,15 @@ def summary(groups, target):
     """
     import pandas
 
+    found = rows(groups, target)
+    rate = f"{samples_of(found)}/s"
     columns = {
         "label": "label", "seeds": "seeds", "left_out": "left out", "steps": "steps",
         "accuracy": "accuracy mean", "accuracy_min": "accuracy min", "accuracy_max": "accuracy max",
-        "images_per_s": "images/s", "reached": "seeds at target", "seconds": "seconds to target",
-        "speed_up": "speed-up in images/s", "speed_up_to_target": "speed-up to target",
+        "images_per_s": rate, "reached": "seeds at target", "seconds": "seconds to target",
+        "speed_up": f"speed-up in {rate}", "speed_up_to_target": "speed-up to target",
     }  # fmt: skip
-    cells = [[row[key] for key in columns] for row in rows(groups, target)]
+    cells = [[row[key] for key in columns] for row in found]
     return pandas.DataFrame(cells, columns=list(columns.values()))
 
 
@@ -70,6 +72,7 @@ def _row(label, records, target):
         "accuracy": fmean(final) if kept else None,
         "accuracy_min": min(final, default=None), "accuracy_max": max(final, default=None),
         "images_per_s": median(rates) if rates else None,
+        "samples_are": next((m["samples_are"] for m in measured if m.get("samples_are")), "images"),
         "times": sorted(time for time in times if time is not None),
         "reached": sum(time is not None for time in times),
         "seconds": seconds if math.isfinite(seconds) else None,

@@ -29,6 +29,12 @@ def percent(share) -> str:
     return "–" if share is None else f"{share * 100:.1f}%"
 
 
+def samples_of(rows) -> str:
+    """What the samples of all rows are, such as "images"; "samples" if they are not the same."""
+    found = {clean(row["samples_are"], 20) for row in rows}
+    return found.pop() if len(found) == 1 else "samples"
+
+
 def clean(text, width=None) -> str:
     """Text from a record on one line, without control characters, at most `width` characters long."""
     text = str(text)

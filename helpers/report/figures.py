@@ -3,6 +3,7 @@
 from .. import plots
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, times
+from ..records.words import samples_of
 from .causes import break_even
 from .sentences import curves, shared
 
@@ -70,12 +71,14 @@ def machines(sites, first="ours") -> list:
             speed = row["speed_up"], row["speed_up_q1"], row["speed_up_q3"]
             rows.append({
                 "name": label if named else f"{label}, {site.name}", "kind": kinds[place > 0], "speed_up": speed,
+                "samples_are": row["samples_are"],
                 "images_per_s": row["images_per_s"], "efficiency": row["efficiency"], "accuracy": row["accuracy"],
             })  # fmt: skip
     if not rows:
         return []
-    columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", "images/s", number, None))
-    notes = ["Speed-up: images/s over the baseline of the same machine; whisker: middle half of the timed steps."]
+    samples = samples_of(rows)
+    columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", f"{samples}/s", number, None))
+    notes = [f"Speed-up: {samples}/s over the baseline of the same machine; whisker: middle half of the timed steps."]
     how = "recorded: " * (first == "recorded") + " and ".join(site.name for site in sites)
     return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes, named)]
 

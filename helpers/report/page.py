@@ -8,6 +8,7 @@ from ..plots import style
 from ..plots.runs import row, wall_time
 from ..plots.style import clean, number, percent
 from ..records import read
+from ..records.words import samples_of
 from . import figures, published, text
 
 FIGURES = 3  # ladders of a machine, the newest, that are drawn; the page stays small enough to be sent
@@ -75,6 +76,7 @@ def _ladder(report, ladder, places, drawn):
     return {
         "name": clean(ladder.name), "what": ladder.what, "said": _linked(report.sentences(ladder), places),
         "figures": _images(report.figures(ladder)) if drawn else [],
+        "samples": samples_of(ladder.rows()),
         "numbers": plots.cells(ladder.comparison) if ladder.comparison else None,
         "wall_time": _wall_time(measured) if drawn and measured else None,
         "settings": _settings(ladder.records) if drawn else None,
@@ -123,9 +125,10 @@ def _settings(records):
 def _records(report, records, places):
     """The table of records, a row each, with the names that sentences link to."""
     site_of = {record["run_id"]: site.name for site in report.sites for record in site.records}
-    cells = [["record", "file", "machine", "run", "status", "ms a step", "images/s", "accuracy", "started"]]
-    for record in records:
-        numbers = read.row(record)
+    rows = [read.row(record) for record in records]
+    rate = f"{samples_of(rows)}/s"
+    cells = [["record", "file", "machine", "run", "status", "ms a step", rate, "accuracy", "started"]]
+    for record, numbers in zip(records, rows, strict=True):
         cells.append([
             clean(record["run_id"], 60), clean(record["file"], 80), site_of.get(record["run_id"], ""),
             clean(record["label"], 60), record["status"],

@@ -52,7 +52,7 @@ def _alone(record):
     if not row["step_time_s"]:
         return f"{called(record)} had too few steps to time."
     end = f", accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else ""
-    speed = f"{number(1000 * row['step_time_s'])} ms a step, {number(row['images_per_s'])} images/s{end}"
+    speed = f"{number(1000 * row['step_time_s'])} ms a step, {_rate(row)}{end}"
     return (
         f"{called(record)} took {speed}. There is no completed run of one device with the same model and data to "
         "compare it with."
@@ -63,12 +63,16 @@ def _first(row):
     told = f"{_called(row)} is what the others are compared with"
     if row["step_time_s"]:
         low, middle, high = (number(1000 * row[key]) for key in STEP)
-        told += f": {middle} ms a step (middle half {low} to {high} ms), {number(row['images_per_s'])} images/s"
+        told += f": {middle} ms a step (middle half {low} to {high} ms), {_rate(row)}"
     else:
         told += "; it had too few steps to time"
     if row["accuracy"] is not None:
-        told += f", accuracy {percent(row['accuracy'])} of {row['test_images']} test images"
+        told += f", accuracy {percent(row['accuracy'])} of {row['tested']} test {row['tested_are']}"
     return told[0].upper() + told[1:] + "."
+
+
+def _rate(row):
+    return f"{number(row['images_per_s'])} {row['samples_are']}/s"
 
 
 def _of_seeds(record):
@@ -150,7 +154,7 @@ def _accuracy(row, base):
             return ""
         losses = f"{number(row['final_loss'])}, that of {_called(base)} {number(base['final_loss'])}"
         return f"Accuracy was not measured on both; the final loss of {_name(row)} is {losses}."
-    of = f"of {row['test_images']} test images"
+    of = f"of {row['tested']} test {row['tested_are']}"
     if row["accuracy"] == base["accuracy"]:
         return f"{_name(row)} is as accurate as {_called(base)}: {percent(row['accuracy'])} {of}."
     points = 100 * (row["accuracy"] - base["accuracy"])
@@ -240,7 +244,7 @@ def _arrival(row, first, target):
     slower = "" if speed >= 1 else ", so it came later"
     told += f", {first['label']} after {number(first['seconds'])} s ({times(speed)}{slower})"
     if row["speed_up"] and row["speed_up"] > 1 > speed:
-        told += f": faster in images a second ({times(row['speed_up'])}), slower to the goal"
+        told += f": faster in {row['samples_are']} a second ({times(row['speed_up'])}), slower to the goal"
     return Said(told + ".", tuple(dict.fromkeys(backed + ids(*first["records"]))))
 
 
@@ -269,7 +273,7 @@ def between(sites) -> list:
     for label, what, seen in shared(sites):
         run = clean(label, 60)
         if all(record is ladder.records[0] for _, _, record, ladder in seen):
-            told = ", ".join(f"{number(row['images_per_s'])} images/s on {site.name}" for site, row, *_ in seen)
+            told = ", ".join(f"{_rate(row)} on {site.name}" for site, row, *_ in seen)
             text = f"{what}, {run}: {told}. All other speeds are given beside the baseline of their own machine."
         else:
             verdicts = [_verdict(row, ladder.rows()[0]) for _, row, _, ladder in seen]

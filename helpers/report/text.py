@@ -8,7 +8,7 @@ from ..plots.style import clean
 
 COLUMNS = 100  # of a terminal
 FILL = "\0"  # behind a character that takes two columns
-SPARE = ("global batch", "devices", "peak memory (MB)", "final loss", "images/s", "efficiency", "predicted")
+SPARE = ("global batch", "devices", "peak memory (MB)", "final loss", "/s", "efficiency", "predicted")  # ends of names
 
 
 def text(report, newest=None) -> str:
@@ -66,7 +66,7 @@ def table(cells) -> list:
         spare.remove("final loss")  # speed never stands alone
     while spare and sum(max(map(width, column)) + 2 for column in columns) - 2 > COLUMNS:
         leave = spare.pop(0)
-        columns = [column for column in columns if column[0] != leave]
+        columns = [column for column in columns if not column[0].endswith(leave)]
     padded = []
     for place, column in enumerate(columns):
         widest = max(map(width, column))

@@ -72,6 +72,7 @@ class Run:
             )  # fmt: skip
         torch.manual_seed(config.seed)  # the same weights on every rank
         self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
+        self.samples = sets.samples_are(train_set)
         self.model = models.make(config.model, sets.classes(train_set), self.tokens).to(world.device)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
@@ -161,7 +162,7 @@ class Run:
                 "step", label=self.config.label, step=self.step, steps=self.total_steps,
                 loss=loss.item(), images_per_s=self.config.global_batch / (ended - began), step_s=ended - began,
                 epoch=(self.step - 1) // len(self.loader) + 1, peak_memory=device.peak_memory(self.world.device),
-                first_step=self.first_step, trained_s=self.trained_s - self.trained_before_s,
+                first_step=self.first_step, trained_s=self.trained_s - self.trained_before_s, samples=self.samples,
             )  # fmt: skip
 
     def _update(self, inputs, labels):
@@ -266,6 +267,7 @@ class Run:
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks, "memory_bytes": held,
             "parts_s": dict(self.parts.seconds), "input_path": self.loader.path, "tokens_per_sample": self.tokens,
+            "samples_are": self.samples,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }  # fmt: skip
 

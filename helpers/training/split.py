@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed import pipelining
 
 from .. import releases
+from .gpt import GPT
 
 ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
 
@@ -24,8 +25,13 @@ def check(model, tensor=1, pipeline=1) -> None:
         model: a GPT. tensor: ranks that share each layer. pipeline: stages that share the blocks.
 
     Raises:
-        CannotSplit: the heads or the blocks cannot be shared out evenly.
+        CannotSplit: the heads or the blocks cannot be shared out evenly, or the model is none that a plan is made for.
     """
+    if not isinstance(model, GPT):
+        raise CannotSplit(
+            f"{type(model).__name__} has no plan to be split by: plans name the layers of helpers.training.gpt.GPT. "
+            "Make one with gpt(), or let strategy 'fsdp' shard the model"
+        )
     attention = model.blocks[0].attention
     heads = attention.qkv.out_features // (3 * attention.width_of_head)
     share_evenly(heads, "heads", tensor, "tensor-parallel ranks")

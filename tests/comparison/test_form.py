@@ -32,6 +32,7 @@ CHOICES = [
     Choice(strategy="data_parallel", batch=128), Choice(model="silunet", data="mock", compiler="auto"),
     Choice(ranks=1, strategy="data_parallel", precision="O2"), Choice(length=1), Choice(length=64, unit="steps"),
     Choice(device="cpu", batch=32, precision="O3-bf16", model="transformer", length=200, unit="steps"),
+    Choice(strategy="fsdp", more=dict(shard="grad_op", offload=True, activation_checkpointing="full")),
     Choice(more=dict(augment=False, channels_last=True, weight_decay=0.0, schedule="constant", threads=1)),
 ]  # fmt: skip
 
@@ -67,7 +68,8 @@ def test_the_command_lines_make_the_same_runs(choice, monkeypatch):
     ran = []
     monkeypatch.setattr(run, "run", lambda config, progress: ran.append(config))
     base, chosen = choice.configs()
-    alone = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none")
+    only = {name: one.default for name, one in config.SETTINGS.items() if one.only}
+    alone = dict(strategy="baseline", nproc_per_node=1, precision="fp32", compiler="none", **only)
     assert chosen.but(**alone) == base == base.but(**alone), "the baseline differs in nothing else"
     *training, report = map(shlex.split, choice.commands())
     for words in training:
@@ -139,6 +141,9 @@ def test_a_planted_value_is_refused_and_never_an_exception(setting):
     (Choice(length=7, unit="steps"), ("length",), "8 steps would do"),
     (Choice(length=2, compiler="auto"), ("length", "batch", "compiler"), "3 epochs would do"),
     (Choice(unit="days"), ("length",), "epochs or steps"),
+    (Choice(more=dict(shard="grad_op")), ("shard", "strategy"), "only strategy 'fsdp' can do, not 'ddp'"),
+    (Choice(strategy="zero1", more=dict(offload=True)), ("offload", "strategy"), "only strategy 'fsdp' can do"),
+    (Choice(strategy="fsdp", more=dict(shard="hybrid")), ("shard",), "2 rank(s) on 1 host(s) do not divide so"),
     (Choice(prediction=0), ("prediction",), "such as 1.8"),
     (Choice(prediction=float("inf")), ("prediction",), "such as 1.8"),
     (Choice(prediction="fast"), ("prediction",), "leave the field empty"),
@@ -276,6 +281,17 @@ def test_each_control_changes_the_choice_and_what_is_shown():
     assert all(one.momentum == 0.5 and not one.augment for one in made.choice.configs())
     made.more["momentum"].value = "much"
     assert made.choice.refusal().settings == ("momentum",) and made.button.disabled
+
+
+def test_what_only_sharded_ranks_can_do_is_the_choice_s_alone():
+    made = Form()
+    made.more["shard"].value = "grad_op"
+    assert made.button.disabled and "choose &#x27;fsdp&#x27;" in made.verdict.value
+    made.controls["strategy"].value, made.more["activation_checkpointing"].value = "fsdp", "selective"
+    assert not made.button.disabled and "sharding grad_op" in made.verdict.value
+    base, chosen = made.choice.configs()
+    assert (base.shard, chosen.shard) == ("full", "grad_op")
+    assert base.activation_checkpointing == chosen.activation_checkpointing == "selective"
 
 
 def test_the_button_runs_what_the_code_says(calls):

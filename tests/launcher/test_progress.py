@@ -9,7 +9,9 @@ from kernel import kernel, wait_until
 
 from helpers.launcher.progress import Progress
 
-EVENTS = [dict(event="step", step=s, steps=4, loss=1.0 / s, images_per_s=100.0 * s) for s in range(1, 5)]
+EVENTS = [
+    dict(event="step", step=s, steps=4, loss=1.0 / s, images_per_s=100.0 * s, samples="words") for s in range(1, 5)
+]
 
 
 def show(progress):
@@ -39,7 +41,7 @@ def test_a_terminal_gets_a_moving_bar(monkeypatch):
         while "done" not in text:
             text += os.read(near, 65536).decode()
     os.close(near)
-    assert "25%" in text and "100%" in text and "images/s" in text
+    assert "25%" in text and "100%" in text and "words/s" in text
     assert text.rstrip().endswith("DDP ×2: done")
 
 

@@ -10,7 +10,8 @@ from torch import nn
 from toys import float64_gpt, toy_text
 
 import helpers
-from helpers import RunConfig
+from helpers import RunConfig, report
+from helpers.comparison.comparison import Comparison
 from helpers.data import grammar, prepare, sets
 from helpers.records import read
 from helpers.training import models
@@ -116,7 +117,11 @@ def test_gpt_learns_it(tmp_path, monkeypatch):
     measured = record["measured"]
     assert measured["evaluation"]["loss"] < guessing - 0.3
     assert (measured["evaluation"]["count"], measured["evaluation"]["answers"]) == (37, 37 * 16)
-    assert measured["tokens_per_sample"] == 16 and read.row(record)["test_images"] == 37 * 16
+    row = read.row(record)
+    assert measured["tokens_per_sample"] == 16 and row["tested"] == 37 * 16
+    assert (row["samples_are"], row["tested_are"]) == ("sequences", "tokens")
+    table, said = str(Comparison([record])), str(report.of(Comparison([record])))
+    assert "sequences/s" in table and "sequences/s" in said and "images" not in table + said
 
 
 @pytest.mark.long

@@ -306,6 +306,7 @@ def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
     (dict(strategy="zero1", compiler="xla"), "strategy 'zero1' is not offered with XLA"),
     (dict(compiler="xla", activation_checkpointing="full"), "leave activation_checkpointing out"),
     (dict(strategy="fsdp", precision="O2-bf16"), "resnet8 has BatchNorm.* choose 'O1-bf16'"),
+    (dict(strategy="zero1", optimizer="lbfgs"), "optimizer is 'lbfgs'; allowed: 'sgd', 'adamw'"),
     (dict(activation_checkpointing="some"), "allowed: None, 'full', 'selective'"),
     (dict(strategy="fsdp", shard="ful"), "Did you mean 'full'"),
 ])  # fmt: skip

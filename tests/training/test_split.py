@@ -34,6 +34,11 @@ def test_what_cannot_be_shared_evenly_is_refused(wanted, message):
         split.check(model, **wanted)
 
 
+def test_a_model_without_a_plan_is_refused():
+    with pytest.raises(split.CannotSplit, match="Sequential has no plan to be split by"):
+        split.check(torch.nn.Sequential(torch.nn.Linear(2, 2)), tensor=2)
+
+
 def test_a_stage_that_is_not_there_is_refused():
     with pytest.raises(split.CannotSplit, match="stage 2 of 2: .* 0 to 1"):
         split.stage(gpt(), 2, 2)

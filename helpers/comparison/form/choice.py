@@ -31,7 +31,8 @@ class Choice:
         length, unit: how long to train, in "epochs" or "steps".
         prediction: how many times as fast as the baseline the reader expects it to be, or None.
         device: a device kind, where it is not the one that any process here would take (None).
-        more: values of other settings of RunConfig (see `more_settings`), the same in both runs.
+        more: values of other settings of RunConfig (see `more_settings`), the same in both runs, except for those
+            that only some strategies can have.
     """
 
     model: str = "resnet8"
@@ -81,12 +82,19 @@ class Choice:
         settings = dict(
             model=self.model, data=self.data, global_batch=self.batch, **length, schedule=SCHEDULE, device=self.device
         )  # fmt: skip
-        return _unusual(**{**settings, **self.more})
+        return _unusual(**{**settings, **self._more(self.more.keys() - self.alone())})
+
+    def _more(self, names):
+        return {name: value for name, value in self.more.items() if name in names}
+
+    def alone(self) -> list:
+        """Names of the settings in `more` that the baseline cannot have."""
+        return [name for name in self.more if SETTINGS[name].only]
 
     def _changed(self):
         """Settings in which the choice differs from the baseline."""
         several = {} if self.ranks == 1 else {"strategy": self.strategy, "nproc_per_node": self.ranks}
-        return _unusual(**several, precision=self.precision, compiler=self.compiler)
+        return _unusual(**several, precision=self.precision, compiler=self.compiler, **self._more(self.alone()))
 
     def refusal(self) -> Refusal | None:
         """Why this cannot be run here, or None. Never raises, and starts nothing."""
@@ -153,6 +161,10 @@ def _train(settings):
 
 
 def more_settings() -> list:
-    """The Settings that the form offers beside its own fields: those of both runs alike that can be typed."""
+    """The Settings that the form offers beside its own fields, if they can be typed.
+
+    Those of a ladder are the same in both runs; those that a baseline cannot have (`only`) are the choice's alone.
+    """
     own = {*Choice.__dataclass_fields__, *NAMES_HERE}
-    return [one for one in SETTINGS.values() if one.plain and one.name not in own and one.name not in NO_OPTION["run"]]
+    found = [one for one in SETTINGS.values() if one.plain and one.name not in own]
+    return [one for one in found if one.only or one.name not in NO_OPTION["run"]]

@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 
 from ... import plots
-from ...config import STRATEGIES
+from ...config import SETTINGS, STRATEGIES
 from ...plots import style
 from .refusal import steps_of
 
@@ -64,6 +64,7 @@ def plan(choice) -> str:
     how = ["on one device" if choice.ranks == 1 else f"on {choice.ranks} devices with {with_strategy}"]
     how += [f"precision {chosen.precision}"] * (chosen.precision != base.precision)
     how += [f"compiler {chosen.compiler}"] * (chosen.compiler != base.compiler)
+    how += [f"{SETTINGS[name].noun} {getattr(chosen, name)}".removesuffix(" True") for name in choice.alone()]
     return (
         f"{choice.model} on {choice.data}, two runs of {steps_of(chosen):,} steps with a global batch of "
         f"{base.global_batch}: first the baseline (one device, fp32, no compiler), then {', '.join(how)}."

@@ -48,7 +48,9 @@ class Form:
         self.button.on_click(lambda button: self._pressed())
         wrapped = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 14px"}
         row = ipywidgets.HBox([self.button, self.verdict], layout=wrapped)
-        more = ipywidgets.Accordion([ipywidgets.VBox(list(self.more.values()))], titles=["More, for both runs"])
+        both, alone = ([self.more[one.name] for one in more_settings() if bool(one.only) == of] for of in (False, True))
+        titles = ["More, for both runs", "More, for the choice alone"]
+        more = ipywidgets.Accordion([ipywidgets.VBox(both), ipywidgets.VBox(alone)], titles=titles)
         self.box = ipywidgets.VBox([
             ipywidgets.HTML(page.STYLE), _arranged(self.controls), more, self.prediction, row, self.blocks, self.runs
         ])  # fmt: skip

@@ -3,21 +3,25 @@
 As in Horovod's controller (Sergeev and Del Balso, arXiv:1802.05799), ranks may submit tensors
 in any order. A collective runs when every rank of its process set has submitted it. All ranks run
 the collectives in the one order decided here, so no two ranks can wait for each other.
+
+Requests that every step repeats come as bits (see `cache`). In every unusual case they are treated as the requests for
+which they stand: once a rank has joined or left, is blocked or late, or has submitted something else under the name.
 """
 
 import time
 
+from . import cache
 from . import requests as req
 
 
 class Waiting:
     """A name that some ranks have submitted and others have not yet."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, requests=(), since=None):
         self.kind = kind
-        self.requests = {}  # rank -> request
+        self.requests = dict(requests)  # rank -> request
         self.blocked = set()  # ranks that do nothing else until this is done
-        self.since = time.monotonic()
+        self.since = time.monotonic() if since is None else since
         self.reported = False
 
 
@@ -27,19 +31,36 @@ class Coordinator:
     Args:
         size: world size. deliver: called with (rank, message) for every decision, in order.
         fusion: small tensors are fused up to this many bytes; 0 runs each by itself.
+        capacity: requests of each process set that get a number, see `cache`.
     """
 
-    def __init__(self, size, deliver, fusion=2**27):
-        self.size, self.deliver, self.fusion = size, deliver, fusion
+    def __init__(self, size, deliver, fusion=2**27, capacity=1024):
+        self.size, self.deliver, self.fusion, self.capacity = size, deliver, fusion, capacity
         self.sets = {0: list(range(size))}  # number -> global ranks
+        self.caches = {0: cache.Cache(self.sets[0], capacity)}  # also of sets that were removed
         self._numbers = 0
         self.waiting = {}  # (set, name) -> Waiting
         self.joined = []  # ranks, in order
         self.left = {}  # rank -> why
 
-    def ask(self, rank, asked):
-        """Handle requests of a rank, in the order of submission."""
+    def ask(self, rank, asked, hits=()):
+        """Handle requests of a rank, in the order of submission.
+
+        Args:
+            hits: pairs of a process set and the bits of submitted requests that have numbers.
+
+        Raises:
+            KeyError, ValueError: a rank cannot send this.
+        """
         ready = []
+        for number, bits in hits:
+            self.caches[number].check(rank, bits)
+            unusual = self._unusual(number, bits)
+            ready += [self.caches[number].requests[each] for each in cache.numbers(unusual)]
+            common = self.caches[number].ask(rank, bits & ~unusual)
+            if common:
+                self._run_numbered(number, common)
+        asked, ready = [*ready, *asked], []
         for request in asked:
             if request["kind"] == "join":
                 self._join(rank)
@@ -49,8 +70,10 @@ class Coordinator:
             if rank not in self.sets.get(request["set"], ()):
                 self._refuse(key, {rank: request}, f"process set {request['set']} is not there, or not for rank {rank}")
                 continue
-            waiting = self.waiting.setdefault(key, Waiting(request["kind"]))
-            waiting.requests[rank] = request
+            self._unfold(*key)
+            if key not in self.waiting:
+                self.waiting[key] = Waiting(request["kind"])
+            self.waiting[key].requests[rank] = request
             if self._complete(key):
                 ready.append(key)
             else:
@@ -60,6 +83,7 @@ class Coordinator:
     def blocked(self, rank, keys):
         """A rank waits for these and does nothing else; two ranks may block each other in two process sets."""
         for key in map(tuple, keys):
+            self._unfold(*key)
             if key in self.waiting:
                 self.waiting[key].blocked.add(rank)
                 self._crossed(key)
@@ -70,6 +94,7 @@ class Coordinator:
         Its undecided requests are dropped. Every decision that includes the rank is delivered before the message
         that it leaves.
         """
+        self._unfold_all()
         self.left[rank] = f"rank {rank} has left to start again" if again else f"rank {rank} has shut down"
         for each in range(self.size):
             self.deliver(each, {"leaves": rank, "again": again})
@@ -83,12 +108,60 @@ class Coordinator:
 
     def stalled(self, seconds):
         """[(key, ranks that submitted it, ranks that did not)] of everything that has waited longer than `seconds`."""
+        self._unfold_all(seconds)
         now = time.monotonic()
         return [
             (key, sorted(waiting.requests), self._missing(key))
             for key, waiting in self.waiting.items()
             if now - waiting.since > seconds
         ]
+
+    # Bits
+
+    def _unusual(self, number, bits):
+        """Those of the submitted `bits` that have to be treated as requests."""
+        if self.joined or self.left or number not in self.sets:
+            return bits
+        here = self.caches[number]
+        waiting = [here.latest[name] for other, name in self.waiting if other == number and name in here.latest]
+        return bits & (here.old | sum(1 << each for each in waiting))
+
+    def _unfold(self, number, name):
+        """Treat the pending bits of a name as requests."""
+        here = self.caches.get(number)
+        if here and name in here.latest:
+            self._unfold_bits(number, 1 << here.latest[name])
+
+    def _unfold_all(self, longer_than=0.0):
+        for number, here in self.caches.items():
+            self._unfold_bits(number, here.pending(longer_than))
+
+    def _unfold_bits(self, number, bits):
+        for request, ranks, since in self.caches[number].take(bits) if bits else ():
+            given = dict.fromkeys(ranks, request)
+            self.waiting[number, request["name"]] = Waiting(request["kind"], given, since)
+
+    def _run_numbered(self, number, bits):
+        """Start what all ranks of a process set have submitted by its bits."""
+        here = self.caches[number]
+        if bits not in here.plans:
+            if len(here.plans) >= cache.PLANS:
+                here.plans.clear()
+            here.plans[bits] = [
+                self._start_numbered(number, batch)
+                for batch in self._batches([(here.requests[each], each) for each in cache.numbers(bits)])
+            ]
+        for message in here.plans[bits]:
+            for rank in self.sets[number]:
+                self.deliver(rank, message)
+
+    def _start_numbered(self, number, batch):
+        first = batch[0][0]
+        message = {"hits": f"{sum(1 << each for _, each in batch):x}", "set": number, "kind": first["kind"]}
+        if first["kind"] in req.ANY_ROWS:
+            count = len(self.sets[number])
+            message.update(tensors=[first["tensors"]] * count, splits=[first.get("splits")] * count)
+        return message
 
     # Which ranks have submitted
 
@@ -128,6 +201,7 @@ class Coordinator:
                 return
 
     def _join(self, rank):
+        self._unfold_all()
         self.joined.append(rank)
         self._end_joins()
         if len(self.joined) == self.size:
@@ -145,7 +219,7 @@ class Coordinator:
     # Decisions
 
     def _run(self, keys):
-        plain, fused = [], {}
+        ready = []
         for key in keys:
             if key not in self.waiting:
                 continue
@@ -160,13 +234,23 @@ class Coordinator:
                 self._refuse(key, waiting.requests, wrong)
             elif first["kind"] in ("add_set", "drop_set"):
                 self._change_sets(key, first)
-            elif self._may_fuse(first):
-                look = (key[0], first["tensors"][0][0], first["tensors"][0][2], first["op"], tuple(first["scales"]))
-                fused.setdefault(look, []).append((key, waiting, bool(absent)))
             else:
-                plain.append([(key, waiting, bool(absent))])
-        for batch in [part for group in fused.values() for part in self._parts(group)] + plain:
-            self._start(batch)
+                ready.append((first, key, waiting, bool(absent)))
+        for number in sorted({item[1][0] for item in ready}):
+            for batch in self._batches([item for item in ready if item[1][0] == number]):
+                self._start(batch)
+
+    def _batches(self, items):
+        """Lists of what runs together, of items of one process set that begin with a request."""
+        plain, fused = [], {}
+        for item in items:
+            first = item[0]
+            if self._may_fuse(first):
+                look = (first["tensors"][0][0], first["tensors"][0][2], first["op"], tuple(first["scales"]))
+                fused.setdefault(look, []).append(item)
+            else:
+                plain.append([item])
+        return [part for group in fused.values() for part in self._parts(group)] + plain
 
     def _may_fuse(self, request):
         return (
@@ -180,7 +264,7 @@ class Coordinator:
         """Parts of `group` of at most `fusion` bytes each."""
         part, size = [], 0
         for item in group:
-            more = next(iter(item[1].requests.values()))["bytes"]
+            more = item[0]["bytes"]
             if part and size + more > self.fusion:
                 yield part
                 part, size = [], 0
@@ -189,14 +273,19 @@ class Coordinator:
         yield part
 
     def _start(self, batch):
-        key, waiting, _ = batch[0]
-        message = {"run": [name for (_, name), _, _ in batch], "set": key[0], "kind": waiting.kind}
+        _, key, waiting, _ = batch[0]
+        message = {"run": [name for _, (_, name), _, _ in batch], "set": key[0], "kind": waiting.kind}
         members = self.sets[key[0]]
         if waiting.kind in req.ANY_ROWS:
             message["tensors"] = [waiting.requests[rank]["tensors"] for rank in members]
             message["splits"] = [waiting.requests[rank].get("splits") for rank in members]
-        if any(absent for _, _, absent in batch):  # joined ranks need it to make zeros
-            message["spec"] = [next(iter(w.requests.values())) for _, w, _ in batch]
+        if any(absent for _, _, _, absent in batch):  # joined ranks need it to make zeros
+            message["spec"] = [first for first, _, _, _ in batch]
+        elif self.capacity:
+            learn = self.caches[key[0]].learn
+            given = [learn(name, list(each.requests.values())) for _, (_, name), each, _ in batch]
+            if any(number is not None for number in given):
+                message["numbers"] = given
         for rank in members:
             self.deliver(rank, message)
 
@@ -212,8 +301,11 @@ class Coordinator:
             if fresh:
                 self._numbers = number = self._numbers + 1
                 self.sets[number] = ranks
+                self.caches[number] = cache.Cache(ranks, self.capacity)
         else:
             fresh = bool(number)
+            if fresh:
+                self._unfold_bits(number, self.caches[number].pending())
             for other in [other for other in self.waiting if fresh and other[0] == number]:
                 text = f"{self.waiting[other].kind} '{other[1]}': its process set {ranks} was removed"
                 self._refuse(other, self.waiting.pop(other).requests, text)

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 
+from . import cache
 from .errors import CollectiveError, RankLost
-from .requests import keys, listed
+from .requests import listed
 from .wire import TooLong
 
 FLUSH = 2**24  # bytes of submitted tensors after which requests are sent at once
@@ -76,8 +77,14 @@ class Engine:
         self._resting = False  # whether the working thread sleeps until it is woken
         self._entries = {}  # (set, name) -> Entry
         self._queue, self._bytes, self._due = [], 0, 0.0  # requests not yet sent, and when they have to be sent
+        self._hits = {}  # set -> bits of the requests not yet sent that have numbers, see `cache`
+        self._numbers = {}  # (set, name) -> (bit, request), of the latest number
+        self._names = {}  # (set, number) -> (set, name)
+        self._spelled = {}  # (set, bits as text) -> [(set, name), …] of a decision
+        self.given = {}  # what the framework has checked and described before: see torch/handles.py
         self._responses = collections.deque()
-        self._wake = threading.Condition()
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._sending = threading.RLock()
         self._running = ()
         self._leaving = self._stop = False
@@ -103,20 +110,26 @@ class Engine:
         """
         if self.forked:
             raise RankLost("this process was forked from a rank and is none itself; it has no connection to the others")
-        with self._wake:
-            self._check()
-            if entry.key in self._entries:
+        key, request = entry.key, entry.request
+        with self._lock:
+            if self.lost or self._leaving:
+                self._check()
+            if key in self._entries:
                 raise CollectiveError(
-                    f"{entry.request['kind']} '{entry.key[1]}': this name is in use by an earlier request of rank "
+                    f"{request['kind']} '{key[1]}': this name is in use by an earlier request of rank "
                     f"{self.rank} that has not ended; synchronize that first, or use another name"
                 )
-            self._entries[entry.key] = entry
-            if not self._queue:
+            self._entries[key] = entry
+            if not self._queue and not self._hits:
                 self._due = time.monotonic() + self.cycle / 2
             if self._resting:  # otherwise it looks again within a cycle, and waking it costs more than the request
                 self._wake.notify()
-            self._queue.append(entry.request)
-            self._bytes += entry.request.get("bytes", 0)
+            bit, known = self._numbers.get(key, (0, None))
+            if known is not None and (known is request or known == request):
+                self._hits[key[0]] = self._hits.get(key[0], 0) | bit
+            else:
+                self._queue.append(request)
+            self._bytes += request.get("bytes", 0)
             full = self._bytes >= FLUSH
         if full:
             self.flush()
@@ -133,11 +146,13 @@ class Engine:
 
     def wait(self, entry):
         """Wait for an entry; return its result or raise its error."""
-        if not entry.done.is_set():
+        if not entry.ended:
             self.flush()
-            if not entry.done.wait(STANDING):
+            with self._lock:
+                bell = entry.bell = entry.bell or threading.Event()
+            if not entry.ended and not bell.wait(STANDING):  # one that has ended before rings no bell
                 self._say({"blocked": [entry.key]})
-                entry.done.wait()
+                bell.wait()
         return entry.value()
 
     def _say(self, message):
@@ -151,17 +166,21 @@ class Engine:
     def flush(self):
         """Send the collected requests."""
         with self._sending:
-            with self._wake:
+            with self._lock:
                 asked, self._queue, self._bytes = self._queue, [], 0
-            if asked:
+                hits, self._hits = self._hits, {}
+            if asked or hits:
                 self.timeline.cycle()
-                self._ask(asked)
+                self._ask(asked, [[number, f"{bits:x}"] for number, bits in hits.items()])
 
-    def _ask(self, asked):
+    def _ask(self, asked, hits=()):
         try:
-            self.send({"ask": asked})
+            self.send({"ask": asked, "hits": hits} if hits else {"ask": asked})
         except TooLong as error:
-            if len(asked) > 1:
+            if hits:
+                self._ask([], hits)
+                self._ask(asked)
+            elif len(asked) > 1:
                 self._ask(asked[: len(asked) // 2])
                 self._ask(asked[len(asked) // 2 :])
             else:
@@ -169,6 +188,27 @@ class Engine:
                 self._end(self._take(*key), error=CollectiveError(f"{asked[0]['kind']} '{key[1][:200]}': {error}"))
         except OSError:
             pass  # the thread that reads this connection ends the job
+
+    def _keys(self, message):
+        """The (set, name) of each collective that a decision starts."""
+        if "hits" in message:
+            decision = message["set"], message["hits"]
+            if decision not in self._spelled:
+                if len(self._spelled) >= cache.PLANS:
+                    self._spelled.clear()
+                found = cache.numbers(int(decision[1], 16))
+                self._spelled[decision] = [self._names[decision[0], number] for number in found]
+            return self._spelled[decision]
+        if "run" in message:
+            return [(message["set"], name) for name in message["run"]]
+        return [(0, message["name"])] if "number" in message else []
+
+    def _number(self, message, entries):
+        """Note the numbers that requests have got, before their collective ends and the names come again."""
+        for number, entry in zip(message["numbers"], entries):
+            if number is not None and entry is not None:
+                self._numbers[entry.key] = 1 << number, entry.request
+                self._names[message["set"], number] = entry.key
 
     def _check(self):
         if self.lost:
@@ -203,8 +243,8 @@ class Engine:
             if self.lost or self._stop:
                 return
             self.lost = (why, list(ranks))
-            self._queue, self._bytes = [], 0
-            decided = {key for message in self._responses for key in keys(message)} | set(self._running)
+            self._queue, self._bytes, self._hits = [], 0, {}
+            decided = {key for message in self._responses for key in self._keys(message)} | set(self._running)
             failed = [self._entries.pop(key) for key in list(self._entries) if key not in decided]
             late = [self._entries[key] for key in decided if key in self._entries]
         self._free.set()
@@ -218,7 +258,7 @@ class Engine:
 
     def _give_up(self, entries, why):
         for entry in entries:
-            if not entry.done.is_set():
+            if not entry.ended:
                 self._end(entry, error=RankLost(why))
 
     # The working thread
@@ -229,12 +269,12 @@ class Engine:
                 if not self._responses:
                     if self._stop:
                         return
-                    self._resting = not self._queue and time.monotonic() > self._due + RESTLESS
+                    self._resting = not self._queue and not self._hits and time.monotonic() > self._due + RESTLESS
                     self._wake.wait(None if self._resting else self.cycle)
                 message = self._responses.popleft() if self._responses else None
-                self._running = keys(message) if message else ()
+                self._running = self._keys(message) if message else ()
                 entries = [self._entries.get(key) for key in self._running]
-                due = self._queue and time.monotonic() >= self._due
+                due = (self._queue or self._hits) and time.monotonic() >= self._due
             if self.lost:
                 continue  # the decided collectives have failed, or will within GRACE
             try:
@@ -248,7 +288,7 @@ class Engine:
 
     def _carry_out(self, message, entries):
         try:
-            if "run" in message:
+            if "run" in message or "hits" in message:
                 self._run(message, entries)
             elif "error" in message:
                 kind = RankLost if message["left"] else CollectiveError
@@ -264,13 +304,22 @@ class Engine:
             self._failed(error, entries)
 
     def _run(self, message, entries):
+        if "numbers" in message:
+            self._number(message, entries)
         began = time.monotonic()
         results = self.plane.run(message, entries)
-        for entry, result in zip(entries, results):
-            if entry is not None:
-                self.timeline.ran(entry, began)
+        here = [(entry, result) for entry, result in zip(entries, results) if entry is not None]
+        for entry, _ in here if self.timeline.writes() else ():
+            self.timeline.ran(entry, began)
+        bells = []
+        with self._lock:  # once for all of them
+            for entry, result in here:
                 entry.inputs = ()
-                self._end(entry, result=result)
+                if self._entries.get(entry.key) is entry:
+                    del self._entries[entry.key]
+                bells.append(entry.end(result))
+        for bell in filter(None, bells):  # after the lock is released, because the waiting thread takes it next
+            bell.set()
 
     def _change_sets(self, message):
         if "add_set" in message and message["fresh"]:
@@ -309,15 +358,14 @@ class Engine:
     def _end(self, entry, result=None, error=None):
         if entry is None:  # this rank had refused the request itself
             return
-        with self._wake:
+        with self._lock:
             if self._entries.get(entry.key) is entry:
                 del self._entries[entry.key]
             if entry.key not in self._running:  # tensors of a running collective are still being sent
                 entry.inputs = ()
-            if entry.ended:
-                return
-            entry.ended, entry.error, entry.result = True, error, result
-        entry.done.set()  # after the lock is released, because the waiting thread takes it next
+            bell = entry.end(result, error)
+        if bell is not None:
+            bell.set()  # after the lock is released, because the waiting thread takes it next
 
     def leave(self, again):
         """Announce that this rank leaves, and wait until no rank needs it for a collective decided before.

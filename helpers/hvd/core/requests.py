@@ -10,7 +10,6 @@ A request is a dict that is sent as JSON:
     ranks    of a process set to add                refused  what the rank found wrong itself
 """
 
-import threading
 import time
 
 SAME = {  # kind -> what must be equal on all ranks
@@ -28,30 +27,28 @@ ANY_ROWS = ("allgather", "alltoall")
 class Entry:
     """One submitted collective. `request` is sent to rank 0; only the data plane looks at `inputs` and `outputs`."""
 
-    __slots__ = ("request", "inputs", "outputs", "ready", "done", "ended", "error", "result", "submitted")
+    __slots__ = ("request", "key", "inputs", "outputs", "ready", "bell", "ended", "error", "result", "submitted")
 
     def __init__(self, request, inputs=(), outputs=(), ready=None):
         self.request, self.inputs, self.outputs, self.ready = request, inputs, outputs, ready
-        self.done, self.error, self.result = threading.Event(), None, None
-        self.ended = False  # error or result is set; `done` follows right after
+        self.key = request["set"], request["name"]
+        self.ended, self.error, self.result = False, None, None
+        self.bell = None  # a threading.Event, if somebody waits: most entries end together with the one waited for
         self.submitted = time.monotonic()
 
-    @property
-    def key(self):
-        return self.request["set"], self.request["name"]
+    def end(self, result=None, error=None):
+        """Set the result or the error, once; the caller holds the engine's lock. Returns the bell to ring after it."""
+        if self.ended:
+            return None
+        self.error, self.result = error, result
+        self.ended = True  # last, since it is read without the lock
+        return self.bell
 
     def value(self):
         """The result of a collective that has ended, or its error raised."""
         if self.error is not None:
             raise self.error
         return self.result
-
-
-def keys(message):
-    """The (set, name) of each collective that a decision starts."""
-    if "run" in message:
-        return [(message["set"], name) for name in message["run"]]
-    return [(0, message["name"])] if "number" in message else []
 
 
 def disagreement(name, requests):

@@ -59,7 +59,8 @@ class Service:
     def __init__(self, channels, size, places):
         fusion = int(os.environ.get("HOROVOD_FUSION_THRESHOLD", 2**27))
         self.channels, self.size = channels, size
-        self.coordinator = Coordinator(size, self._deliver, fusion)
+        capacity = int(os.environ.get("HOROVOD_CACHE_CAPACITY", 1024))
+        self.coordinator = Coordinator(size, self._deliver, fusion, capacity)
         self.farewells = Farewells(size, self._deliver)
         self.engine = None
         self._lock = threading.RLock()
@@ -91,7 +92,8 @@ class Service:
         with self._lock:
             self._heard += 1
             if "ask" in message:
-                self.coordinator.ask(rank, message["ask"])
+                hits = [(number, int(bits, 16)) for number, bits in message.get("hits", ())]
+                self.coordinator.ask(rank, message["ask"], hits)
             elif "blocked" in message:
                 self.coordinator.blocked(rank, message["blocked"])
             elif "post" in message:

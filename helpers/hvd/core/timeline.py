@@ -33,6 +33,10 @@ class Timeline:
             self._file.close()
             self._file = None
 
+    def writes(self):
+        """Whether it records."""
+        return self._file is not None
+
     def cycle(self):
         """Mark that this rank sends the requests it has collected, which Horovod calls a cycle."""
         with self._lock:

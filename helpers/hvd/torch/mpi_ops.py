@@ -36,7 +36,7 @@ def _in_place(name, begin):
 
 def _allreduce(tensors, outputs, name, op, scales, process_set, answer, average=None):
     return submit(
-        "allreduce", list(tensors), outputs, name, process_set, answer,
+        "allreduce", tensors, outputs, name, process_set, answer,
         op=reduction(op, average).name, scales=[float(scale) for scale in scales],
     )  # fmt: skip
 
@@ -54,7 +54,8 @@ def allreduce_async_(
     process_set=global_process_set,
 ):  # fmt: skip
     """Begin to reduce `tensor` over the ranks in place; returns a handle. See `allreduce`."""
-    return _allreduce([tensor], [tensor], name, op, (prescale_factor, postscale_factor), process_set, first, average)
+    own = [tensor]
+    return _allreduce(own, own, name, op, (prescale_factor, postscale_factor), process_set, first, average)
 
 
 allreduce_ = _in_place("allreduce_", allreduce_async_)
@@ -85,7 +86,7 @@ class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, op, scales, process_set, grouped, *tensors):
         ctx.given = op, scales, process_set, grouped
-        return tuple(synchronize(_allreduce(tensors, None, name, ReduceOp[op], scales, process_set, tuple)))
+        return tuple(synchronize(_allreduce(list(tensors), None, name, ReduceOp[op], scales, process_set, tuple)))
 
     @staticmethod
     def backward(ctx, *gradients):
@@ -100,7 +101,7 @@ def grouped_allreduce_async(
     process_set=global_process_set,
 ):  # fmt: skip
     """Begin to reduce a list of tensors at one time into new tensors; returns one handle."""
-    return _allreduce(tensors, None, name, op, (prescale_factor, postscale_factor), process_set, list, average)
+    return _allreduce(list(tensors), None, name, op, (prescale_factor, postscale_factor), process_set, list, average)
 
 
 def grouped_allreduce_async_(

@@ -32,16 +32,18 @@ def serve(address, key):
 
 
 def play(plan):
-    """Do the collectives of a plan: all submitted in this rank's order, then all compared with the oracle."""
+    """Do the collectives of a plan, as often as it says: all submitted in this rank's order, then all compared."""
     rank = hvd.rank()
     sets = {tuple(range(hvd.size())): hvd.global_process_set}
     for members in plan["sets"]:
         sets[tuple(members)] = hvd.add_process_set(members)
-    mine = [plan["acts"][number] for number in plan["orders"][rank]]
-    checks = [begin(act, sets[tuple(act["members"])]) for act in mine if rank in act["members"]]
-    random.Random(plan["seed"] + rank).shuffle(checks)
-    for check in checks:
-        check()
+    for turn in range(plan["turns"]):
+        order = plan["orders"][(rank + turn) % len(plan["orders"])]
+        mine = [{**plan["acts"][number], "salt": plan["acts"][number]["salt"] + 10 * turn} for number in order]
+        checks = [begin(act, sets[tuple(act["members"])]) for act in mine if rank in act["members"]]
+        random.Random(plan["seed"] + rank).shuffle(checks)
+        for check in checks:
+            check()
     for members in plan["sets"]:
         assert hvd.remove_process_set(sets[tuple(members)])
 
@@ -53,6 +55,6 @@ def many(count):
     dtypes = (torch.float32, torch.float64, torch.int64, torch.float16, torch.uint8)
     drawn = list(acts(list(range(size)), random.Random(size).choices(ASYNC, k=count // len(dtypes)), dtypes))
     orders = [random.Random(r).sample(range(len(drawn)), len(drawn)) for r in range(size)]
-    play({"sets": [], "acts": drawn, "orders": orders, "seed": 7})
+    play({"sets": [], "acts": drawn, "orders": orders, "turns": 3, "seed": 7})
     healthy()
     hvd.shutdown()
