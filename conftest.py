@@ -20,9 +20,10 @@ from tools.render_notebooks import kernel_environment
 ROOT = Path(__file__).resolve().parent
 collect_ignore = ["notebooks/zh"]  # the same code as in notebooks; to run one, name it: pytest --nbval notebooks/zh/...
 LONG = (  # files that take longest, the longest first
-    "06_compiler", "05_batch_and_accuracy", "04_mixed_precision", "09_several_machines", "07_npu_migration",
-    "08_horovod_api", "test_browser", "test_soak", "test_two_hosts", "test_hvd_faults", "test_compiled_run",
-    "test_group",
+    "12_model_too_large", "04_mixed_precision", "09_several_machines", "03_ddp", "06_compiler", "13_split_the_model",
+    "05_batch_and_accuracy", "07_npu_migration", "08_horovod_api", "01_baseline", "02_data_parallel",
+    "test_browser", "test_soak", "test_two_hosts", "test_hvd_script", "test_hvd_faults", "test_compiled_run",
+    "test_optimize", "test_launch_kernel", "test_kept_ranks", "test_group", "test_hvd_ops",
 )  # fmt: skip
 
 

@@ -180,6 +180,7 @@ def idle_gpus() -> str:
 
 # -- what differs between releases ----------------------------------------------------------------
 
+
 @lru_cache
 def torch_release() -> tuple:
     """The release of the torch installed here, as (major, minor). Imports torch."""
@@ -213,6 +214,24 @@ def recompile_reason(compilation) -> str:
         return compilation.recompile_reason or ""
     again = str(compilation.compile_id).partition("/")[2] not in ("0", "")
     return "this release of torch does not say why; 2.8 does" if again else ""
+
+
+def compile_in_place(module, backend) -> None:
+    """`module.compile(backend=backend)`, also for a module whose forward is torch's own, such as nn.Sequential.
+
+    Releases such as 2.6 and 2.8 skip the code of torch's own modules, and then compile nothing, silently.
+    """
+    import torch
+    from torch._dynamo import eval_frame, external_utils, trace_rules
+
+    wraps = hasattr(eval_frame.OptimizedModule, "_should_wrap_module_call_impl")
+    if wraps or not trace_rules.check(module.forward):
+        module.compile(backend=backend)
+        return
+    call = external_utils.wrap_inline(module._call_impl)  # a frame of its own, which is not skipped
+    # Another code object for each module, since functions that share their code share their recompilations.
+    call.__code__ = call.__code__.replace(co_name=call.__code__.co_name)
+    module._compiled_call_impl = torch.compile(call, backend=backend)
 
 
 @lru_cache

@@ -217,7 +217,9 @@ if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
         say "uv is not to be had here, going on with pip"
     fi
 fi
-say "installing the packages of $needs, once ($size)"
+list=$needs
+[ ! -s $constraints ] || list=pyproject.toml
+say "installing the packages of $list, once ($size)"
 if [ -n "$uv" ] && install_with_uv "$uv"; then
     :
 else

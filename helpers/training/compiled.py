@@ -2,6 +2,7 @@
 
 import torch
 
+from .. import releases
 from ..compiler import compiler_stats, optimize
 from ..compiler.plan import default_plans, quiet
 from . import sharding
@@ -29,7 +30,7 @@ def prepare(config, model, log) -> None:
         log(f"compiling with {config.compiler} in the first step …")
         # FSDP gathers weights between its units, which no graph can contain.
         for part in sharding.units(model) if config.strategy == "fsdp" else [model]:
-            part.compile(backend=config.compiler)
+            releases.compile_in_place(part, config.compiler)
 
 
 def plan_is_chosen(config, model) -> bool:

@@ -250,10 +250,10 @@ STARTERS = {
     "mpirun": [*MPIRUN, sys.executable],
     "mpirun as on two hosts": [*MPIRUN, "env", "OMPI_COMM_WORLD_LOCAL_SIZE=1", sys.executable],
 }
-LATE = [pytest.param(starter, marks=pytest.mark.long) for starter in ("torchrun", "mpirun as on two hosts")]
 
 
-@pytest.mark.parametrize("starter", ["mpirun", *LATE])
+@pytest.mark.long  # notebook 08 starts a script with torchrun and with mpirun, too
+@pytest.mark.parametrize("starter", STARTERS)
 def test_started_by(starter, tmp_path):
     if "mpirun" in starter and shutil.which("mpirun") is None:
         pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")

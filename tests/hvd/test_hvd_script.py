@@ -1,5 +1,6 @@
 """Unmodified Horovod scripts: `python -m helpers.hvd`, its import hook, and its start of ranks."""
 
+import json
 import os
 import shutil
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers import launch
+from helpers import RankError, launch
 from helpers.hvd import __main__ as command
 from helpers.hvd import imports, start
 from helpers.hvd.core import timeline
@@ -163,29 +164,39 @@ def test_sys_exit_ends_the_job_with_its_status_and_the_timeline_is_there(tmp_pat
     assert {f"t{n}" for n in range(20)} <= set(timeline.phases(file)) and "CYCLE_START" in file.read_text()
 
 
-def test_the_timeline_of_a_killed_rank_and_no_secret_file_of_one_that_dies_early(tmp_path):
+def killed_at_its_end():
+    import helpers.hvd.torch as hvd
+
+    hvd.init()
+    for n in range(20):
+        hvd.allreduce(torch.ones(3), name=f"t{n}")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_timeline_of_a_killed_rank_is_there(tmp_path):
+    file = tmp_path / "timeline.json"
+    with pytest.raises(RankError, match="SIGKILL"):
+        launch(killed_at_its_end, 2, threads=1, env=CPU | {"HOROVOD_TIMELINE": str(file)}, timeout=300)
+    assert {f"t{n}" for n in range(20)} == set(timeline.phases(file))
+
+
+def test_no_secret_file_is_left_of_a_rank_that_dies_early(tmp_path):
     path = script(
         tmp_path,
         """
-        import os, signal, sys, time, torch
-        import horovod.torch as hvd
-        if sys.argv[1] == "early" and os.environ["RANK"] == "1":
+        import os, time
+        if os.environ["RANK"] == "1":
             while not any(folder.startswith("helpers-hvd") and os.listdir(f"{os.environ['TMPDIR']}/{folder}")
                           for folder in os.listdir(os.environ["TMPDIR"])):
                 time.sleep(0.01)
             os._exit(4)
+        import horovod.torch as hvd
         hvd.init()
-        for n in range(20):
-            hvd.allreduce(torch.ones(3), name=f"t{n}")
-        os.kill(os.getpid(), signal.SIGKILL)
         """,
     )
-    file = tmp_path / "timeline.json"
-    assert hvd("-np", 2, path, "late", HOROVOD_TIMELINE=str(file)).returncode == 137
-    assert {f"t{n}" for n in range(20)} == set(timeline.phases(file))
     folder = tmp_path / "temporary"
     folder.mkdir()
-    assert hvd("-np", 2, path, "early", TMPDIR=str(folder)).returncode == 4
+    assert hvd("-np", 2, path, TMPDIR=str(folder)).returncode == 4
     assert [each.name for each in folder.iterdir()] and not list(folder.glob("helpers-hvd*/*"))
 
 
@@ -222,8 +233,10 @@ def test_a_rank_that_is_stopped_at_its_end_ends_the_job(tmp_path, starter, victi
     assert f"hvd: rank {victim} (process" in done.stderr and "the job ends" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("how", ["KILL", pytest.param("STOP", marks=pytest.mark.long)])
-def test_survivors_go_on_where_the_command_allows_it(tmp_path, how):
+@pytest.mark.parametrize("how, ranks", [
+    ("KILL", 2), *(pytest.param(how, 3, marks=pytest.mark.long) for how in ("KILL", "STOP")),
+])  # fmt: skip
+def test_survivors_go_on_where_the_command_allows_it(tmp_path, how, ranks):
     path = script(
         tmp_path,
         """
@@ -245,9 +258,9 @@ def test_survivors_go_on_where_the_command_allows_it(tmp_path, how):
         """,
     )
     stall = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}
-    done = hvd("--min-np", 1, "--max-np", 3, path, how, **stall)
+    done = hvd("--min-np", 1, "--max-np", ranks, path, how, **stall)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["[rank 0] total 2.0", "[rank 2] total 2.0"]
+    assert sorted(done.stdout.splitlines()) == [f"[rank {n}] total {ranks - 1:.1f}" for n in range(ranks) if n != 1]
     told = {"KILL": "rank 1 was killed by SIGKILL", "STOP": "rank 1 stood still"}[how]
     assert done.stderr.splitlines()[-1] == f"helpers.hvd: {told}; the other ranks finished without it"
 
@@ -262,27 +275,29 @@ def slots(tmp_path):
     return path, number
 
 
-def test_ranks_join_and_leave_as_the_discovery_script_says(tmp_path, slots):
+@pytest.mark.parametrize("sizes", [[1, 2, 1], pytest.param([1, 2, 3, 2], marks=pytest.mark.long)])
+def test_ranks_join_and_leave_as_the_discovery_script_says(tmp_path, slots, sizes):
     hosts, number = slots
     path = script(
         tmp_path,
         """
-        import os, sys, time, torch
+        import json, os, sys, time, torch
         import horovod.torch as hvd
         hvd.init()
         model = torch.nn.Linear(1, 1)
         torch.nn.init.constant_(model.weight, float(hvd.size()))
+        wanted = json.loads(sys.argv[2])
 
         @hvd.elastic.run
         def train(state):
-            while len(state.sizes) < 4:
+            while state.sizes != wanted:
                 total = hvd.allreduce(torch.ones(1), op=hvd.Sum, name="batch").item()
                 assert total == hvd.size()
                 if hvd.size() != state.sizes[-1]:
                     state.sizes.append(hvd.size())
                     print("size", hvd.size(), "weight", model.weight.item(), flush=True)
                 if hvd.rank() == 0:
-                    open(sys.argv[1] + ".draft", "w").write({1: "2", 2: "3", 3: "2", 4: "2"}[len(state.sizes)])
+                    open(sys.argv[1] + ".draft", "w").write(str((wanted + wanted[-1:])[len(state.sizes)]))
                     os.replace(sys.argv[1] + ".draft", sys.argv[1])
                 state.commit()
                 time.sleep(0.05)
@@ -292,11 +307,11 @@ def test_ranks_join_and_leave_as_the_discovery_script_says(tmp_path, slots):
         print("sizes", train(state), flush=True)
         """,
     )
-    done = hvd("--min-np", 1, "--max-np", 4, "--host-discovery-script", hosts, path, number)
+    done = hvd("--min-np", 1, "--max-np", 4, "--host-discovery-script", hosts, path, number, json.dumps(sizes))
     assert done.returncode == 0, done.stderr
     lines = sorted(line.partition("] ")[2] for line in done.stdout.splitlines())
-    assert lines.count("sizes [1, 2, 3, 2]") == 2  # the third rank has left
-    assert {line for line in lines if line.startswith("size ")} == {f"size {n} weight 1.0" for n in (2, 3)}
+    assert lines.count(f"sizes {sizes}") == sizes[-1]  # the last rank to come has left
+    assert {line for line in lines if line.startswith("size ")} == {f"size {n} weight 1.0" for n in sizes[1:]}
 
 
 @pytest.mark.long

@@ -270,12 +270,9 @@ TWINS = {
     "slurm_cluster": Twin(cards=2, launcher="slurm"),
     "unet_segment": Twin(losses="^INFO: epoch.*"),
     "wgan_gp": Twin(),
-    "word_language_model": Twin("--cuda"),
     "ssd_boxes": Twin(losses="Loss.*"),
     "distillation": Twin(cpu=("", OFF), losses="^epoch .* of 48"),
-    "dqn": Twin(losses="^episode .*"),
     "hogwild": Twin("--cuda", refused="share_memory()"),
-    "translation_gan": Twin(cpu=("--gpu_ids=-1", {})),
 }  # fmt: skip
 
 

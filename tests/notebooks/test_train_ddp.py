@@ -48,15 +48,13 @@ def same(one, other):
     return len(tensors(one)) > 20 and all(map(torch.equal, tensors(one), tensors(other)))
 
 
-def test_in_two_parts_it_ends_with_the_same_weights(tmp_path):
-    """Model, optimizer, random states and the sampler's seed: all of the checkpoint, bit by bit."""
-    for name, epochs in (("whole", 3), ("parts", 1), ("parts", 3)):
-        launch(run_here, 2, tmp_path / name, epochs, threads=1, env={"HELPERS_DEVICE": "cpu"})
-    assert same(*(torch.load(tmp_path / name, weights_only=True) for name in ("whole", "parts")))
+def test_on_another_number_of_ranks_it_is_refused(tmp_path):
+    torch.save({"random": [torch.zeros(1)] * 2}, tmp_path / "saved")  # a state of the generator for each rank
     with pytest.raises(RankError, match="was saved by 2 ranks: start as many"):
-        launch(run_here, 1, tmp_path / "whole", 4, threads=1, env={"HELPERS_DEVICE": "cpu"})
+        launch(run_here, 1, tmp_path / "saved", 2, threads=1, env={"HELPERS_DEVICE": "cpu"})
 
 
+# Notebook 03 does the same and compares the models.
 @pytest.mark.long
 def test_killed_and_resumed_it_ends_with_the_same_weights(tmp_path):
     status, whole = torchrun(tmp_path / "whole.pt", "--epochs", "3")

@@ -43,6 +43,7 @@ def test_it_is_a_script_one_can_read_at_once():
     assert len(lines) <= 140 and "helpers" not in "\n".join(lines)
 
 
+@pytest.mark.long  # notebook 12 does the same and compares the models
 def test_resumed_on_other_ranks_it_ends_with_the_same_weights(tmp_path, capfd):
     on_ranks(2, tmp_path / "whole", 6)
     (tmp_path / "moved" / "part").mkdir(parents=True)  # of a run that was killed while it wrote
@@ -52,6 +53,9 @@ def test_resumed_on_other_ranks_it_ends_with_the_same_weights(tmp_path, capfd):
     assert [line.partition(" saved by ")[0][-6:] for line in printed] == ["step 2", "step 4", "step 6"] * 2
     whole, moved = weights(tmp_path / "whole", 6), weights(tmp_path / "moved", 6)
     assert furthest(whole, moved) < 1e-4 < furthest(whole, {name: torch.zeros_like(whole[name]) for name in whole})
+
+
+def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path):
     with pytest.raises(RankError, match="a batch of 4 cannot be shared evenly by 3 ranks"):
         on_ranks(3, tmp_path / "whole", 8)
 

@@ -15,8 +15,10 @@ from torch import nn
 import helpers
 from helpers.npu import loading
 
+LONG = pytest.mark.long
 NAMES = json.loads((Path(loading.__file__).parent / "names.json").read_text())
-CNNS = ["resnet18", "resnet50", "mobilenet_v3_small", "shufflenet_v2_x0_5", "regnet_y_400mf"]
+CNNS = ["resnet18", "mobilenet_v3_small"]
+MORE_CNNS = [pytest.param(name, marks=LONG) for name in ("resnet50", "shufflenet_v2_x0_5", "regnet_y_400mf")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,7 +61,7 @@ def trains_alike(name):
 
 
 @needs_npu
-@pytest.mark.parametrize("name", CNNS)
+@pytest.mark.parametrize("name", CNNS + MORE_CNNS)
 def test_training_a_cnn_is_bitwise_that_of_the_cpu(name):
     helpers.launch(with_device, 1, trains_alike, name, threads=1, timeout=240)
 

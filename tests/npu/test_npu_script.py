@@ -13,6 +13,7 @@ from npu_ranks import needs_npu
 
 import helpers
 import helpers.npu
+from helpers import __main__ as cli
 from helpers.npu import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -116,10 +117,10 @@ def test_the_command_runs_a_script_with_options_of_its_own(tmp_path):
 @pytest.mark.parametrize(
     "rest, told", [(["--devices", "9", "-c", "1"], "1 to 8"), (["no.py"], "no script"), ([], "which script")]
 )
-def test_the_command_refuses_bad_input(rest, told):
-    command = [sys.executable, "-m", "helpers", "npu", *rest]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+def test_the_command_refuses_bad_input(rest, told, capsys, monkeypatch):
+    monkeypatch.setattr(os, "execve", lambda *a: pytest.fail("a script was started"))
+    assert cli.main(["npu", *rest]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_without_a_compiler_recorded_answers_are_shown(tmp_path, monkeypatch, capsys):

@@ -20,6 +20,7 @@ class Waiting:
     def __init__(self, kind, requests=(), since=None):
         self.kind = kind
         self.requests = dict(requests)  # rank -> request
+        self.later = []  # (rank, request): what ranks whose own request was invalid have submitted under the name since
         self.blocked = set()  # ranks that do nothing else until this is done
         self.since = time.monotonic() if since is None else since
         self.reported = False
@@ -40,6 +41,7 @@ class Coordinator:
         self.caches = {0: cache.Cache(self.sets[0], capacity)}  # also of sets that were removed
         self._numbers = 0
         self.waiting = {}  # (set, name) -> Waiting
+        self._again = []  # (rank, request): what was submitted later, now that its turn has come
         self.joined = []  # ranks, in order
         self.left = {}  # rank -> why
 
@@ -73,12 +75,26 @@ class Coordinator:
             self._unfold(*key)
             if key not in self.waiting:
                 self.waiting[key] = Waiting(request["kind"])
+            if rank in self.waiting[key].requests:
+                self.waiting[key].later.append((rank, request))
+                continue
             self.waiting[key].requests[rank] = request
             if self._complete(key):
                 ready.append(key)
             else:
                 self._never_complete(key)
         self._run(ready)
+        self._ask_again()
+
+    def _ask_again(self):
+        while self._again:
+            rank, request = self._again.pop(0)
+            self.ask(rank, [request])
+
+    def _pop(self, key):
+        waiting = self.waiting.pop(key)
+        self._again += waiting.later
+        return waiting
 
     def blocked(self, rank, keys):
         """A rank waits for these and does nothing else; two ranks may block each other in two process sets."""
@@ -87,6 +103,7 @@ class Coordinator:
             if key in self.waiting:
                 self.waiting[key].blocked.add(rank)
                 self._crossed(key)
+        self._ask_again()
 
     def leave(self, rank, again):
         """A rank has shut down: collectives that need it fail, all others go on. `again`: it will start again.
@@ -100,11 +117,13 @@ class Coordinator:
             self.deliver(each, {"leaves": rank, "again": again})
         for key, waiting in list(self.waiting.items()):
             waiting.requests.pop(rank, None)
+            waiting.later = [later for later in waiting.later if later[0] != rank]
             if waiting.requests:
                 self._never_complete(key)
             else:
-                del self.waiting[key]
+                self._pop(key)
         self._end_joins()
+        self._ask_again()
 
     def stalled(self, seconds):
         """[(key, ranks that submitted it, ranks that did not)] of everything that has waited longer than `seconds`."""
@@ -180,7 +199,7 @@ class Coordinator:
         if gone:
             why = "; ".join(self.left[rank] for rank in gone)
             text = f"{self.waiting[key].kind} '{key[1]}' needs {req.listed(gone)}: {why}"
-            self._refuse(key, self.waiting.pop(key).requests, text, lost=True)
+            self._refuse(key, self._pop(key).requests, text, lost=True)
 
     def _crossed(self, key):
         """Refuse a name submitted in two process sets by ranks that block each other."""
@@ -196,8 +215,8 @@ class Coordinator:
                     for k, w in sorted(((key, here), (other, there)))
                 )
                 text = f"{here.kind} '{key[1]}': process sets differ between ranks ({given}), which wait for each other"
-                self._refuse(key, self.waiting.pop(key).requests, text)
-                self._refuse(other, self.waiting.pop(other).requests, text)
+                self._refuse(key, self._pop(key).requests, text)
+                self._refuse(other, self._pop(other).requests, text)
                 return
 
     def _join(self, rank):
@@ -223,7 +242,7 @@ class Coordinator:
         for key in keys:
             if key not in self.waiting:
                 continue
-            waiting = self.waiting.pop(key)
+            waiting = self._pop(key)
             first = next(iter(waiting.requests.values()))
             absent = [rank for rank in self.sets[key[0]] if rank not in waiting.requests]
             wrong = req.disagreement(key[1], waiting.requests)
@@ -291,6 +310,8 @@ class Coordinator:
 
     def _refuse(self, key, asked, text, lost=False):
         for rank in sorted(asked):
+            if isinstance(asked, dict) and asked[rank].get("refused"):
+                continue  # it has raised the error itself, and may have submitted something else under the name
             self.deliver(rank, {"error": text, "set": key[0], "name": key[1], "left": lost})
 
     def _change_sets(self, key, request):
@@ -308,7 +329,7 @@ class Coordinator:
                 self._unfold_bits(number, self.caches[number].pending())
             for other in [other for other in self.waiting if fresh and other[0] == number]:
                 text = f"{self.waiting[other].kind} '{other[1]}': its process set {ranks} was removed"
-                self._refuse(other, self.waiting.pop(other).requests, text)
+                self._refuse(other, self._pop(other).requests, text)
             if fresh:
                 del self.sets[number]
         for rank in range(self.size):
