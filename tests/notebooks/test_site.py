@@ -40,7 +40,10 @@ def test_links_lead_to_pages_cells_pictures_or_into_the_repository(tmp_path):
     text = "`a[0](x)` [a](data.md#b) [b](https://c.org) [d](#e)\n\n```\n[f](data.md)\n```\n[`g`](data.md)"
     assert page.prose(text) == text.replace("[a](data.md", "[a](data.html").replace("[`g`](data.md", "[`g`](data.html")
     picture = page.link("../recorded/ladder/speedup.svg")
-    assert (page.source.parent / picture).read_bytes() == (ROOT / "recorded/ladder/speedup.svg").read_bytes()
+    assert (
+        Path(os.path.normpath(page.source.parent / picture)).read_bytes()
+        == (ROOT / "recorded/ladder/speedup.svg").read_bytes()
+    )
     chinese = site.Page(ROOT, "notebooks/zh/00_start_here.ipynb", found, tmp_path)
     assert chinese.link("../01_baseline.ipynb") == "../../notebooks/01_baseline.html"
 
@@ -129,7 +132,7 @@ def test_pages_hold_the_committed_outputs(built):
         alts = [picture["alt"] for picture in Read(built / address).pictures]
         assert [figure.metadata["image/png"]["alt"] for figure in figures] == alts
         folded = [cell for cell in cells if "hide-input" in cell.metadata.get("tags", [])]
-        assert len(re.findall(r'<details class="hide above-input', text)) == len(folded) > 0
+        assert len(re.findall(r'<details class="admonition hide above-input', text)) == len(folded) > 0
         for output in outputs:
             if output.output_type == "stream":
                 assert output.text.split()[0].replace("&", "&amp;").replace("<", "&lt;").split("'")[0] in text

@@ -2,6 +2,9 @@
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.search.zh import SearchChinese
+
+SearchChinese.language_name = "English"  # it stems English words only, and its script names a stemmer that is not there
 
 project = "Train on more than one device"
 copyright = "the authors, Apache License 2.0"
@@ -12,14 +15,16 @@ suppress_warnings = ["myst.header"]  # a notebook's section may begin two levels
 
 myst_all_links_external = True  # links are complete already, see __main__
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3  # as GitHub names them
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}  # they would come from a CDN; the outputs hold no widgets
 nb_merge_streams = True
 
+html_favicon = "static/icon.svg"
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_static_path = ["static"]
-html_css_files = ["site.css"]
+html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_show_sourcelink = html_use_index = False
 html_sidebars = {"**": ["all-pages"]}
 html_context = {"default_mode": "auto"}
@@ -35,6 +40,13 @@ html_theme_options = {
 html_math_renderer = "mathml"
 
 
+def add_anchors(_, doctree):
+    """A heading has the id that links of the files give it, too: Sphinx has another idea of punctuation."""
+    for section in doctree.findall(nodes.section):
+        if section.get("slug") and section["slug"] not in section["ids"]:
+            section["ids"].append(section["slug"])
+
+
 def setup(app):
     """Formulas become MathML, which browsers draw without a script."""
 
@@ -48,5 +60,6 @@ def setup(app):
         inline_renderers=(lambda translator, node: formula(translator, node, False), None),
         block_renderers=(lambda translator, node: formula(translator, node, True), None),
     )
+    app.connect("doctree-read", add_anchors)
     # The language is known from here on only.
     app.connect("config-inited", lambda app, config: setattr(config, "html_search_language", config.language[:2]))
