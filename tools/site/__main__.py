@@ -30,14 +30,10 @@ LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
 # Code stays as it is; what follows "](" in the rest leads somewhere.
 LINK = re.compile(r"^ *(```+).*?^ *\1|(`+)[^`].*?\2|(?<=\]\()(?!\w+:|#)([^)\s#]*)", re.DOTALL | re.MULTILINE)
 WORDS = {
-    "en": {
-        "minutes": "{} minutes", "exercises": "{} minutes with exercises", "open": "Open in", "other": "中文",
-        "notebooks": "Notebooks", "docs": "Documentation",
-    },
-    "zh_CN": {
-        "minutes": "{} 分钟", "exercises": "连同练习 {} 分钟", "open": "打开：", "other": "English",
-        "notebooks": "笔记本", "docs": "文档",
-    },
+    "en": {"minutes": "{} minutes", "exercises": "{} minutes with exercises", "open": "Open in", "other": "中文",
+           "notebooks": "Notebooks", "docs": "Documentation"},
+    "zh_CN": {"minutes": "{} 分钟", "exercises": "连同练习 {} 分钟", "open": "打开：", "other": "English",
+              "notebooks": "笔记本", "docs": "文档"},
 }  # fmt: skip
 
 
@@ -166,9 +162,7 @@ class Page:
                 for address in self.found.values() if language(address) == self.language]  # fmt: skip
         text = ""
         for part in ("notebooks", "docs"):
-            listed = [
-                page for page in mine if page != "index" and page.startswith("notebooks/") == (part == "notebooks")
-            ]
+            listed = [page for page in mine if page != "index" and (page[:9] == "notebooks") == (part == "notebooks")]
             if listed:
                 caption = WORDS[self.language][part]
                 text += "\n```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(listed) + "\n```\n"
