@@ -2,7 +2,7 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
-.PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh clean distclean bootstrap
+.PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh site clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -64,6 +64,10 @@ messages: bootstrap  ## bring locale/zh_CN up to date with the English text: mak
 
 zh: bootstrap  ## write the Chinese README and notebooks/zh from locale/zh_CN
 	$(python) -m tools.translate write $(ARGS)
+
+site:  ## build the static site of README, docs and notebooks into build/site; no cell is run
+	@sh tools/bootstrap.sh site
+	.venv-site/bin/python -m tools.site $(ARGS)
 
 wheels: bootstrap  ## fetch all packages into wheels/, for PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels make run without a network
 	$(python) -m pip download --dest wheels -r requirements.txt "$$(sed -n 's/^uv_version=/uv==/p' tools/bootstrap.sh)"

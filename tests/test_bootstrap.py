@@ -38,7 +38,8 @@ class Clone:
         (self.root / "tools").mkdir(parents=True)
         (self.root / "helpers").mkdir()
         for name in (
-            "pyproject.toml", "requirements.txt", "requirements-xla.txt", "tools/bootstrap.sh", "helpers/releases.py",
+            "pyproject.toml", "requirements.txt", "requirements-xla.txt", "requirements-site.txt",
+            "tools/bootstrap.sh", "helpers/releases.py",
         ):  # fmt: skip
             shutil.copy(ROOT / name, self.root / name)
         self.bin = folder / "bin"
@@ -118,7 +119,9 @@ def test_an_interrupted_installation_is_started_again(clone):
     assert status == 0 and "venv\n" in calls and not (clone.root / ".venv" / "half").exists()
 
 
-@pytest.mark.parametrize("which, pins", [((), "requirements.txt"), (("xla",), "requirements-xla.txt")])
+@pytest.mark.parametrize("which, pins", [
+    ((), "requirements.txt"), (("xla",), "requirements-xla.txt"), (("site",), "requirements-site.txt"),
+])  # fmt: skip
 def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
     status, output, calls = clone.bootstrap(*which, UV_FAILS="1", PIP_FAILS="1")
     assert status == 1 and "could not be installed" in output and f"pip -m pip install -r {pins}" in calls

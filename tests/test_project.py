@@ -54,6 +54,7 @@ def that_hold(requirements, python):
         ("xla", ["environment-xla.yml", "requirements-xla.txt"], ["3.10", "3.13"]),
         ("keras", ["requirements-keras.txt"], ["3.10", "3.13"]),
         ("mxnet", ["requirements-mxnet.txt"], ["3.8"]),
+        ("site", ["requirements-site.txt"], ["3.11", "3.14"]),
     ],
 )
 def test_every_file_pins_the_same_versions_within_the_ranges_of_pyproject(group, files, pythons):
@@ -212,3 +213,10 @@ def test_continuous_integration_runs_make_test():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     commands = [line.strip() for line in (ROOT / ".ci" / "run").read_text().splitlines()]
     assert commands.index("make test") < commands.index("make test-long")
+
+
+@pytest.mark.parametrize("name, command", [("test", ".ci/run"), ("site", "make site")])
+def test_workflows_run_the_commands_of_a_clone(name, command):
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    assert command in [step.get("run") for step in job["steps"]]

@@ -3,7 +3,8 @@
 # and silently, when .venv already holds them. With the argument `xla` it makes .venv-xla with the
 # packages of requirements-xla.txt instead, for the Python version of .venv; with `keras`, .venv-keras with
 # those of requirements-keras.txt, likewise; with `mxnet`, .venv-mxnet with those of
-# requirements-mxnet.txt, for Python 3.8; with `torch 2.6`, .venv-torch-2.6 with that release of torch and the oldest
+# requirements-mxnet.txt, for Python 3.8; with `site`, .venv-site with those of requirements-site.txt, which build the
+# static site; with `torch 2.6`, .venv-torch-2.6 with that release of torch and the oldest
 # versions that pyproject.toml allows.
 #
 #   PYTHON=python3.12    the interpreter to use (default: the first Python 3.10 or later found). If it has
@@ -30,7 +31,9 @@ case "${1:-}" in
         size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch; uv shares what .venv has' ;;
     mxnet) venv=.venv-mxnet needs=requirements-mxnet.txt versions='Python 3.8' oldest=8 newest=8
         size='a download of 0.9 GB and 2 GB of disk, mostly CUDA for torch' ;;
-    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet', 'torch' with a release, or nothing." >&2; exit 1 ;;
+    site) venv=.venv-site needs=requirements-site.txt versions='Python 3.11 or later' oldest=11 newest=99
+        size='a download of 60 MB and 0.3 GB of disk' ;;
+    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet', 'site', 'torch' with a release, or nothing." >&2; exit 1 ;;
 esac
 stamp=$venv/bootstrap.stamp
 constraints=$venv/constraints.txt  # of torch, where the pins will not do

@@ -1,5 +1,7 @@
 """Write the Chinese README and notebooks from the English ones and from locale/zh_CN/*.po.
 
+helpers.po has what the helpers say (helpers/launcher/language.py reads it); `messages` brings it up to date, too.
+
     python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
     python -m tools.translate write                 write notebooks/zh/NAME.ipynb and README.zh.md
 
@@ -8,6 +10,7 @@ Code, outputs and cell ids are those of the English file. What has no translatio
 """
 
 import argparse
+import ast
 import os
 import re
 import sys
@@ -25,6 +28,7 @@ from tools.render_notebooks import canonical
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale" / "zh_CN"
 README = "readme"
+HELPERS = "helpers"  # not a page: what the code says
 FIGURE = "figure"  # the context of the messages of alt texts; the others have the id of their cell
 
 # What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
@@ -35,12 +39,14 @@ VARIES = re.compile(rf"{PROCESSOR}|{NUMBER}(?:, {NUMBER})+(?=[],;.)]|$)|{NUMBER}
 
 
 def names() -> list:
-    """What has a .po file."""
-    return sorted(path.stem for path in LOCALE.glob("*.po"))
+    """The pages that have a .po file."""
+    return sorted(path.stem for path in LOCALE.glob("*.po") if path.stem != HELPERS)
 
 
 def source(name) -> Path:
-    """The English file."""
+    """The English file; the folder of the helpers."""
+    if name == HELPERS:
+        return ROOT / HELPERS
     return ROOT / "README.md" if name == README else ROOT / "notebooks" / f"{name}.ipynb"
 
 
@@ -124,6 +130,9 @@ def with_slots(text, say) -> str:
 
 # Catalogs
 
+SAYING = {"local", "marked", "exercise"}
+HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
+
 
 def extract(name) -> Catalog:
     """The messages of the English file, in their order, none translated."""
@@ -133,8 +142,29 @@ def extract(name) -> Catalog:
         catalog.add(message, context=context)
         return message
 
-    document(name, say)
+    if name == HELPERS:
+        for path in sorted(source(name).rglob("*.py")):
+            for message in spoken(path.read_text(encoding="utf-8"), in_check=path.parent.name == "check"):
+                say(message, None)
+    else:
+        document(name, say)
     return catalog
+
+
+def spoken(code, in_check=False):
+    """What a module says: first arguments of SAYING, and in checks also hints, which stand alone: verdict says them."""
+    tree = ast.parse(code)
+    others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Call))]
+    within = {id(part) for node in others for part in ast.walk(node)}
+    holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
+    described = {ast.get_docstring(node, clean=False) for node in holders}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in SAYING and node.args:
+            node = node.args[0]
+        elif not in_check or id(node) in within or not HINT.match(str(getattr(node, "value", ""))):
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in described:
+            yield node.value
 
 
 def read(name) -> Catalog:
@@ -183,7 +213,10 @@ def nearest(message, gone):
 
 
 HAN = "\u4e00-\u9fff"
-VERBATIM = re.compile(r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>)")
+VERBATIM = re.compile(
+    r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>|\{\w[^{}]*\}"
+    r"|--[\w-]+(?:=[!-~]+)?)"
+)
 WIDE = str.maketrans(",;:?!", "\uff0c\uff1b\uff1a\uff1f\uff01")
 MARKS = rf"(?<=[{HAN}])[,;:?]|(?<!\d)[,:](?!\s)|[,:](?![\s\d])|[;?!](?![\s\[])"
 BRACKETS = rf" \([^()]*\)|(?<![\w)\]])\([^()]*\)|(?<=[{HAN}])\([^()]*\)|\([^()]*[{HAN}][^()]*\)"
@@ -209,13 +242,16 @@ def tidy(chinese) -> str:
     return re.sub(GAPS, " ", re.sub("[\ue000-\uf8ff]", lambda found: kept[ord(found[0]) - 0xE000], wide))
 
 
+HEADER = rb'(?m)^"(?:Project-Id-|Report-Msgid-|POT-|PO-|Last-Translator|Language-Team|Generated-By)[^"]+"\n'
+
+
 def text(catalog) -> bytes:
     """The .po file of a catalog."""
     for message in catalog:  # Babel takes "5 % of" and "{1}" for formats of Python
         message.flags -= {"python-format", "python-brace-format"}
     file = BytesIO()
     write_po(file, catalog, width=1_000_000, no_location=True, ignore_obsolete=True, include_previous=True)
-    return re.sub(rb'"(?:Project-Id|Report|POT-|PO-|Last-|Language-Team|Generated)[^"]+"\n', b"", file.getvalue())
+    return re.sub(HEADER, b"", file.getvalue())
 
 
 def problems(name):
@@ -283,7 +319,7 @@ def main(arguments=None):
     for name in options.names or names():
         if not source(name).exists():
             parser.error(f"there is no {source(name)}: name a notebook without its folder and ending, or {README}")
-    for name in options.names or names():
+    for name in options.names or [*names(), *[HELPERS][: options.command == "messages"]]:
         if options.command == "messages":
             path, content = LOCALE / f"{name}.po", text(merge(read(name), extract(name)))
         else:

@@ -1,5 +1,6 @@
 """Checks of 00_start_here: whose samples are whose, and a first all_reduce."""
 
+from ..launcher.language import local
 from .ranks import call, on_ranks
 from .verdict import attempt, exercise, number
 
@@ -14,10 +15,18 @@ def slices(function):
         pieces = []
         for rank in range(world_size):
             answer, problem = attempt(function, rank, world_size, samples)
-            yield problem and f"For rank {rank} of {world_size} and {samples} samples {problem}."
+            who = {"rank": rank, "world_size": world_size}
+            yield problem and local(
+                "For rank {rank} of {world_size} and {samples} samples {problem}.",
+                **who,
+                samples=samples,
+                problem=problem,
+            )
             piece = _piece(answer)
             if piece is None:
-                yield f"For rank {rank} of {world_size} it returned {answer!r}, not (start, stop)."
+                yield local(
+                    "For rank {rank} of {world_size} it returned {answer!r}, not (start, stop).", **who, answer=answer
+                )
             pieces.append(piece)
         yield _trouble(pieces, samples, world_size)
 
@@ -30,7 +39,7 @@ def mean_of_squares(function):
     """
     for world_size in (2, 3):
         answers, problem = on_ranks(call, world_size, function)
-        yield problem and f"With {world_size} ranks, {problem}"
+        yield problem and local("With {world_size} ranks, {problem}", world_size=world_size, problem=problem)
         yield _misreading([number(lambda answer=answer: answer)[0] for answer in answers], world_size)
 
 
@@ -44,27 +53,36 @@ def _piece(answer):
 
 
 def _trouble(pieces, samples, world_size):
-    case = f"With {world_size} rank{'s' * (world_size > 1)} and {samples} samples"
+    ranks = local("1 rank") if world_size == 1 else local("{world_size} ranks", world_size=world_size)
+    case = local("With {ranks} and {samples} samples", ranks=ranks, samples=samples)
     owners = [0] * samples
     for rank, (start, stop) in enumerate(pieces):
         if not 0 <= start <= stop <= samples:
-            return f"{case}, rank {rank} gets {start} to {stop}; the samples have numbers 0 to {samples - 1}."
+            return local(
+                "{case}, rank {rank} gets {start} to {stop}; the samples have numbers 0 to {last}.",
+                case=case, rank=rank, start=start, stop=stop, last=samples - 1,
+            )  # fmt: skip
         for sample in range(start, stop):
             owners[sample] += 1
     if 0 in owners:
-        return (
-            f"{case}, {owners.count(0)} of them belong to nobody; the first is sample {owners.index(0)}. "
-            f"What becomes of the remainder of {samples} divided by {world_size}?"
-        )
+        return local(
+            "{case}, {count} of them belong to nobody; the first is sample {first}. "
+            "What becomes of the remainder of {samples} divided by {world_size}?",
+            case=case, count=owners.count(0), first=owners.index(0), samples=samples, world_size=world_size,
+        )  # fmt: skip
     if max(owners) > 1:
         twice = next(sample for sample, count in enumerate(owners) if count > 1)
-        return f"{case}, sample {twice} has {owners[twice]} owners. In Python `stop` is not in the slice."
+        return local(
+            "{case}, sample {sample} has {count} owners. In Python `stop` is not in the slice.",
+            case=case, sample=twice, count=owners[twice],
+        )  # fmt: skip
     sizes = [stop - start for start, stop in pieces]
     if max(sizes) - min(sizes) > 1:
-        return (
-            f"{case}, the pieces have {min(sizes)} to {max(sizes)} samples. All wait for the rank with the "
-            "longest: spread the remainder, one sample a rank."
-        )
+        return local(
+            "{case}, the pieces have {least} to {most} samples. All wait for the rank with the "
+            "longest: spread the remainder, one sample a rank.",
+            case=case, least=min(sizes), most=max(sizes),
+        )  # fmt: skip
     return None
 
 
@@ -72,28 +90,44 @@ def _misreading(values, world_size):
     """What the ranks' answers tell of the mistake, or None when they are right."""
     squares = [rank**2 for rank in range(world_size)]
     total = sum(squares)
-    case = f"With {world_size} ranks"
+    case = local("With {ranks}", ranks=local("{world_size} ranks", world_size=world_size))
 
     def are(*expected):
         return all(abs(value - other) < 1e-5 for value, other in zip(values, expected, strict=True))
 
     if None in values:
-        return f"{case}, rank {values.index(None)} does not return one number. Is there a `return`?"
+        rank = values.index(None)
+        return local("{case}, rank {rank} does not return one number. Is there a `return`?", case=case, rank=rank)
     if are(*[total / world_size] * world_size):
         return None
     if are(*squares):
-        return f"{case}, each rank still has its own rank²: nothing has gone from one rank to another."
+        return local("{case}, each rank still has its own rank²: nothing has gone from one rank to another.", case=case)
     if are(*[square / world_size for square in squares]):
-        return f"{case}, each rank has divided its own number, but nothing was added up over the ranks."
+        return local(
+            "{case}, each rank has divided its own number, but nothing was added up over the ranks.", case=case
+        )
     if are(*[total] * world_size):
-        return f"{case}, everybody has {total}: that is the sum of rank². How many numbers went into it?"
+        return local(
+            "{case}, everybody has {total}: that is the sum of rank². How many numbers went into it?",
+            case=case, total=total,
+        )  # fmt: skip
     if are(*[(world_size - 1) / 2] * world_size):
-        return f"{case}, everybody has the mean of the ranks; the mean of their squares is asked for."
+        return local("{case}, everybody has the mean of the ranks; the mean of their squares is asked for.", case=case)
     if are(*[total // world_size] * world_size):
-        return f"{case}, everybody has {total // world_size}: the digits after the point are lost."
+        whole = total // world_size
+        return local("{case}, everybody has {whole}: the digits after the point are lost.", case=case, whole=whole)
     if are(*[total / world_size**2] * world_size):
-        return f"{case}, everybody has {total / world_size**2:g}: something has been divided by {world_size} twice."
+        return local(
+            "{case}, everybody has {mean:g}: something has been divided by {world_size} twice.",
+            case=case, mean=total / world_size**2, world_size=world_size,
+        )  # fmt: skip
     got = ", ".join(f"{value:g}" for value in values)
     if max(values) - min(values) > 1e-5:
-        return f"{case}, the ranks end with different numbers: {got}. All need the result, and all divide."
-    return f"{case}, everybody has {got.split(', ')[0]}; the {world_size} squares add up to {total}."
+        return local(
+            "{case}, the ranks end with different numbers: {got}. All need the result, and all divide.",
+            case=case, got=got,
+        )  # fmt: skip
+    return local(
+        "{case}, everybody has {number}; the {world_size} squares add up to {total}.",
+        case=case, number=got.split(", ")[0], world_size=world_size, total=total,
+    )  # fmt: skip

@@ -7,6 +7,8 @@ import functools
 
 import torch
 
+from ..launcher.language import local
+
 
 def exercise(praise):
     """Decorator that makes a check of a generator of hints: texts, or pairs of a case and a text; or None.
@@ -21,7 +23,7 @@ def exercise(praise):
             for found in hints(answer):
                 case, hint = found if isinstance(found, tuple) else (None, found)
                 if hint:
-                    return not_yet(f"{case}: {_sentence(hint)}" if case else hint)
+                    return not_yet(f"{local(case)}: {_sentence(local(hint))}" if case else hint)
             return right(praise)
 
         return check
@@ -30,18 +32,18 @@ def exercise(praise):
 
 
 def _sentence(text):
-    return text if text[-1] in ".?" else f"{text}."
+    return text if text[-1] in ".?。？" else local("{text}.", text=text)
 
 
 def right(text) -> bool:
     """The answer is right."""
-    print(f"Right. {text}")
+    print(local("Right. {text}", text=local(text)))
     return True
 
 
 def not_yet(hint) -> bool:
     """The answer is not right yet."""
-    print(f"Not yet. {hint}")
+    print(local("Not yet. {hint}", hint=local(hint)))
     return False
 
 
@@ -50,7 +52,7 @@ def attempt(function, *arguments):
     try:
         return function(*arguments), None
     except Exception as error:  # the reader's code may raise anything
-        return None, f"your function raised {type(error).__name__}: {error}"
+        return None, local("your function raised {kind}: {error}", kind=type(error).__name__, error=error)
 
 
 def number(function, *arguments):
@@ -61,7 +63,7 @@ def number(function, *arguments):
     try:
         return float(value), None
     except (TypeError, ValueError, RuntimeError):
-        return None, f"your function returned {value!r}, not a number. Is there a `return`?"
+        return None, local("your function returned {value!r}, not a number. Is there a `return`?", value=value)
 
 
 def equal(some, others) -> bool:

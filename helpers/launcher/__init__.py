@@ -13,6 +13,7 @@ rank         what one rank does from its first line to its last; `malloc`: it ke
 supervisor   watches one run: streams output, finds the rank that failed first, stops the others
 scope        what surrounds a launch in its thread: stop buttons, output, progress
 errors       what the reader sees when a run did not end well
+language     what the reader sees, in the reader's language
 progress     progress of runs; `display` and `panel`: how it is drawn
 group        `distributed()`: the process group of whichever launcher started this process
 rendezvous   how its ranks find each other

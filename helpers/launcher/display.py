@@ -7,9 +7,11 @@ import sys
 import time
 from dataclasses import dataclass
 
+from .language import local, marked
+
 WORDS = {
-    "waiting": "waiting", "running": "running", "completed": "done", "failed": "FAILED", "stopped": "stopped",
-    "left out": "left out",
+    "waiting": marked("waiting"), "running": marked("running"), "completed": marked("done"),
+    "failed": marked("FAILED"), "stopped": marked("stopped"), "left out": marked("left out"),
 }  # fmt: skip
 FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG")  # set where widgets can be shown
 
@@ -47,7 +49,7 @@ class Silent:
     def again(self, rows):
         """Show the rows once more, as they are."""
         for row in rows:
-            print(f"{name(rows, row)}: {WORDS[row.state]}", flush=True)
+            print(f"{name(rows, row)}: {local(WORDS[row.state])}", flush=True)
 
     def forget(self):
         """The rows are not shown again."""
@@ -78,7 +80,7 @@ class Plain(Silent):
         self.say(waiting_for(names))
 
     def end(self, rows, row):
-        self.say(f"{name(rows, row)}: {WORDS[row.state]}")
+        self.say(f"{name(rows, row)}: {local(WORDS[row.state])}")
 
     def say(self, text):
         print(text, flush=True)
@@ -99,7 +101,7 @@ class Terminal(Silent):
         self.drawn = True
 
     def end(self, rows, row):
-        self.say(f"{name(rows, row)}: {WORDS[row.state]}")
+        self.say(f"{name(rows, row)}: {local(WORDS[row.state])}")
 
     def say(self, text):
         self.clear()
@@ -137,7 +139,7 @@ class Notebook(Silent):
         self._put(row, f"{name(rows, row)}  {share}{row.summary()}")
 
     def end(self, rows, row):
-        self._put(row, f"{name(rows, row)}: {WORDS[row.state]}")
+        self._put(row, f"{name(rows, row)}: {local(WORDS[row.state])}")
 
     def _put(self, row, text):
         from IPython.display import display
@@ -150,7 +152,7 @@ class Notebook(Silent):
 
 def waiting_for(names) -> str:
     """Why a queued run does not start."""
-    return f"waiting for {' and '.join(names)} to end"
+    return local("waiting for {names} to end", names=local(" and ").join(names))
 
 
 def bar(share, width) -> str:

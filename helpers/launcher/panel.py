@@ -10,6 +10,7 @@ import IPython.display
 import ipywidgets
 
 from . import display
+from .language import local
 
 SIGNS = {"waiting": "○", "running": "▶", "completed": "✓", "failed": "✗", "stopped": "■", "left out": "–"}
 # Jupyter's own colours, so that dark themes hold; the values after the comma are for pages without a theme.
@@ -39,7 +40,7 @@ class Panel(display.Silent):
             return
         self.rows = rows
         self.button = ipywidgets.Button(
-            description="Stop", icon="stop", tooltip="Stop these runs; what they recorded so far is kept"
+            description=local("Stop"), icon="stop", tooltip=local("Stop these runs; what they recorded so far is kept")
         )
         self.button.on_click(lambda _: self._pressed(stop))
         self.button.layout.display = "none" if stop is None else ""
@@ -55,7 +56,8 @@ class Panel(display.Silent):
         self.places.append(IPython.display.display(bundle, raw=True, display_id=True).display_id)
 
     def queued(self, rows, names):
-        self.waits = f"Waiting for {' and '.join(names)} to end: one run at a time, so that each has all cores."
+        names = local(" and ").join(names)
+        self.waits = local("Waiting for {names} to end: one run at a time, so that each has all cores.", names=names)
         self._draw()
 
     def update(self, rows, row):
@@ -95,7 +97,7 @@ class Panel(display.Silent):
 
     def _pressed(self, stop):
         stop.set()
-        self.button.disabled, self.button.description = True, "Stopping …"
+        self.button.disabled, self.button.description = True, local("Stopping …")
 
     def _draw(self):
         if self.widget is not None:
@@ -110,17 +112,19 @@ class Panel(display.Silent):
 
     def _text(self):
         """Without numbers, which differ from run to run."""
-        return "\n".join(f"{display.name(self.rows, row)}: {display.WORDS[row.state]}" for row in self.rows)
+        return "\n".join(f"{display.name(self.rows, row)}: {local(display.WORDS[row.state])}" for row in self.rows)
 
     def _html(self):
         rows = "".join(_row(self.rows, row) for row in self.rows)
         messages = [text for text in (self.waits, *self.messages) if text]
         notes = "".join(f'<p class="helpers-note">{escape(text)}</p>' for text in messages)
-        return f'{STYLE}<div class="helpers-panel" role="group" aria-label="Runs">{rows}{notes}</div>'
+        name = local("Runs")
+        return f'{STYLE}<div class="helpers-panel" role="group" aria-label="{name}">{rows}{notes}</div>'
 
 
 def _row(rows, row):
     label, state = escape(display.name(rows, row)), row.state
+    word = local(display.WORDS[state])
     share = {"completed": 1.0, "waiting": 0.0}.get(state, row.share)
     value = "" if share is None else f' aria-valuenow="{share * 100:.0f}"'
     text = row.summary() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
@@ -129,8 +133,8 @@ def _row(rows, row):
     done = f'<div style="width:{share * 100:.1f}%"></div>' if share else ""
     return (
         f'<div class="helpers-run"><span class="helpers-label" title="{label}">{label}</span>'
-        f'<span class="helpers-state">{SIGNS[state]} {display.WORDS[state]}</span>'
-        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {display.WORDS[state]}" aria-valuemin="0" '
+        f'<span class="helpers-state">{SIGNS[state]} {word}</span>'
+        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {word}" aria-valuemin="0" '
         f'aria-valuemax="100"{value}>{done}</div>'
         f'<span class="helpers-numbers" title="{escape(text)}">{escape(text)}</span></div>'
     )

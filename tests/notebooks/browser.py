@@ -50,7 +50,7 @@ def why_not() -> str:
         return "playwright is not installed: pip install -e '.[test]'"
     if sys.platform != "linux":
         return "the processes of the lab are followed in /proc, which only Linux has"
-    return "" if _browser() else f"no {' or '.join(BROWSERS[:3])} on the path (on Debian: apt install chromium)"
+    return "" if program() else f"no {' or '.join(BROWSERS[:3])} on the path (on Debian: apt install chromium)"
 
 
 def artefacts() -> Path:
@@ -69,7 +69,7 @@ def page(lab):
         before = descendants(os.getpid())
         with sync_playwright() as playwright:
             context = playwright.chromium.launch_persistent_context(
-                profile, executable_path=_browser(), headless=True, args=FLAGS, locale="en-US",
+                profile, executable_path=program(), headless=True, args=FLAGS, locale="en-US",
                 viewport={"width": 1280, "height": 1100},
             )  # fmt: skip
             family = descendants(os.getpid()) - before
@@ -211,5 +211,6 @@ class Page:
         (of or self.tab).screenshot(path=str(artefacts() / f"{name}.png"))
 
 
-def _browser():
+def program():
+    """The path of a browser, or None."""
     return next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -1,0 +1,79 @@
+"""What the helpers say, in the reader's language."""
+
+import re
+import string
+import subprocess
+import sys
+
+import pytest
+from kernel import ROOT
+
+from helpers import check, paths
+from helpers.launcher import display, language
+from tools import translate
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch):
+    for name in ("HELPERS_LANG", "JPY_SESSION_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("variables, language_of", [
+    ({}, "en"), ({"HELPERS_LANG": "zh_CN.UTF-8"}, "zh"), ({"HELPERS_LANG": "fr"}, "en"),
+    ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb"}, "zh"), ({"JPY_SESSION_NAME": "/zh/notebooks/00.ipynb"}, "en"),
+    ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb", "HELPERS_LANG": "en"}, "en"),
+])  # fmt: skip
+def test_the_variable_or_the_notebooks_folder_chooses(monkeypatch, variables, language_of):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert language.chosen() == language_of
+
+
+def test_checks_and_states_are_said_in_chinese(monkeypatch, capsys):
+    monkeypatch.setenv("HELPERS_LANG", "zh")
+    assert check.slices(lambda rank, size, samples: (rank * samples // size, (rank + 1) * samples // size))
+    assert not check.slices(lambda rank, size, samples: (0, samples))
+    assert not check.slices(lambda rank, size, samples: 1 / 0)
+    right, twice, raised = capsys.readouterr().out.splitlines()
+    assert all(re.search(f"[{translate.HAN}]", line) for line in (right, twice, raised))
+    assert "1437" in twice and "ZeroDivisionError" in raised and "{" not in right + twice + raised
+    assert display.waiting_for(["a", "b"]) != "waiting for a and b to end"
+    monkeypatch.setenv("HELPERS_LANG", "en")
+    assert display.waiting_for(["a", "b"]) == "waiting for a and b to end"
+
+
+def test_what_has_no_translation_stays_english(monkeypatch, tmp_path):
+    monkeypatch.setenv("HELPERS_LANG", "zh")
+    assert language.local("no such message: {n:g}", n=0.5) == "no such message: 0.5"
+    (tmp_path / "locale" / "zh_CN").mkdir(parents=True)
+    entries = ['msgid "a {x}"\nmsgstr "b {x}\\""\n', '#, fuzzy\nmsgid "c"\nmsgstr "d"\n', 'msgid "e"\nmsgstr ""\n']
+    monkeypatch.setattr(paths, "project_root", lambda: tmp_path)
+    language._messages.cache_clear()
+    assert language.local("e") == "e"  # no catalog
+    (tmp_path / "locale" / "zh_CN" / "helpers.po").write_text("\n".join(entries))
+    language._messages.cache_clear()
+    assert (language.local("a {x}", x=1), language.local("c"), language.local("e")) == ('b 1"', "c", "e")
+    language._messages.cache_clear()
+
+
+def test_the_catalog_has_all_that_is_said_with_the_same_places():
+    assert not list(translate.problems(translate.HELPERS))
+    catalog = language._messages("zh")
+    assert catalog == {message.id: message.string for message in translate.read(translate.HELPERS) if message.id}
+    places = lambda text: sorted((name, form, turn) for _, name, form, turn in string.Formatter().parse(text) if name)  # noqa: E731
+    for english, chinese in catalog.items():
+        assert places(english) == places(chinese), english
+
+
+def test_messages_are_found_where_they_are_said():
+    code = "def f():\n    'a docstring of four words'\n    local('a {b}', b=1)\n"
+    code += "    x = marked('c')\n    return 'what a check says alone'"
+    assert list(translate.spoken(code)) == ["a {b}", "c"]
+    assert set(translate.spoken(code, in_check=True)) == {"a {b}", "c", "what a check says alone"}
+    assert list(translate.spoken('raise ValueError("these words are no hint")', in_check=True)) == []
+
+
+def test_english_reads_no_catalog():
+    code = "import sys; from helpers.launcher import language; language.local('x'); sys.exit('babel' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)

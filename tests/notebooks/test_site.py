@@ -1,0 +1,262 @@
+"""The static site: pages that lead somewhere, need no other host, and can be read by everyone."""
+
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import threading
+from contextlib import contextmanager
+from functools import cache, partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import browser
+import nbformat
+import pytest
+from kernel import ROOT
+
+from tools.site import __main__ as site
+
+AXE = "axe-core@4.10.3"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+PHONE = {"width": 390, "height": 844}
+in_browser = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not())
+
+
+# What Sphinx reads
+
+
+def test_links_lead_to_pages_cells_pictures_or_into_the_repository(tmp_path):
+    found = site.pages(ROOT)
+    page = site.Page(ROOT, "docs/ranks.md", found, tmp_path)
+    assert (
+        page.link("../notebooks/03_ddp.ipynb") == "../notebooks/03_ddp.html"
+        and page.link("../README.md") == "../index.html"
+    )
+    assert page.link("../tools/soak") == f"https://github.com/{site.REPOSITORY}/blob/main/tools/soak"
+    text = "`a[0](x)` [a](data.md#b) [b](https://c.org) [d](#e)\n\n```\n[f](data.md)\n```\n[`g`](data.md)"
+    assert page.prose(text) == text.replace("[a](data.md", "[a](data.html").replace("[`g`](data.md", "[`g`](data.html")
+    picture = page.link("../recorded/ladder/speedup.svg")
+    assert (
+        Path(os.path.normpath(page.source.parent / picture)).read_bytes()
+        == (ROOT / "recorded/ladder/speedup.svg").read_bytes()
+    )
+    chinese = site.Page(ROOT, "notebooks/zh/00_start_here.ipynb", found, tmp_path)
+    assert chinese.link("../01_baseline.ipynb") == "../../notebooks/01_baseline.html"
+
+
+def test_pages_name_their_other_language_and_where_they_open(tmp_path):
+    found = site.pages(ROOT)
+    for file in found:
+        page = site.Page(ROOT, file, found, tmp_path)
+        assert (page.other() is not None) == ("00_start" in file or "README" in file), file
+        if page.other():
+            assert site.Page(ROOT, page.other(), found, tmp_path).other() == file
+        bar = page.bar()
+        assert re.search(r"\d+ (minutes|分钟)", bar)
+        assert all(host in bar for host in ("colab", "kaggle", "localhost")) == file.endswith(".ipynb")
+
+
+# The site. `make site` has its own environment; it is made here if there is none.
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the site; SITE names one that is built already."""
+    if os.environ.get("SITE"):
+        return Path(os.environ["SITE"])
+    made = subprocess.run(["sh", "tools/bootstrap.sh", "site"], cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    if made.returncode:
+        pytest.skip(f"the environment of the site cannot be made here: {made.stderr.strip()[-300:]}")
+    folder = tmp_path_factory.mktemp("built") / "site"
+    command = [ROOT / ".venv-site/bin/python", "-m", "tools.site", "--to", folder]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=1800)
+    return folder
+
+
+class Read(HTMLParser):
+    """Addresses, ids and pictures of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.loaded, self.ids, self.pictures = [], [], set(), []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids.add(attributes.get("id"))
+        if tag == "img":
+            self.pictures.append(attributes)
+        for name in {"href", "src", "data"} & set(attributes):
+            (self.links if tag == "a" else self.loaded).append(attributes[name])
+
+
+def html_pages(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*.html") if path.name != "webpack-macros.html")
+
+
+@pytest.mark.long
+def test_every_link_and_picture_is_there(built):
+    """All pages are built; their links, anchors and files exist; pictures say what they show."""
+    read = cache(Read)
+    pages, missing, links = html_pages(built), [], 0
+    assert {Path(address) for address in site.pages(ROOT).values()} <= set(pages)
+    for page in pages:
+        for target in read(built / page).links + read(built / page).loaded:
+            parts = urlsplit(target)
+            if parts.scheme and target not in read(built / page).loaded:
+                continue
+            path = (built / page.parent / unquote(parts.path)) if parts.path else built / page
+            links += 1
+            if parts.netloc or not path.is_file():
+                missing.append((str(page), target))
+            elif parts.fragment and path.suffix == ".html" and unquote(parts.fragment) not in read(path.resolve()).ids:
+                missing.append((str(page), target))
+        silent = [picture["src"] for picture in read(built / page).pictures if not picture.get("alt", "").strip()]
+        assert not silent, (page, silent)
+    assert not missing, missing
+    assert links > 100 * len(pages) / 3
+
+
+@pytest.mark.long
+def test_pages_hold_the_committed_outputs(built):
+    """Each figure of a notebook is shown with its alt text; folded cells fold; each printed line is there."""
+    for file, address in site.pages(ROOT).items():
+        if not file.endswith(".ipynb"):
+            continue
+        cells = nbformat.read(ROOT / file, as_version=4).cells
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        text = (built / address).read_text(encoding="utf-8")
+        figures = [output for output in outputs if "image/png" in output.get("data", {})]
+        alts = [picture["alt"] for picture in Read(built / address).pictures]
+        assert [figure.metadata["image/png"]["alt"] for figure in figures] == alts
+        folded = [cell for cell in cells if "hide-input" in cell.metadata.get("tags", [])]
+        assert len(re.findall(r'<details class="admonition hide above-input', text)) == len(folded) > 0
+        for output in outputs:
+            if output.output_type == "stream":
+                assert output.text.split()[0].replace("&", "&amp;").replace("<", "&lt;").split("'")[0] in text
+
+
+# In a browser
+
+
+@contextmanager
+def served(folder):
+    """The address under which the folder can be read."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def tab(built):
+    """A tab that notes errors and what it asks of other hosts; `address` is that of the site."""
+    from playwright.sync_api import sync_playwright
+
+    with served(built) as address, sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser.program(), args=browser.FLAGS)
+        tab = chromium.new_page(viewport={"width": 1280, "height": 1100}, locale="en-US")
+        tab.set_default_timeout(1000 * browser.PATIENCE)
+        tab.address, tab.problems = address, []
+        tab.on("console", lambda message: message.type == "error" and tab.problems.append(message.text))
+        tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+        tab.on("request", lambda asked: asked.url.startswith((address, "data:")) or tab.problems.append(asked.url))
+        tab.on("response", lambda reply: reply.status < 400 or tab.problems.append(f"{reply.status} {reply.url}"))
+        yield tab
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory):
+    """The script of axe-core."""
+    folder = tmp_path_factory.mktemp("axe")
+    if not shutil.which("npm"):
+        pytest.skip("npm, which fetches axe-core, is not installed")
+    fetched = subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, capture_output=True, text=True, timeout=300)
+    if fetched.returncode:
+        pytest.skip(f"npm could not fetch {AXE}: {fetched.stderr.strip()[-200:]}")
+    with tarfile.open(folder / fetched.stdout.split()[-1]) as archive:
+        return archive.extractfile("package/axe.min.js").read().decode()
+
+
+def theme(tab, name):
+    tab.evaluate("name => { localStorage.mode = name; localStorage.theme = name }", name)
+    tab.reload()
+    assert tab.evaluate("document.documentElement.dataset.theme") == name
+
+
+@in_browser
+@pytest.mark.long
+def test_pages_load_alone_and_fit_a_phone(built, tab):
+    """No error in the console, no request to another host, no page wider than a phone."""
+    wide = []
+    for page in html_pages(built):
+        tab.set_viewport_size(PHONE)
+        tab.goto(f"{tab.address}/{page}", wait_until="networkidle")
+        width = tab.evaluate("document.documentElement.scrollWidth")
+        if width > PHONE["width"]:
+            beyond = "e => [...e].filter(x => x.getBoundingClientRect().right > 391).map(x => x.outerHTML.slice(0, 90))"
+            wide.append((str(page), width, tab.locator("main *").evaluate_all(beyond)[:5]))
+    tab.set_viewport_size({"width": 1280, "height": 1100})
+    assert not tab.problems and not wide, (tab.problems, wide)
+
+
+@in_browser
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_pages_are_accessible(built, tab, axe, name):
+    """axe-core finds nothing against WCAG 2.1 AA: contrast, names of links and buttons, alt texts, headings."""
+    tab.goto(f"{tab.address}/index.html")
+    theme(tab, name)
+    found = {}
+    for page in html_pages(built):
+        tab.goto(f"{tab.address}/{page}", wait_until="networkidle")
+        tab.add_style_tag(content="* { animation: none !important; transition: none !important }")  # it fades in
+        tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        tab.evaluate(axe)
+        run = "rules => axe.run({runOnly: rules, resultTypes: ['violations']})"
+        for violation in tab.evaluate(run, RULES)["violations"]:
+            for node in violation["nodes"]:
+                found.setdefault(
+                    (violation["id"], node["html"][:150], str(node.get("failureSummary"))[-160:]), []
+                ).append(str(page))
+    assert not found, "\n".join(f"{len(on)} times, {on[0]}: {what}" for what, on in found.items())
+
+
+@in_browser
+@pytest.mark.long
+def test_without_a_mouse(tab):
+    """Tab shows where it is and reaches the theme and the other language; code unfolds; the search finds."""
+    tab.goto(f"{tab.address}/notebooks/00_start_here.html", wait_until="networkidle")
+    reached = set()
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        reached.add(tab.evaluate("document.activeElement.className || document.activeElement.tagName"))
+        if tab.evaluate("document.activeElement.classList.contains('language')"):
+            break
+    assert any("theme-switch" in name for name in reached), reached
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/zh/notebooks/00_start_here.html")
+    assert tab.evaluate("document.documentElement.lang").startswith("zh")
+    tab.locator("a.language").focus()
+    tab.keyboard.press("Enter")
+    tab.wait_for_url(re.compile("(?<!zh)/notebooks/00_start_here.html"))
+    summary = tab.locator("details.hide summary").first
+    summary.focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("details.hide").first.evaluate("details => details.open")
+    assert tab.get_by_role("link", name=re.compile("next", re.IGNORECASE)).get_attribute("href") == "01_baseline.html"
+    for folder, word in (("", "bucket"), ("zh/", "进程")):
+        tab.goto(f"{tab.address}/{folder}search.html?q={word}")
+        tab.locator("#search-results li a").first.wait_for()
+    assert not tab.problems

@@ -1,0 +1,206 @@
+"""Build the static site from README, docs and notebooks as they are committed; no cell is run.
+
+    .venv-site/bin/python -m tools.site                  into build/site
+    .venv-site/bin/python -m tools.site --to elsewhere
+
+English pages lie at the top, Chinese ones in zh/; each language is a site of its own for Sphinx, with its own search.
+Links are those of the files: to another page, or else to the file in the repository. GITHUB_REPOSITORY names the
+latter, as it does in GitHub's workflows.
+"""
+
+import argparse
+import html
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from base64 import b64decode
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACEHOLDER = "OWNER/training-helpers"  # what files say where the account that publishes the kit belongs
+REPOSITORY = os.environ.get("GITHUB_REPOSITORY") or PLACEHOLDER
+WORDS_A_MINUTE = 200
+LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
+# Code stays as it is; what follows "](" in the rest leads somewhere.
+LINK = re.compile(r"^ *(```+).*?^ *\1|(`+)[^`].*?\2|(?<=\]\()(?!\w+:|#)([^)\s#]*)", re.DOTALL | re.MULTILINE)
+WORDS = {
+    "en": {"minutes": "{} minutes", "exercises": "{} minutes with exercises", "open": "Open in", "other": "中文",
+           "notebooks": "Notebooks", "docs": "Documentation"},
+    "zh_CN": {"minutes": "{} 分钟", "exercises": "连同练习 {} 分钟", "open": "打开：", "other": "English",
+              "notebooks": "笔记本", "docs": "文档"},
+}  # fmt: skip
+
+
+def pages(root) -> dict:
+    """{file: address in the site}, in reading order."""
+    found = {"README.md": "index.html", "README.zh.md": "zh/index.html"}
+    for path in [*sorted(root.glob("notebooks/*.ipynb")), *sorted(root.glob("docs/*.md"))]:
+        found[path.relative_to(root).as_posix()] = path.relative_to(root).with_suffix(".html").as_posix()
+    for path in sorted(root.glob("notebooks/zh/*.ipynb")):
+        found[path.relative_to(root).as_posix()] = f"zh/notebooks/{path.stem}.html"
+    return found | {"CONTRIBUTING.md": "contributing.html"}
+
+
+def language(address) -> str:
+    return "zh_CN" if address.startswith("zh/") else "en"
+
+
+class Page:
+    """One file on its way into the site: `text()` is what Sphinx reads."""
+
+    def __init__(self, root, file, found, stage):
+        self.root, self.file, self.found, self.stage = root, file, found, stage
+        self.address = found[file]
+        self.language = language(self.address)
+        self.source = stage / self.language / self.address.removeprefix(LANGUAGES[self.language])
+
+    def text(self):
+        if self.file.endswith(".md"):
+            text = (self.root / self.file).read_text(encoding="utf-8")
+            text = re.sub(r"^\[[^]]+\]\(README[.\w]*\)\n", "", text, count=1, flags=re.MULTILINE)  # the bar has it
+            return self.prose(text, first=True) + self.contents()
+        notebook = nbformat.read(self.root / self.file, as_version=4)
+        cells = []
+        for cell in notebook.cells:
+            anchor = f'<span id="cell-id={cell.id}"></span>\n\n'  # where JupyterLab's links to cells lead
+            if cell.cell_type == "markdown":
+                cell.source = self.prose(cell.source, first=not cells, anchor=anchor)
+            else:
+                cells.append(nbformat.v4.new_markdown_cell(anchor))
+                for output in cell.get("outputs", []):
+                    self.picture(output)
+            cells.append(cell)
+        notebook.cells = cells
+        return nbformat.writes(notebook)
+
+    def prose(self, text, first=False, anchor=""):
+        text = LINK.sub(lambda found: self.link(found[3]) if found[3] else found[0], text)
+        text = text.replace(PLACEHOLDER, REPOSITORY)
+        if not first:
+            return anchor + text
+        title, _, rest = text.partition("\n")
+        return f"{title}\n\n{anchor}{self.bar()}\n{rest}"
+
+    def link(self, target):
+        """Where the link leads: to a page of the site, to a picture that is taken along, or into the repository."""
+        file = os.path.normpath(PurePosixPath(self.file).parent / target)
+        if file in self.found:
+            return self.relative(self.found[file])
+        if file.endswith((".svg", ".png")):
+            kept = f"recorded/{sha256(file.encode()).hexdigest()[:8]}-{os.path.basename(file)}"
+            place = self.stage / self.language / kept
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.root / file, place)
+            return os.path.relpath(place, self.source.parent)
+        return f"https://github.com/{REPOSITORY}/blob/main/{file}"
+
+    def relative(self, address):
+        return os.path.relpath(address, os.path.dirname(self.address) or ".")
+
+    def picture(self, output):
+        """Put the picture of an output into a file, shown with its alt text, which myst-nb does not read."""
+        png = output.get("data", {}).pop("image/png", None)
+        if png is None:
+            return
+        content = b64decode(png)
+        width, height = struct.unpack(">II", content[16:24])
+        address = f"figures/{sha256(content).hexdigest()[:16]}.png"
+        place = self.stage / "figures" / address
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        alt = html.escape(output.metadata.get("image/png", {}).get("alt", ""))
+        size = f'width="{width}" height="{height}" loading="lazy"'
+        output.data["text/html"] = f'<img class="figure" src="{self.relative(address)}" alt="{alt}" {size}>'
+
+    def bar(self):
+        """The line below the title: minutes, the same page in the other language, where a notebook opens."""
+        words, parts = WORDS[self.language], [self.minutes()]
+        if other := self.other():
+            code = "en" if self.language == "zh_CN" else "zh-CN"
+            href = self.relative(self.found[other])
+            parts.append(f'<a class="language" href="{href}" hreflang="{code}" lang="{code}">{words["other"]}</a>')
+        if self.file.endswith(".ipynb"):
+            github = f"github.com/{REPOSITORY}/blob/main/{self.file}"
+            there = {
+                "Colab": f"https://colab.research.google.com/{github.replace('.com', '', 1)}",
+                "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://{github}",
+                "JupyterLab": f"http://localhost:8888/lab/tree/{self.file.removeprefix('notebooks/')}",  # `make lab`
+            }
+            links = " · ".join(f'<a href="{href}">{name}</a>' for name, href in there.items())
+            parts.append(f"{words['open']} {links}")
+        return f'<p class="bar">{" · ".join(parts)}</p>\n'
+
+    def other(self):
+        """The file of the same page in the other language, if there is one."""
+        folder, name = os.path.split(self.file)
+        pairs = {"README.md": "README.zh.md", "README.zh.md": "README.md"}
+        turned = f"notebooks/{name}" if folder.endswith("zh") else f"notebooks/zh/{name}"
+        return next((file for file in (pairs.get(self.file), turned) if file in self.found), None)
+
+    def minutes(self):
+        """README's estimate for a notebook; for another page, from its words."""
+        words = WORDS[self.language]
+        if self.file.endswith(".ipynb"):
+            row = re.compile(rf"^\|.*\({re.escape(f'notebooks/{os.path.basename(self.file)}')}\).*?(\d+) *\|$", re.M)
+            if listed := row.search((self.root / "README.md").read_text(encoding="utf-8")):
+                return words["exercises"].format(listed[1])
+        text = (self.root / self.file).read_text(encoding="utf-8")
+        count = len(re.findall(r"[A-Za-z]{2,}", text)) + len(re.findall("[\u4e00-\u9fff]", text)) / 2
+        return words["minutes"].format(max(1, round(count / WORDS_A_MINUTE)))
+
+    def contents(self):
+        """What the home page of a language ends in: all its other pages, for the column at the side."""
+        if not self.address.endswith("index.html"):
+            return ""
+        mine = [address.removeprefix(LANGUAGES[self.language]).removesuffix(".html")
+                for address in self.found.values() if language(address) == self.language]  # fmt: skip
+        text = ""
+        for part in ("notebooks", "docs"):
+            listed = [page for page in mine if page != "index" and (page[:9] == "notebooks") == (part == "notebooks")]
+            if listed:
+                caption = WORDS[self.language][part]
+                text += "\n```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(listed) + "\n```\n"
+        return text
+
+
+def write(root, stage):
+    """Write what Sphinx reads into `stage`."""
+    found = pages(root)
+    for file in found:
+        page = Page(root, file, found, stage)
+        path = page.source.with_suffix(PurePosixPath(file).suffix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page.text(), encoding="utf-8")
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--to", type=Path, default=ROOT / "build" / "site", help="folder of the site")
+    to = parser.parse_args(arguments).to.resolve()
+    stage = to.with_name(f"{to.name}-source")
+    for folder in (to, stage):
+        shutil.rmtree(folder, ignore_errors=True)
+    write(ROOT, stage)
+    for code, folder in LANGUAGES.items():
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", str(Path(__file__).parent)]
+        command += [
+            "-d",
+            str(stage / f"{code}-doctrees"),
+            "-D",
+            f"language={code}",
+            str(stage / code),
+            str(to / folder),
+        ]
+        subprocess.run(command, check=True)
+    shutil.copytree(stage / "figures", to, dirs_exist_ok=True)
+    print(f"{len(pages(ROOT))} pages in {to}")
+
+
+if __name__ == "__main__":
+    main()
