@@ -52,7 +52,7 @@ def test_pages_name_their_other_language_and_where_they_open(tmp_path):
     found = site.pages(ROOT)
     for file in found:
         page = site.Page(ROOT, file, found, tmp_path)
-        assert (page.other() is not None) == ("00_start" in file or "README" in file), file
+        assert (page.other() is not None) == (file.endswith(".ipynb") or "README" in file), file
         if page.other():
             assert site.Page(ROOT, page.other(), found, tmp_path).other() == file
         bar = page.bar()
