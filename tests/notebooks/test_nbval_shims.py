@@ -34,6 +34,7 @@ NOTEBOOKS = {
         code("import atexit, pathlib\nnothing = atexit.register(pathlib.Path('left').touch)"),
         code("raise ValueError('no')", [ERROR], tags=["raises-exception"]),
         code("%misspelt", tags=["nbval-ignore-output"]),
+        code("import sys\nprint('a warning', file=sys.stderr)"),
     ],
     "dies": [code("import os\nos._exit(1)", tags=["nbval-ignore-output"])],
 }
@@ -66,12 +67,13 @@ def nbval(request, tmp_path_factory):
 
 
 def test_each_mend_mends_what_nbval_does(nbval):
-    mended, (semicolon, child, handlers, raises, magic, dead), folder = nbval
+    mended, (semicolon, child, handlers, raises, magic, warns, dead), folder = nbval
     assert (semicolon is None) == mended, "a semicolon silences the last expression"
     assert (child is None) == mended, "what child processes print is part of the output"
     assert handlers is None and (folder / "left").exists() == mended, "the kernel runs its exit handlers"
     assert raises is None, "a cell that is tagged to raise may raise"
     assert ("misspelt" in (magic or "")) == mended, "a misspelt magic fails"
+    assert (warns is None) == mended, "a warning on stderr is no difference"
     assert ("the kernel died" in (dead or "")) == mended, "a dead kernel fails the cell before its time is up"
 
 
