@@ -135,8 +135,11 @@ class Page:
 
     def run_all(self):
         """Menu Run, Run All Cells."""
-        first = self.tab.locator(".jp-Notebook .jp-CodeCell .jp-InputPrompt").first
-        self._order(lambda: self.menu("Run", "Run All Cells"), lambda: re.search(r"\[(\*|\d+)\]", first.text_content()))
+        prompts = self.tab.locator(".jp-Notebook .jp-CodeCell .jp-InputPrompt")  # that of a folded cell may stay empty
+        taken = re.compile(r"\[(\*|\d+)\]")
+        self._order(
+            lambda: self.menu("Run", "Run All Cells"), lambda: taken.search(" ".join(prompts.all_text_contents()))
+        )
 
     def _order(self, give, taken):
         """Give an order until it is taken: JupyterLab drops some."""
