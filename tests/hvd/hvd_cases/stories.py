@@ -214,7 +214,7 @@ def _stop(seconds):
         time.sleep(seconds)
         os.kill(pid, signal.SIGCONT)
         os._exit(0)
-    os.kill(pid, signal.SIGSTOP)
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this very thread goes no further; others might
 
 
 def rests_after_a_loss(story, rank, tell):
