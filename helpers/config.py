@@ -135,7 +135,7 @@ class RunConfig:
     steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
     optimizer: str = setting("sgd", "what turns gradients into updates", choices=OPTIMIZERS, **BOTH)
     lr: float = setting(0.05, "the rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
-    momentum: float = setting(0.9, "momentum of SGD", **LEARNS)
+    momentum: float = setting(0.9, "momentum of SGD", below=1, **LEARNS)
     weight_decay: float = setting(5e-4, "weight decay of the optimizer", **LEARNS)
     accumulation: int = setting(
         1, "micro-batches of local_batch whose gradients make one update of the weights", noun="micro-batches",

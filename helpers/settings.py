@@ -44,6 +44,7 @@ class Setting:
         choices: {allowed value: what it means in a few words}, for names.
         aliases: {another spelling of a choice: that choice}.
         least, above: the smallest number allowed (by default 1 of a count), or what all are larger than.
+        below: what all numbers are smaller than.
         own: checks an object of the reader's where no name is given; raises TypeError.
         or_own: what may stand there instead of a name, in words.
         flags: further names of its option.
@@ -65,6 +66,7 @@ class Setting:
     aliases: dict = field(default_factory=dict)
     least: float | None = None
     above: float | None = None
+    below: float | None = None
     own: Callable | None = None
     or_own: str = ""
     flags: tuple = ()
@@ -90,6 +92,11 @@ class Setting:
         """Whether its value can be typed."""
         return self.type is not object
 
+    @property
+    def called(self) -> str:
+        """Its name, with the option of the command line where that one is called otherwise."""
+        return f"{self.name} (--{self.flags[0]})" if self.flags else self.name
+
     def check(self, value) -> None:
         """Raises TypeError or ValueError, which say what is allowed."""
         if value is None and self.optional:
@@ -114,15 +121,17 @@ class Setting:
             listed = ", ".join(map(repr, allowed)) + (f", or {self.or_own}" if self.or_own else "")
             near = difflib.get_close_matches(str(value), [name for name in allowed if name], n=1)
             hint = f". Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{self.name} is {value!r}; allowed: {listed}{hint}")
+            raise ValueError(f"{self.called} is {value!r}; allowed: {listed}{hint}")
 
     def _check_number(self, value):
         whole, allowed = self.type is int, f"{self.least} or more" if self.above is None else f"above {self.above}"
+        allowed += "" if self.below is None else f" and below {self.below}"
         if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            raise TypeError(f"{self.name} is {value!r}; it must be a {'whole ' * whole}number, {allowed}")
+            raise TypeError(f"{self.called} is {value!r}; it must be a {'whole ' * whole}number, {allowed}")
         low = value < self.least if self.above is None else value <= self.above
-        if low or not value < float("inf"):
-            raise ValueError(f"{self.name} is {value}; it must be {allowed}{'' if whole else ' and finite'}")
+        if low or not value < (float("inf") if self.below is None else self.below):
+            finite = "" if whole or self.below is not None else " and finite"
+            raise ValueError(f"{self.called} is {value}; it must be {allowed}{finite}")
 
     def standard(self, value):
         """The spelling of `value` that stands in records."""
