@@ -17,7 +17,7 @@ from helpers.training.precision import LEVELS
 @pytest.mark.parametrize("settings, error, words", [
     (dict(strategy="dpp"), ValueError, "allowed: 'baseline', 'data_parallel', 'ddp', .* Did you mean 'ddp'"),
     (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O1', 'O2'"),
-    (dict(compiler="gcc"), ValueError, "compiler is 'gcc'"),
+    (dict(compiler="gcc"), ValueError, "compiler.* is 'gcc'"),
     (dict(device="gpu"), ValueError, "device is 'gpu'; allowed: None, 'cuda'"),
     (dict(model="resnet81"), ValueError, "Did you mean 'resnet8'"),
     (dict(model=nn.Linear(1, 1), data="digit"), ValueError, "Did you mean 'digits'"),

@@ -40,8 +40,8 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         hosts: those of `helpers.hosts.twohosts.two_hosts(rate=…)`, to train over their cable.
 
     Raises:
-        NoTraining: a rank made too few steps of an optimizer; it names the rank.
-        RankError: a rank failed, as with `launch`.
+        TypeError: `what` is neither of the two. NoTraining: a rank made too few steps of an optimizer; it names the
+            rank. RankError: a rank failed, as with `launch`.
     """
     if steps < measure.AT_LEAST:
         raise ValueError(f"{steps} step(s): at least {measure.AT_LEAST} are needed for a median and its spread")
@@ -67,6 +67,8 @@ def of_what(what, nprocs, args, steps, threads, env):
     """(ranks, threads, env, function, arguments) of a function as it is, or of a RunConfig for so many steps."""
     env = {"KINETO_LOG_LEVEL": "99", **(env or {})}  # where the profiler finds no GPU it would say so in every cell
     if not isinstance(what, RunConfig):
+        if not callable(what):
+            raise TypeError(f"a function that trains or a RunConfig is needed, got {type(what).__name__}: {what!r}")
         return nprocs, threads, env, what, args
     from ..data import sets
     from ..training.loop import train

@@ -282,3 +282,9 @@ def test_a_rank_that_fails_is_named():
 def test_too_few_steps_are_refused():
     with pytest.raises(ValueError, match="at least 5"):
         helpers.timeline(train, 2, "ddp", steps=3)
+
+
+@pytest.mark.parametrize("call", [helpers.timeline, helpers.memory])
+def test_what_cannot_train_is_refused_before_any_rank_starts(call):
+    with pytest.raises(TypeError, match="got int: 5"):
+        call(5)
