@@ -75,7 +75,7 @@ def test_runs_take_turns_in_the_order_of_their_start(gate, tmp_path):
 
 def test_a_launch_in_the_foreground_waits_and_says_for_what(gate, capsys):
     handle = launch(until, 1, str(gate), background=True)
-    threading.Timer(0.3, gate.touch).start()
+    threading.Timer(1, gate.touch).start()
     assert launch(lambda: 7, 1) == [7]
     assert handle.status == "completed"
     assert "waiting for until on 1 rank to end\n" in capsys.readouterr().out

@@ -294,13 +294,18 @@ def test_a_timeout_shows_every_stack_and_the_ranks_survive(ranks):
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=LONG)])
-def test_an_interrupt_stops_the_call_and_not_the_ranks(ranks, times, capsys):
-    for _ in range(times):
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+def test_an_interrupt_stops_the_call_and_not_the_ranks(ranks, times, capsys, tmp_path):
+    def interrupt(there):
+        assert wait_until(there.exists, 300) is not None
+        os.kill(os.getpid(), signal.SIGINT)
+
+    for turn in range(times):
+        there = tmp_path / str(turn)
+        thread = threading.Thread(target=interrupt, args=(there,))
+        thread.start()
         with pytest.raises(KeyboardInterrupt, match="keep what they hold"):
-            ranks(meet, 1, nap)
-        timer.join()
+            ranks(meet, 1, lambda there=str(there): (open(there, "w").close(), nap()))
+        thread.join()
         assert ranks(meet) == [3.0] * 3
     assert "interrupted; rank 0:" in capsys.readouterr().err
 

@@ -110,10 +110,12 @@ def test_where_nobody_can_type_a_breakpoint_is_passed(notebook):
     assert "nobody can type here" in out.stderr and out.stdout.endswith("[rank 0] 8\n"), out.traceback
 
 
-def test_the_stop_button_leaves_the_ranks(notebook):
+def test_the_stop_button_leaves_the_ranks(notebook, tmp_path):
     pids = notebook.value("ranks.pids")
-    notebook.start_cell("%%ranks\nprint('here')\nif rank: dist.barrier()\nelse: __import__('time').sleep(600)")
-    wait_until(lambda: False, 1)  # let rank 1 get into the collective
+    here = f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').close()"
+    notebook.start_cell(f"%%ranks\n{here}\nif rank: dist.barrier()\nelse: __import__('time').sleep(600)")
+    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 300) is not None
+    wait_until(lambda: False, 0.5)  # let rank 1 get into the collective
     notebook.interrupt()
     out = notebook.finish_cell(PROMPT)
     assert out.error == "KeyboardInterrupt"

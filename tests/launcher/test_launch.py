@@ -215,6 +215,7 @@ def test_an_error_in_on_event_stops_the_run():
 
 def test_memory_a_rank():
     """At most 130 MB of memory of its own for a rank that joined a process group."""
+
     def proportional_set_size():
         with helpers.distributed("cpu"):
             torch.distributed.barrier()

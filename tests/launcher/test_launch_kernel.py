@@ -82,7 +82,7 @@ def test_output_streams_while_ranks_run(notebook):
         "    rank = int(os.environ['RANK'])\n"
         "    print('early', rank)\n"
         "    os.system(f'echo from C {rank}')\n"
-        "    time.sleep(1)\n"
+        "    time.sleep(3)\n"
         "    print('late', rank); print('oops', rank, file=sys.stderr)\n"
         "launch(talk, 2)"
     )
@@ -146,16 +146,16 @@ def test_timeout_shows_where_each_rank_stood(notebook):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=LONG)])
-def test_interrupt_in_a_collective(notebook, workers):
+def test_interrupt_in_a_collective(notebook, workers, tmp_path):
     notebook.start_cell(
         "from torch.utils.data import DataLoader\n"
         "def stuck():\n"
         f"    if {workers}: it = iter(DataLoader(list(range(100)), num_workers={workers})); next(it)\n"
-        "    meet(1, lambda: time.sleep(600))\n"
+        f"    meet(1, lambda: (open({str(tmp_path / 'there')!r}, 'w').close(), time.sleep(600)))\n"
         "launch(stuck, 2)"
     )
-    assert wait_until(lambda: len(descendants(notebook.pid)) >= 4 + 2 * workers, 300) is not None
-    wait_until(lambda: False, 1)  # let rank 0 get into the collective
+    assert wait_until((tmp_path / "there").exists, 300) is not None  # rank 1 is; let rank 0 get into the collective
+    wait_until(lambda: False, 0.5)
     notebook.interrupt()
     out = notebook.finish_cell(PROMPT)
     assert out.error == "KeyboardInterrupt"
