@@ -20,10 +20,13 @@ from tools.render_notebooks import kernel_environment
 ROOT = Path(__file__).resolve().parent
 collect_ignore = ["notebooks/zh"]  # the same code as in notebooks; to run one, name it: pytest --nbval notebooks/zh/...
 LONG = (  # files that take longest, the longest first
-    "12_model_too_large", "04_mixed_precision", "09_several_machines", "03_ddp", "06_compiler", "13_split_the_model",
+    "12_model_too_large", "09_several_machines", "06_compiler", "04_mixed_precision", "03_ddp", "13_split_the_model",
     "05_batch_and_accuracy", "07_npu_migration", "08_horovod_api", "01_baseline", "02_data_parallel",
+    "11_when_it_breaks", "10_report", "00_start_here",
     "test_browser", "test_soak", "test_two_hosts", "test_hvd_script", "test_hvd_faults", "test_compiled_run",
-    "test_optimize", "test_launch_kernel", "test_kept_ranks", "test_group", "test_hvd_ops",
+    "test_optimize", "test_launch_kernel", "test_kept_ranks", "test_group", "test_hvd_ops", "test_npu_script",
+    "test_all_figures", "test_page", "test_checks_on_ranks", "test_equivalence", "test_migrated_scripts", "test_config",
+    "test_nbval_shims", "test_pages",
 )  # fmt: skip
 
 

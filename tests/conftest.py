@@ -1,11 +1,19 @@
-"""What every test may count on."""
+"""What every test may count on; torch is imported later, since the process that starts the workers needs none."""
 
 import pytest
-
-from helpers.data import sets
 
 
 @pytest.fixture(scope="session", autouse=True)
 def digits():
     """The default data set is there, whichever test comes first on a new machine."""
+    from helpers.data import sets
+
     sets.ensure("digits")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Workers side by side share the cores, which threads that wait for each other would keep busy."""
+    import torch
+
+    torch.set_num_threads(1)

@@ -5,14 +5,13 @@ import re
 
 import pytest
 from exercises import Checks, cells, edited, objection, solution
+from npu_ranks import needs_npu
 
 import helpers
 from helpers import check
 from helpers.migrate import guide
-from helpers.npu.recorded import why_missing
 
 NOTEBOOK = "07_npu_migration.ipynb"
-needs_cards = pytest.mark.skipif(bool(why_missing()), reason="no card, and no compiler to make one")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +29,7 @@ def scripts():
     return names["cuda_script"], right, names["my_script"]
 
 
-@needs_cards
+@needs_npu
 def test_the_solution_is_migrated_and_the_first_attempt_is_not(capsys):
     _, right, first = scripts()
     assert check.migrated(right) is True
@@ -38,7 +37,7 @@ def test_the_solution_is_migrated_and_the_first_attempt_is_not(capsys):
     assert "step 7" in objection("migrated", first, capsys)
 
 
-@needs_cards
+@needs_npu
 def test_what_the_tool_leaves_to_the_reader(capsys):
     from helpers.migrate import migrate
 
@@ -71,7 +70,7 @@ class TestNpu(Checks):
     known |= dict.fromkeys(("after_1", "after_2", "after_3"), guide.script([]))
     exercises = {f"step_{n}": (f"npu-step-{n}", f"after_{n}") for n in range(1, 5)}
     slow = ("migrated",)
-    marks = dict.fromkeys(slow, needs_cards)
+    marks = dict.fromkeys(slow, needs_npu)
     mistakes = {
         "step_1": [
             "import torch_npu\\n => ", "import amp => import optimizers", 3, "import (",

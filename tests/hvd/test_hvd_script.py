@@ -80,7 +80,7 @@ def resumed(folder):
 
 @pytest.mark.long
 def test_imagenet_style_resumes_where_it_stopped(tmp_path):
-    (first, straight), (second, _) = launch(resumed, 2, tmp_path, threads=1, env=CPU, timeout=200)
+    (first, straight), (second, _) = launch(resumed, 2, tmp_path, threads=1, env=CPU, timeout=600)
     assert torch.equal(first, second)
     assert torch.dist(first, straight) <= 1e-6 * straight.norm()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "a-2", "b-1", "b-2"]
@@ -127,13 +127,13 @@ def test_a_failing_rank_is_named_and_the_others_are_stopped(tmp_path):
         if os.environ["RANK"] == "1":
             time.sleep(0.3)
             raise ValueError("planted")
-        print(subprocess.Popen(["sleep", "60"]).pid, flush=True)
-        time.sleep(60)
+        print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
+        time.sleep(600)
         """,
     )
     began = time.monotonic()
     done = hvd("--num-proc=2", path)
-    assert done.returncode == 1 and time.monotonic() - began < 20
+    assert done.returncode == 1 and time.monotonic() - began < 300
     lines = done.stderr.splitlines()
     assert lines[0] == "[rank 1] Traceback (most recent call last):" and str(path) in lines[1]  # none of our frames
     assert lines[-1] == "helpers.hvd: rank 1 failed with exit status 1; the others were stopped"
@@ -354,7 +354,7 @@ def interruptible():
     (signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
 ])  # fmt: skip
 def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
-    path = script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)")
+    path = script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
     run = [sys.executable, "-m", "helpers.hvd", "-np", "2", str(path)]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with subprocess.Popen(run, cwd=ROOT, preexec_fn=interruptible, **pipes) as process:

@@ -55,7 +55,7 @@ def test_all_threads_that_wait_for_one_server_go_on(monkeypatch):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
         assert not any(thread.is_alive() for thread in threads)
     finally:
         server.close()
@@ -204,7 +204,7 @@ def test_loader_workers_leave_no_folder_behind(tmp_path):
 def test_an_error_in_on_event_stops_the_run():
     def tell():
         helpers.emit("hello")
-        time.sleep(60)
+        time.sleep(600)
 
     def refuse(event):
         raise RuntimeError("planted in on_event")
@@ -215,6 +215,7 @@ def test_an_error_in_on_event_stops_the_run():
 
 def test_memory_a_rank():
     """At most 130 MB of memory of its own for a rank that joined a process group."""
+
     def proportional_set_size():
         with helpers.distributed("cpu"):
             torch.distributed.barrier()
@@ -282,9 +283,9 @@ def test_ranks_keep_the_memory_that_they_free_and_a_notebook_does_not():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 def test_a_server_that_still_imports_ends_with_its_notebook(tmp_path):
-    (tmp_path / "torchvision.py").write_text(f"import time\nopen({str(tmp_path / 'imports')!r}, 'w')\ntime.sleep(60)")
+    (tmp_path / "torchvision.py").write_text(f"import time\nopen({str(tmp_path / 'imports')!r}, 'w')\ntime.sleep(600)")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    code = "from helpers.launcher import client; client.server(); import time; time.sleep(60)"
+    code = "from helpers.launcher import client; client.server(); import time; time.sleep(600)"
     notebook = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
     try:
         assert wait_until((tmp_path / "imports").exists, 300) is not None

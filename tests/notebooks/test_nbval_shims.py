@@ -20,7 +20,7 @@ ERROR = new_output("error", ename="ValueError", evalue="no", traceback=[])
 SHOWN = new_output("stream", text="from a child\n")
 # The sleep: ipykernel takes what a child printed from a pipe, now and then after the cell has ended.
 CHILD = "import subprocess, time\n_ = subprocess.run(['echo', 'from a child'])\ntime.sleep(1)"
-PATIENCE = 10  # s a cell may take; without its mend, a dead kernel is waited for so long
+PATIENCE = {True: 100, False: 10}  # s a cell may take, with the mends and without: a dead kernel is then waited for
 
 
 def code(source, outputs=(), tags=()):
@@ -56,7 +56,7 @@ def nbval(request, tmp_path_factory):
     for name, cells in NOTEBOOKS.items():
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
     (folder / "pytest.ini").write_text("[pytest]\n")  # keeps this project's settings out
-    options = ["--nbval-current-env", f"--nbval-cell-timeout={PATIENCE}", "--junit-xml=report.xml"]
+    options = ["--nbval-current-env", f"--nbval-cell-timeout={PATIENCE[mended]}", "--junit-xml=report.xml"]
     run_pytest(folder, *options, *(["-p", "conftest"] if mended else []), ".", PYTHONPATH=str(ROOT))
     problems = []
     for case in ElementTree.parse(folder / "report.xml").iter("testcase"):

@@ -223,6 +223,13 @@ def test_matrices_of_different_formats_are_refused_as_on_the_cpu(format):
 
 
 @on_npu
+@pytest.mark.parametrize("other", ["cpu", "npu:1"])
+def test_tensors_of_two_devices_are_refused_as_on_cuda(other):
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(2).to("npu:0") + torch.ones(2).to(other)
+
+
+@on_npu
 def test_an_optimizer_that_was_made_before_the_move_is_named_once():
     def step(moved_first):
         net = nn.Linear(2, 1)

@@ -30,7 +30,7 @@ def train(updates=3, dtype=None):
 
 
 def test_every_kind_as_counted_by_hand():
-    found = helpers.memory(train, threads=1, timeout=120)
+    found = helpers.memory(train, threads=1, timeout=300)
     weights = 4 * (INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
     saved = {  # what backward needs: inputs, outputs of ReLU; log-softmax, labels (8 bytes each) and a sum
         "0": 4 * BATCH * INPUTS, "1": 4 * BATCH * HIDDEN, "outside the model": 4 * BATCH * CLASSES + 8 * BATCH + 4
@@ -54,7 +54,7 @@ def test_every_kind_as_counted_by_hand():
 
 def test_half_precision_halves_what_is_kept():
     full, half = (
-        helpers.memory(train, dtype=dtype, threads=1, timeout=120).most() for dtype in (None, torch.bfloat16)
+        helpers.memory(train, dtype=dtype, threads=1, timeout=300).most() for dtype in (None, torch.bfloat16)
     )  # fmt: skip
     assert half[PARAMETERS] == full[PARAMETERS]
     assert half[CASTS] == 2 * HIDDEN * CLASSES > full[CASTS] == 0
@@ -63,20 +63,20 @@ def test_half_precision_halves_what_is_kept():
 
 
 def test_the_same_is_trained_as_without():
-    plain = helpers.launch(train, 1, 3, threads=1, timeout=120)[0]
-    found = helpers.memory(train, 1, 3, threads=1, timeout=120).answers[0]
+    plain = helpers.launch(train, 1, 3, threads=1, timeout=300)[0]
+    found = helpers.memory(train, 1, 3, threads=1, timeout=300).answers[0]
     assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
 def test_ranks_of_ddp_each_have_a_peak():
-    found = helpers.memory(helpers.RunConfig(strategy="ddp", nproc_per_node=2, threads=1), timeout=120)
+    found = helpers.memory(helpers.RunConfig(strategy="ddp", nproc_per_node=2, threads=1), timeout=300)
     assert len(found.peaks) == 2 and found.modules["stem.1"] > 0
     assert found.most()[PARAMETERS] == found.most()[GRADIENTS] == 4 * 78042
 
 
 def test_a_function_that_does_not_train_is_named():
     with pytest.raises(NoTraining, match="rank 0: 2") as caught:
-        helpers.memory(train, 1, 2, threads=1, timeout=120)
+        helpers.memory(train, 1, 2, threads=1, timeout=300)
     assert caught.value.ranks == [0]
 
 

@@ -170,7 +170,7 @@ def test_a_blocking_all_reduce_hides_nothing():
 
 
 def test_the_same_is_trained_as_without(ddp):
-    plain = helpers.launch(train, 2, "ddp", threads=1, timeout=120)
+    plain = helpers.launch(train, 2, "ddp", threads=1, timeout=300)
     for weights, others in zip(ddp.answers, plain, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
 

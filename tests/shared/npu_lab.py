@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = 4
-TIMEOUT = 60.0  # s of one run
+TIMEOUT = 300.0  # s of one run
 SURROUNDINGS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "HELPERS_NPU_REPORT")
 
 
@@ -70,7 +70,7 @@ class Lab:
         job["environment"] = {name: str(value) for name, value in environment.items()}
         print(json.dumps(job), file=self.server.stdin, flush=True)
         reply = self.server.stdout.readline().strip()
-        assert reply in ("done", "stopped"), f"the lab's server ended with status {self.server.wait(10)}"
+        assert reply in ("done", "stopped"), f"the lab's server ended with status {self.server.wait(60)}"
         error = "\n".join(path.read_text() for path in sorted(folder.glob("error-*.txt")))
         if reply == "stopped":
             error += f"\nTimeoutError: the run took more than {TIMEOUT:.0f} s"
@@ -82,7 +82,7 @@ class Lab:
 
     def __exit__(self, *_):
         self.server.stdin.close()
-        self.server.wait(20)
+        self.server.wait(60)
 
 
 def images(folder, training, validation):

@@ -17,7 +17,8 @@ import threading
 import time
 import traceback
 
-PATIENCE = 25  # seconds for one story; a rank that waits out its own patience (30) is found out by this
+PATIENCE = 200  # seconds for one story; a rank that waits out its own patience is found out by this
+OWN_PATIENCE = 300
 
 
 def mother(stories):
@@ -64,9 +65,12 @@ def _live(story, rank, pipe, said):
         size = str(story["size"])
         if story["size"] > 1 or story.get("always"):
             os.environ.update(RANK=str(rank), WORLD_SIZE=size, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=size)
-        os.environ.update(story.get("env", {}))
+        os.environ.update({"HOROVOD_START_TIMEOUT": str(OWN_PATIENCE)} | story.get("env", {}))
         import torch
 
+        from helpers.hvd.core import engine
+
+        engine.PATIENCE = OWN_PATIENCE
         torch.set_num_threads(1)
         work = getattr(importlib.import_module(story.get("module", __name__)), story["work"])
         story["pipe"] = pipe

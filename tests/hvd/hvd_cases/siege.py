@@ -98,10 +98,13 @@ def _wait_for(path):
         time.sleep(0.005)
 
 
+def _notice(folder):
+    """The file that tells where rank 0 waits, or None; a draft of it has a full stop in its name."""
+    return next((path for path in folder.glob("helpers-hvd-*/*") if "." not in path.name), None)
+
+
 def _stranger(folder, canary, silent):
-    notice = None
-    while notice is None:
-        notice = next((p for p in folder.glob("helpers-hvd-*/*") if "." not in p.name), None)
+    while (notice := _notice(folder)) is None:
         time.sleep(0.005)
     modes = [oct(path.stat().st_mode & 0o777) for path in (notice.parent, notice)]
     (address,) = listening(int((folder / "pid0").read_text()))
@@ -124,7 +127,13 @@ def killed_while_waiting(story, rank, tell):
     import helpers.hvd.torch as hvd
 
     tempfile.tempdir = story["folder"]
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def end():
+        while _notice(Path(story["folder"])) is None:
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=end, daemon=True).start()
     hvd.init()
 
 
@@ -135,8 +144,13 @@ def meets_again(story, rank, tell):
     import helpers.hvd.torch as hvd
 
     tempfile.tempdir = story["folder"]
-    stale = len(list(Path(story["folder"]).glob("helpers-hvd-*/*")))
-    time.sleep(0.2 * (rank == 0))
+    folder = Path(story["folder"])
+    stale = len(list(folder.glob("helpers-hvd-*/*")))
+    if rank > 0:
+        (folder / "counted").touch()
+    else:
+        _wait_for(folder / "counted")
+        time.sleep(0.2)  # in which the other one comes upon the stale notice
     hvd.init()
     return {"sum": hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist(), "stale": stale}
 
