@@ -219,7 +219,7 @@ def test_pages_load_alone_and_fit_a_phone(built, tab):
     for page in html_pages(built):
         tab.set_viewport_size(PHONE)
         tab.goto(f"{tab.address}/{page}", wait_until="networkidle")
-        width = tab.evaluate("document.documentElement.scrollWidth")
+        width = tab.evaluate("Math.max(...[...document.querySelectorAll('html, h1, h2')].map(one => one.scrollWidth))")
         if width > PHONE["width"]:
             beyond = "e => [...e].filter(x => x.getBoundingClientRect().right > 391).map(x => x.outerHTML.slice(0, 90))"
             wide.append((str(page), width, tab.locator("main *").evaluate_all(beyond)[:5]))
