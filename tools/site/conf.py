@@ -1,10 +1,15 @@
 """Sphinx's settings for the site. Nothing in a page may come from another host."""
 
+import csv
+import re
+from pathlib import Path
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.search.zh import SearchChinese
 
-SearchChinese.language_name = "English"  # it stems English words only, and its script names a stemmer that is not there
+ROOT = Path(__file__).resolve().parents[2]
+HAN = "[\u4e00-\u9fff]"
 
 project = "Train on more than one device"
 copyright = "the authors, Apache License 2.0"
@@ -47,6 +52,38 @@ def add_anchors(_, doctree):
             section["ids"].append(section["slug"])
 
 
+def glossary():
+    """The Chinese words of the glossary that are longer than two characters."""
+    with open(ROOT / "locale/zh_CN/glossary.csv", encoding="utf-8", newline="") as file:
+        words = [word for row in csv.DictReader(file) for word in row["chinese"].split("|")]
+    return sorted({word for word in words if re.fullmatch(HAN + "{3,}", word)})
+
+
+class Search(SearchChinese):
+    """Index the glossary's words and each two neighbouring characters; site.js splits a query accordingly.
+
+    A dictionary of Chinese would cut off words that it does not know, and then nobody could find them.
+    """
+
+    language_name = "English"  # only English words are stemmed; the theme's script names a stemmer that is not there
+    glossary = glossary()
+
+    def split(self, input):
+        words = self.latin1_letters.findall(input)
+        self.latin_terms.update(words)
+        for run in re.findall(HAN + "{2,}", input):
+            words += [run[k : k + 2] for k in range(len(run) - 1)] + [word for word in self.glossary if word in run]
+        return words
+
+
+def set_language(_, config):
+    """What depends on the language of the pages, which is known only now."""
+    config.html_search_language = config.language[:2]
+    if config.language == "zh_CN":
+        config.nb_code_prompt_show, config.nb_code_prompt_hide = "展开代码", "收起代码"
+        config.html_theme_options["search_bar_text"] = "搜索本站……"
+
+
 def setup(app):
     """Formulas become MathML, which browsers draw without a script."""
 
@@ -61,5 +98,5 @@ def setup(app):
         block_renderers=(lambda translator, node: formula(translator, node, True), None),
     )
     app.connect("doctree-read", add_anchors)
-    # The language is known from here on only.
-    app.connect("config-inited", lambda app, config: setattr(config, "html_search_language", config.language[:2]))
+    app.add_search_language(Search)
+    app.connect("config-inited", set_language)

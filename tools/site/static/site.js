@@ -3,3 +3,26 @@ document.addEventListener("toggle", event => {
   for (const code of event.target.querySelectorAll("pre"))
     if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
 }, true);
+
+// The words of a search. Chinese has no spaces: a word is the longest that stands in the index, on a page that has those
+// before it. The last one may overlap the one before it, so that no character is left over.
+function splitQuery(query) {
+  const { terms, titleterms } = Search._index;
+  return query.match(/\p{Script=Han}+|(?:(?!\p{Script=Han})[\p{Letter}\p{Number}_])+/gu)?.flatMap(run => {
+    if (!/\p{Script=Han}/u.test(run)) return [run];
+    const words = [];
+    let pages;
+    for (let start = 0; start < run.length - 1; start++) {
+      for (let end = run.length; end > start + 1; end--) {
+        const word = run.slice(start, end);
+        const having = [terms[word] ?? [], titleterms[word] ?? []].flat().filter(page => !pages || pages.includes(page));
+        if (!having.length) continue;
+        pages = having;
+        words.push(word);
+        start = end - (end === run.length - 1 ? 2 : 1);
+        break;
+      }
+    }
+    return words.length ? words : [run];
+  }) ?? [];
+}
