@@ -170,7 +170,7 @@ def the_caller_writes_to_its_own_arguments_between_two_steps():
                 each[0] -= 1
                 scaled = hvd.allreduce(torch.ones(2), name="scaled", op=hvd.Sum, prescale_factor=factor)
                 same(scaled, [size * (turn + 1.0)] * 2, what=f"turn {turn}")
-                for given, got in zip(group, hvd.grouped_allreduce(group, name="group", op=hvd.Sum)):
+                for got, given in zip(hvd.grouped_allreduce(group, name="group", op=hvd.Sum), group, strict=True):
                     same(got, size * given, what=f"turn {turn}")
 
 
