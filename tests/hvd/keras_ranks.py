@@ -429,14 +429,17 @@ def unordered():
 
 
 def random_programs(count=20, seed=0):
-    """Programs drawn at random, which call collectives eagerly or in a tf.function: what came out wrong."""
+    """Programs drawn at random, which call collectives eagerly or in a tf.function: what came out wrong.
+
+    The names come again in the next program, and some programs run several times, so that requests get numbers.
+    """
     import tensorflow as tf
 
     import helpers.hvd.tensorflow as hvd
 
     random, wrong = np.random.default_rng(seed), []
-    for number in range(count):
-        steps = [_random_step(random, f"{number}.{i}") for i in range(random.integers(1, 9))]
+    for _ in range(count):
+        steps = [_random_step(random, f"step {i}") for i in range(random.integers(1, 9))]
         how = random.choice(["eager", "function", "loop"])
 
         def program(steps=steps):
@@ -447,19 +450,19 @@ def random_programs(count=20, seed=0):
                 results = program()
             return results
 
-        results = {"eager": program, "function": tf.function(program), "loop": tf.function(looped)}[how]()
-        for step, result in zip(steps, results, strict=True):
+        run = {"eager": program, "function": tf.function(program), "loop": tf.function(looped)}[how]
+        for step, result in [pair for _ in range(random.integers(1, 5)) for pair in zip(steps, run(), strict=True)]:
             expected = _expected(*step, hvd.rank(), hvd.size())
             if not np.array_equal(tf.cast(result, tf.float64).numpy(), expected):
                 wrong.append((how, step, result.numpy().tolist()))
     return wrong
 
 
-def many_random_programs(count):
+def many_random_programs(count, seed):
     import helpers.hvd.keras as hvd
 
     hvd.init()
-    wrong = random_programs(count, seed=1)
+    wrong = random_programs(count, seed)
     hvd.shutdown()
     return wrong
 

@@ -162,9 +162,10 @@ def test_random_programs(given):
 
 @extra
 @pytest.mark.long
-def test_many_random_programs():
-    options = dict(python=PYTHON, threads=1, env=QUIET, timeout=900)
-    assert launch(keras_ranks.many_random_programs, 2, 1000, **options) == [[], []]
+@pytest.mark.parametrize("size", (2, 3))
+def test_many_random_programs(size):
+    options = dict(python=PYTHON, threads=1, env=QUIET, timeout=1800)
+    assert launch(keras_ranks.many_random_programs, size, 1000, size, **options) == [[]] * size
 
 
 @extra

@@ -30,6 +30,7 @@ def real(test):
 def run(*command, ok=True):
     """Run with MXNet's Python; (what it printed, what it said on stderr)."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
+    environment["HOROVOD_START_TIMEOUT"] = "120"  # importing MXNet in two processes takes long on a busy machine
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
         environment.pop(name, None)
     done = subprocess.run([MXNET, *map(str, command)], env=environment, capture_output=True, text=True, timeout=150)

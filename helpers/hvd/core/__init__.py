@@ -107,12 +107,14 @@ def is_homogeneous():
 
 
 def start_timeline(file_path, mark_cycles=False):
-    """Record this rank's collectives to a file for chrome://tracing.
+    """Record the collectives of rank 0 to a file for chrome://tracing; as in Horovod, other ranks write nothing.
 
     Args:
-        mark_cycles: also mark when this rank sends the requests it has collected (every HOROVOD_CYCLE_TIME or sooner).
+        mark_cycles: also mark when rank 0 sends the requests it has collected (every HOROVOD_CYCLE_TIME or sooner).
     """
-    job.current().timeline.start(file_path, mark_cycles)
+    here = job.current()
+    if here.rank == 0:
+        here.timeline.start(file_path, mark_cycles)
 
 
 def stop_timeline():

@@ -114,11 +114,20 @@ def _cannot_reduce(tensor, op):
     return None
 
 
+def whole_splits(splits, rows, count):
+    """A list of its own, which the caller cannot change, of an alltoall's `splits`; or, as a text, what is wrong."""
+    if splits is None:
+        each, rest = divmod(rows, count)
+        return [each] * count if not rest else f"{rows} rows do not come out even for {count} ranks; give it `splits`"
+    given = splits.tolist() if hasattr(splits, "tolist") else splits
+    if isinstance(given, (list, tuple)) and all(isinstance(split, Integral) for split in given):
+        return list(map(int, given))
+    return f"its splits are {given!r}, a list of whole numbers is needed"
+
+
 def _wrong_splits(splits, rows, count):
     if isinstance(splits, str):
-        return f"{splits} for {count} ranks; say by `splits` who gets how many"
-    if not are_whole(splits):
-        return f"its splits are {splits!r}, a list of whole numbers is needed"
+        return splits
     if len(splits) != count:
         return f"{len(splits)} splits given, one for each of the {count} ranks is needed"
     if any(split < 0 for split in splits):
@@ -126,10 +135,6 @@ def _wrong_splits(splits, rows, count):
     if sum(splits) > rows:
         return f"its splits {splits} add up to {sum(splits)}, the tensor has {rows} rows"
     return None
-
-
-def are_whole(numbers):
-    return isinstance(numbers, (list, tuple)) and all(isinstance(number, Integral) for number in numbers)
 
 
 def poll(handle):

@@ -13,7 +13,7 @@ import torch
 from ..core import *  # noqa: F403  (Horovod has these here too)
 from ..core import Average, Entry, ReduceOp, Sum, global_process_set, job, rank, reduction
 from .compression import Compression
-from .handles import are_whole, first, poll, submit, synchronize
+from .handles import first, poll, submit, synchronize, whole_splits
 
 # Each rank's indices were checked when its tensor was made; newer torch warns unless this is given.
 UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
@@ -301,16 +301,12 @@ def alltoall_async(tensor, splits=None, name=None, process_set=global_process_se
     """Begin an `alltoall`; the handle's result is (tensor, received splits)."""
     job.current()
     like = splits if isinstance(splits, torch.Tensor) else torch.empty(0, dtype=torch.int32)
-    given = splits.tolist() if hasattr(splits, "tolist") else splits
-    if splits is None:
-        rows = tensor.shape[0] if isinstance(tensor, torch.Tensor) and tensor.dim() else 0
-        each, rest = divmod(rows, len(process_set.ranks))
-        given = [each] * len(process_set.ranks) if not rest else f"{rows} rows do not come out even"
+    rows = tensor.shape[0] if isinstance(tensor, torch.Tensor) and tensor.dim() else 0
 
     def answer(result):
         return result[0], torch.tensor(result[1], dtype=like.dtype, device=like.device)
 
-    given = list(map(int, given)) if are_whole(given) else given
+    given = whole_splits(splits, rows, len(process_set.ranks))
     return submit("alltoall", [tensor], None, name, process_set, answer, splits=given)
 
 
@@ -330,10 +326,11 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
 class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, splits, name, process_set):
-        output, ctx.received = synchronize(alltoall_async(tensor, splits, name, process_set))
+        output, received = synchronize(alltoall_async(tensor, splits, name, process_set))
         ctx.process_set, ctx.rows = process_set, tensor.shape[0]
-        ctx.mark_non_differentiable(ctx.received)
-        return output, ctx.received
+        ctx.received = received.tolist()  # the tensor is the caller's, who may write to it before backward
+        ctx.mark_non_differentiable(received)
+        return output, received
 
     @staticmethod
     def backward(ctx, gradient, _):

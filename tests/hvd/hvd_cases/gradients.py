@@ -88,6 +88,17 @@ def of_moves():
 
 
 @case("gradients")
+def of_an_alltoall_whose_counts_the_caller_overwrites():
+    size, rank = hvd.size(), hvd.rank()
+    given = torch.ones(size * (rank + 1), requires_grad=True)
+    output, received = hvd.alltoall(given, [rank + 1] * size)
+    received.zero_()
+    (output * torch.arange(1.0, len(output) + 1)).sum().backward()
+    before = sum(range(1, rank + 1))  # rows that each rank has received from the ranks before this one
+    same(given.grad, [before + 1.0 + row for _ in range(size) for row in range(rank + 1)])
+
+
+@case("gradients")
 def a_small_net_across_ranks_learns_as_on_one():
     size, rank = hvd.size(), hvd.rank()
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 import os
 import random
 
+import numpy as np
 import torch
 
 import helpers.hvd.torch as hvd
@@ -146,3 +147,39 @@ def more_names_than_numbers():
     for salt in range(3):
         step([f"one of many {n}" for n in range(40)], salt)
         step([f"epoch {salt}, {n}" for n in range(5)], salt)
+
+
+@case("repeat", least=2)
+def the_caller_writes_to_its_own_arguments_between_two_steps():
+    size, rank = hvd.size(), hvd.rank()
+    splits = [[0] * size, torch.zeros(size, dtype=torch.int64), np.zeros(size, dtype=np.int32)]  # the same objects
+    factor, group = torch.tensor(0.0), [torch.ones(2), torch.ones(3)]
+    for turn in range(4):
+        factor.fill_(turn + 1)
+        group[turn % 2] = torch.ones(turn + 1)
+        plan = [[(sender + receiver + turn) % 3 for receiver in range(size)] for sender in range(size)]
+        rows = [torch.full((sum(counts),), float(sender)) for sender, counts in enumerate(plan)]
+        want = torch.cat([torch.full((counts[rank],), float(sender)) for sender, counts in enumerate(plan)])
+        for number, each in enumerate(splits):
+            for receiver in range(size):
+                each[receiver] = plan[rank][receiver]
+            for _ in range(3):  # so that the request of this turn has a number when the next one differs
+                handle = hvd.alltoall_async(rows[rank], each, name=f"swap by {number}")
+                each[0] += 1  # while it is under way, too
+                same(hvd.synchronize(handle)[0], want, what=f"turn {turn}, {type(each).__name__}")
+                each[0] -= 1
+                scaled = hvd.allreduce(torch.ones(2), name="scaled", op=hvd.Sum, prescale_factor=factor)
+                same(scaled, [size * (turn + 1.0)] * 2, what=f"turn {turn}")
+                for got, given in zip(hvd.grouped_allreduce(group, name="group", op=hvd.Sum), group, strict=True):
+                    same(got, size * given, what=f"turn {turn}")
+
+
+@case("repeat", least=2)
+def splits_that_are_no_whole_numbers_are_refused_every_time():
+    size = hvd.size()
+    for _ in range(3):
+        hvd.alltoall(torch.ones(size), [1] * size, name="whole")
+    for wrong in ([1.0] * size, torch.ones(size), [np.ones(2, dtype=np.int64)] * size):
+        with refused("whole", "whole numbers is needed"):
+            hvd.alltoall(torch.ones(size), wrong, name="whole")
+    healthy()

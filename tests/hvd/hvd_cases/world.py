@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import tempfile
 import threading
 import time
@@ -205,14 +206,20 @@ def a_tensor_larger_than_the_fusion_buffer():
 
 
 @case("world")
-def a_timeline_of_one_rank():
-    path = Path(tempfile.mkdtemp(), "timeline.json")
+def a_timeline_that_rank_0_alone_writes():
+    """All ranks give the same file, as scripts do."""
+    path = Path(hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None), "timeline.json")
     hvd.start_timeline(str(path), mark_cycles=False)
+    assert core.job.current().timeline.writes() == (hvd.rank() == 0)
     for n in range(5):
         hvd.allreduce(torch.ones(10), name=f"drawn{n}")
     hvd.stop_timeline()
-    events = json.loads(path.read_text())
-    assert "drawn3" in json.dumps(events) and all("ph" in event for event in events if event)
+    hvd.barrier()
+    *events, end = json.loads(path.read_text())
+    drawn = [event for event in events if event["name"] == "ALLREDUCE"]
+    assert "drawn3" in json.dumps(events) and len(drawn) == 5 and end == {}, events
+    hvd.barrier()
+    shutil.rmtree(path.parent, ignore_errors=True)
 
 
 @case("world")
