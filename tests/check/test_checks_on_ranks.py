@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from exercises import Checks, objection
+from shards import needs_fsdp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.nn.functional import all_reduce
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 import helpers
-from helpers import check, costmodel
+from helpers import check, costmodel, releases
 from helpers.check import ranks
 
 
@@ -255,6 +256,7 @@ class TestSharding(Checks):
     known = dict(torch=torch, fully_shard=fully_shard)
     exercises = {"bytes_per_rank": ("turn-bytes", "bytes_per_rank"), "sharded": ("turn-shard", "sharded")}
     slow = ("sharded",)
+    marks = dict.fromkeys(slow, needs_fsdp)
     mistakes = {
         "bytes_per_rank": [
             lambda p, r, w: states(p, r, w) / 4, lambda p, r, w: states(p, r, w) * r,
@@ -273,6 +275,12 @@ class TestSharding(Checks):
     }  # fmt: skip
 
 
+def test_a_release_that_cannot_shard_on_cpus_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(releases, "version_of", lambda package: "2.7.1")
+    assert "needs torch 2.8 or newer, and this is 2.7.1" in objection("sharded", print, capsys)
+
+
+@needs_fsdp
 def test_another_optimizer_after_fully_shard_is_right_too():
     assert check.sharded(TestSharding.answer("sharded", "AdamW => SGD"))
 

@@ -12,6 +12,7 @@ import ipywidgets
 import pytest
 import records
 from kernel import wait_until
+from shards import needs_fsdp
 
 import helpers
 from helpers import RunConfig, RunStopped, config, device
@@ -283,6 +284,7 @@ def test_each_control_changes_the_choice_and_what_is_shown():
     assert made.choice.refusal().settings == ("momentum",) and made.button.disabled
 
 
+@needs_fsdp
 def test_what_only_sharded_ranks_can_do_is_the_choice_s_alone():
     made = Form()
     made.more["shard"].value = "grad_op"

@@ -4,6 +4,7 @@ import json
 from statistics import fmean
 
 import pytest
+from shards import needs_fsdp
 from toys import float64_net, toy_data
 
 import helpers
@@ -75,7 +76,10 @@ def test_runs_of_other_code_are_made_again(monkeypatch):
     assert {r["environment"]["code"]["training_sha256"] for r in studies.record("toy").records} == {"0" * 64}
 
 
-@pytest.mark.parametrize("name", [name for name in studies.STUDIES if name not in ("compiler", "xla")])
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=needs_fsdp if name == "sharding" else ())
+    for name in studies.STUDIES if name not in ("compiler", "xla")
+])  # fmt: skip
 def test_every_study_can_be_run_on_this_machine(name):
     configs = studies.STUDIES[name]()
     keys = [(c.label, c.seed) for c in configs]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shards import needs_fsdp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from helpers import RankError, launch
@@ -43,6 +44,7 @@ def test_it_is_a_script_one_can_read_at_once():
     assert len(lines) <= 140 and "helpers" not in "\n".join(lines)
 
 
+@needs_fsdp
 @pytest.mark.long  # notebook 12 does the same and compares the models
 def test_resumed_on_other_ranks_it_ends_with_the_same_weights(tmp_path, capfd):
     on_ranks(2, tmp_path / "whole", 6)

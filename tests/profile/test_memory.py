@@ -3,6 +3,7 @@
 import pytest
 import torch
 from figures import assert_readable
+from shards import needs_fsdp
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
@@ -103,6 +104,7 @@ def train_in_shards(give_back):
             optimizer.zero_grad()
 
 
+@needs_fsdp
 @pytest.mark.parametrize("give_back, layers", [(True, 1), pytest.param(False, LAYERS, marks=pytest.mark.long)])
 def test_a_sharded_model_holds_its_shards_and_what_it_gathers(give_back, layers):
     layer = 4 * WIDTH * WIDTH

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from shards import needs_fsdp
 from torch import nn
 from toys import float64_gpt, toy_text
 
@@ -124,6 +125,7 @@ def test_gpt_learns_it(tmp_path, monkeypatch):
     assert "sequences/s" in table and "sequences/s" in said and "images" not in table + said
 
 
+@needs_fsdp
 @pytest.mark.long
 def test_the_command_line_trains_it_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 import torch
+from shards import REFUSED, needs_fsdp
 from torch import nn
 from toys import float64_gpt, float64_net, smooth_net, toy_data, toy_text
 
@@ -32,6 +33,8 @@ def train_and_test_unevenly(config):
 
 
 def measured(**settings):
+    if REFUSED and settings.get("strategy") == "fsdp":
+        pytest.skip(REFUSED)
     config = RunConfig(**{
         "model": float64_gpt, "data": toy_text, "optimizer": "sgd" if "model" in settings else "adamw", "lr": 0.01,
         "global_batch": 16, "steps": STEPS, "threads": 1, **settings,
@@ -284,6 +287,7 @@ def test_a_checkpoint_of_another_model_is_refused(saved, then):
 # -- records and refusals -----------------------------------------------------------------
 
 
+@needs_fsdp
 def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
     helpers.run(RunConfig(model=float64_gpt, data=toy_text, strategy="fsdp", nproc_per_node=2, steps=3, threads=1,
