@@ -137,7 +137,8 @@ def with_slots(text, say) -> str:
 SAYING = {"local", "marked", "said", "exercise"}
 HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
 WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
-TELLING = ("helpers/check/", "form/refusal.py")  # where all texts are for readers
+# Where all texts are for readers.
+TELLING = ("helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py")
 
 
 def extract(name) -> Catalog:

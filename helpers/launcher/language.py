@@ -38,12 +38,27 @@ def _read_backward(text, language):
     """The translation of the message with the most words that can have made `text`; `text` itself without one."""
     lower = text.lower()
     for words, pattern, translation in _patterns(language):
+        if not re.search("[a-z]", "".join(words)) and (said := _sentences(text)) != text:
+            return said
         found = all(word in lower for word in words) and pattern.fullmatch(text)
-        if found:
+        if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
             parts = {name: local(part) for name, part in found.groupdict().items()}
             if _sure(words, found.groupdict(), parts):
                 return translation.format(**parts)
     return text
+
+
+def _sentences(text):
+    """`text` cut between two sentences, each part translated; if there is a choice, where both can be."""
+    best, most = text, 0
+    for cut in re.finditer("(?<=[.?]) ", text):
+        english = text[: cut.start()], text[cut.end() :]
+        said = [local(part) for part in english]
+        changed = sum(part != was for part, was in zip(said, english, strict=True))
+        if changed > most:
+            said = [local("{text}.", text=part[:-1]) if part.endswith(".") else part for part in said]
+            best, most = "".join(said), changed
+    return best
 
 
 def _sure(words, english, parts):
@@ -51,8 +66,8 @@ def _sure(words, english, parts):
     letters = len(re.findall("[a-z]", "".join(words)))
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
-    prose = any(part == parts[name] and re.search("[a-z]{2,} [a-z]{2,}", part) for name, part in english.items())
-    return letters > 12 or (not prose and (letters > 3 or english != parts))
+    prose = any(re.search("[a-z]{2,} [a-z]{2,}", part) for part in parts.values())
+    return english != parts if letters <= 3 else letters > 12 or not prose
 
 
 def marked(text) -> str:
@@ -97,7 +112,8 @@ def _patterns(language):
         words = [piece.lower() for piece in map(_plain, pieces[::2]) if piece.strip()]
         pattern, seen = "", set()
         for place, piece in enumerate(pieces):
-            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>.*?)"
+            few = "" if pieces[place + 1 : place + 2] == [" "] else "?"  # a name of two words before a number
+            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>.*{few})"
             pattern += name if place % 2 else re.escape(_plain(piece))
             seen.update([piece] * (place % 2))
         if words:
@@ -110,5 +126,4 @@ def _plain(piece):
     return piece.replace("{{", "{").replace("}}", "}")
 
 
-# Of several messages, side by side.
-WHOLE = (marked("{text}: {more}"), marked("{text}. {more}"), marked("{text}; {more}"), marked("{text}, {more}"))
+WHOLE = (marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"))  # of two messages

@@ -49,12 +49,28 @@ def test_what_has_no_translation_stays_english(monkeypatch, tmp_path):
     (tmp_path / "locale" / "zh_CN").mkdir(parents=True)
     entries = ['msgid "a {x}"\nmsgstr "b {x}\\""\n', '#, fuzzy\nmsgid "c"\nmsgstr "d"\n', 'msgid "e"\nmsgstr ""\n']
     monkeypatch.setattr(paths, "project_root", lambda: tmp_path)
-    language._messages.cache_clear()
+    forget()
     assert language.local("e") == "e"  # no catalog
     (tmp_path / "locale" / "zh_CN" / "helpers.po").write_text("\n".join(entries))
-    language._messages.cache_clear()
+    forget()
     assert (language.local("a {x}", x=1), language.local("c"), language.local("e")) == ('b 1"', "c", "e")
-    language._messages.cache_clear()
+    assert (language.local("a 1"), language.local("an 1: a 2")) == ('b 1"', "an 1: a 2")
+    forget()
+
+
+def forget():
+    for kept in (language._messages, language._patterns, language._read_backward):
+        kept.cache_clear()
+
+
+def test_a_hint_with_values_is_said_in_chinese(monkeypatch):
+    hint = "1437 samples, 12 epoch(s), global batch 64: 264 is right for one epoch. There are 12."
+    assert language.local(hint) == hint
+    monkeypatch.setenv("HELPERS_LANG", "zh")
+    said = language.local(hint)
+    assert all(number in said for number in ("1437", "64", "264", "12")) and not re.search("[a-z]{3} [a-z]{3}", said)
+    foreign = "Something that nobody has translated: it stays, with 2 parts. All of it."
+    assert language.local(foreign) == foreign
 
 
 def test_the_catalog_has_all_that_is_said_with_the_same_places():
@@ -73,8 +89,8 @@ def test_messages_are_found_where_they_are_said():
     code = "def f():\n    'a docstring of four words'\n    local('a {b}', b=1)\n"
     code += "    x = marked('c')\n    return 'what a check says alone'"
     assert list(translate.spoken(code)) == ["a {b}", "c"]
-    assert set(translate.spoken(code, in_check=True)) == {"a {b}", "c", "what a check says alone"}
-    assert list(translate.spoken('raise ValueError("these words are no hint")', in_check=True)) == []
+    assert set(translate.spoken(code, telling=True)) == {"a {b}", "c", "what a check says alone"}
+    assert list(translate.spoken('raise ValueError("these words are no hint")', telling=True)) == []
 
 
 def test_english_reads_no_catalog():
