@@ -66,8 +66,10 @@ def _sure(words, english, parts):
     letters = len(re.findall("[a-z]", "".join(words)))
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
-    prose = any(re.search("[a-z]{2,} [a-z]{2,}", part) for part in parts.values())
-    return english != parts if letters <= 3 else letters > 12 or not prose
+    prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    if letters <= 3:  # marks: any text may have them
+        return english != parts and not any(english[name] == parts[name] for name in prose)
+    return letters > 10 or not prose
 
 
 def marked(text) -> str:

@@ -4,12 +4,14 @@ import re
 import string
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 from kernel import ROOT
 
 from helpers import check, paths
 from helpers.launcher import display, language
+from helpers.plots import layout, style
 from tools import translate
 
 
@@ -47,14 +49,14 @@ def test_what_has_no_translation_stays_english(monkeypatch, tmp_path):
     monkeypatch.setenv("HELPERS_LANG", "zh")
     assert language.local("no such message: {n:g}", n=0.5) == "no such message: 0.5"
     (tmp_path / "locale" / "zh_CN").mkdir(parents=True)
-    entries = ['msgid "a {x}"\nmsgstr "b {x}\\""\n', '#, fuzzy\nmsgid "c"\nmsgstr "d"\n', 'msgid "e"\nmsgstr ""\n']
+    entries = ['msgid "from {x}"\nmsgstr "b {x}\\""\n', '#, fuzzy\nmsgid "c"\nmsgstr "d"\n', 'msgid "e"\nmsgstr ""\n']
     monkeypatch.setattr(paths, "project_root", lambda: tmp_path)
     forget()
     assert language.local("e") == "e"  # no catalog
     (tmp_path / "locale" / "zh_CN" / "helpers.po").write_text("\n".join(entries))
     forget()
-    assert (language.local("a {x}", x=1), language.local("c"), language.local("e")) == ('b 1"', "c", "e")
-    assert (language.local("a 1"), language.local("an 1: a 2")) == ('b 1"', "an 1: a 2")
+    assert (language.local("from {x}", x=1), language.local("c"), language.local("e")) == ('b 1"', "c", "e")
+    assert (language.local("from 1"), language.local("Up from 1")) == ('b 1"', "Up from 1")
     forget()
 
 
@@ -96,3 +98,15 @@ def test_messages_are_found_where_they_are_said():
 def test_english_reads_no_catalog():
     code = "import sys; from helpers.launcher import language; language.local('x'); sys.exit('babel' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
+
+
+@pytest.mark.parametrize("fonts, chinese", [(["DejaVu Sans"], False), (["DejaVu Sans"] * 2, True)])
+def test_a_figures_labels_are_chinese_where_a_font_has_the_characters(monkeypatch, fonts, chinese):
+    monkeypatch.setenv("HELPERS_LANG", "zh")
+    monkeypatch.setattr(style, "fonts", lambda: fonts)
+    with pytest.warns(UserWarning, match="Glyph") if chinese else nullcontext():
+        with layout.sheet("Training loss", key=[("steps", style.SKY, "")]) as (figure, [axes]):
+            axes.set_xlabel("seconds")
+        style.png(figure)
+    seen = [figure.texts[0].get_text(), figure.legends[0].get_texts()[0].get_text(), axes.get_xlabel()]
+    assert [bool(re.search(f"[{translate.HAN}]", text)) for text in seen] == [chinese] * 3
