@@ -134,4 +134,6 @@ def _as_printed(text):
 
 
 def _sentence(text):
-    return text if text.endswith((".", "?", "!", "。", "？")) else local("{text}.", text=text)
+    if text.endswith((".", "?", "!", "。", "？")):
+        return text
+    return f"{text}." if text.isascii() else local("{text}.", text=text)
