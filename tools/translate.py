@@ -11,8 +11,10 @@ Code, outputs and cell ids are those of the English file. What has no translatio
 
 import argparse
 import ast
+import builtins
 import os
 import re
+import string
 import sys
 from difflib import get_close_matches
 from io import BytesIO
@@ -22,6 +24,8 @@ import nbformat
 from babel.messages import Catalog
 from babel.messages.pofile import read_po, unescape, write_po
 
+from helpers.config import SETTINGS
+from helpers.launcher.language import PLACE
 from helpers.paths import replace_file
 from tools.render_notebooks import canonical
 
@@ -130,8 +134,11 @@ def with_slots(text, say) -> str:
 
 # Catalogs
 
-SAYING = {"local", "marked", "exercise"}
+SAYING = {"local", "marked", "said", "exercise"}
 HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
+WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
+# Where all texts are for readers.
+TELLING = ("helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py")
 
 
 def extract(name) -> Catalog:
@@ -143,28 +150,68 @@ def extract(name) -> Catalog:
         return message
 
     if name == HELPERS:
+        for setting in SETTINGS.values():
+            for message in (setting.noun, setting.help, *(setting.choices or {}).values()):
+                say(message, None) if message else None
         for path in sorted(source(name).rglob("*.py")):
-            for message in spoken(path.read_text(encoding="utf-8"), in_check=path.parent.name == "check"):
+            telling = any(part in path.as_posix() for part in TELLING)
+            for message in spoken(path.read_text(encoding="utf-8"), telling):
                 say(message, None)
     else:
         document(name, say)
     return catalog
 
 
-def spoken(code, in_check=False):
-    """What a module says: first arguments of SAYING, and in checks also hints, which stand alone: verdict says them."""
+def spoken(code, telling=False):
+    """What a module says: first arguments of SAYING. Where all texts are for readers also the others.
+
+    Those are f-strings, and in checks hints that stand alone; no text of an error.
+    """
     tree = ast.parse(code)
-    others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Call))]
-    within = {id(part) for node in others for part in ast.walk(node)}
+    errors = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Raise) for part in ast.walk(node)}
+    others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Call))]
+    within = {id(part) for node in others for part in ast.walk(node)} | errors
     holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
     described = {ast.get_docstring(node, clean=False) for node in holders}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in SAYING and node.args:
             node = node.args[0]
-        elif not in_check or id(node) in within or not HINT.match(str(getattr(node, "value", ""))):
+        elif not telling or id(node) in errors:
             continue
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in described:
+        elif isinstance(node, ast.JoinedStr):
+            if not WORDS.match(PLACE.sub("", message_of(node))):
+                continue
+        elif id(node) in within or not HINT.match(str(getattr(node, "value", ""))):
+            continue
+        if isinstance(node, ast.JoinedStr):
+            yield message_of(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in described:
             yield node.value
+
+
+def message_of(joined) -> str:
+    """The message of an f-string: its words, and in braces a name for each value."""
+    names, pieces = {}, []
+    for part in joined.values:
+        if isinstance(part, ast.Constant):
+            pieces.append(part.value.replace("{", "{{").replace("}", "}}"))
+        else:
+            names.setdefault(ast.unparse(part), place(part.value, names.values()))
+            pieces.append(f"{{{names[ast.unparse(part)]}}}")
+    return "".join(pieces)
+
+
+def place(value, taken) -> str:
+    """A name for what stands in an f-string: a key, an attribute or a variable of it that no other place has."""
+    nodes = list(ast.walk(value))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    keys = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+    keys += [node.attr for node in nodes if isinstance(node, ast.Attribute) and id(node) not in called]
+    keys += [node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
+    keys += [getattr(node.func, "id", "").lstrip("_") for node in nodes if isinstance(node, ast.Call)]
+    keys = [key for key in keys if key.isidentifier() and key[0] != "_" and not hasattr(builtins, key)] or ["value"]
+    more = (f"{keys[0]}_{letter}" for letter in string.ascii_lowercase[1:])
+    return next(key for key in (*keys, *more) if key not in taken)
 
 
 def read(name) -> Catalog:

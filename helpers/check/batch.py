@@ -102,7 +102,9 @@ def _hint_time(value, wanted, curve, target):
         return f"this run never got there, yet your answer is {value!r}. Without an arrival there is no time: give None"
     exactly = dict(curve)[wanted] == target
     if value is None:
-        return "None, but the target was reached" + (", if only just. That counts as well" if exactly else "")
+        if exactly:
+            return "None, but the target was reached, if only just. That counts as well"
+        return "None, but the target was reached"
     if value in [accuracy for _, accuracy in curve]:
         return f"{value!r} is an accuracy. The question is when"
     if value not in seconds:

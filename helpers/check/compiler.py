@@ -47,7 +47,7 @@ def one_graph(model_class):
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
         x[0] *= factor
         hint = _hint_model(before, after, compiled, x)
-        yield hint and f"Where the `if` was {'' if factor > 1 else 'not '}taken, {hint}"
+        yield hint and (f"Where the `if` was taken, {hint}" if factor > 1 else f"Where the `if` was not taken, {hint}")
     found = {(reason.user_stack[-1].line or "").strip() for reason in _reasons()[breaks:] if reason.user_stack}
     yield found and f"The numbers are right, but the graph still breaks at: {' and at: '.join(sorted(found))}"
     if len(graphs) > 1:
@@ -212,7 +212,7 @@ def _verdict(answer, given, wanted, told):
         return f"{told}: {problem}."
     if said == wanted:
         return None
-    return f"{told}: your function {'refuses it' if wanted else 'takes it'}."
+    return f"{told}: your function refuses it." if wanted else f"{told}: your function takes it."
 
 
 def _forget():

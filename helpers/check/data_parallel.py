@@ -91,4 +91,4 @@ def _wrong_batch(value, wanted, fixed, per_image, devices):
     case = f"you say {value:g}: one device takes {one:g} ms there, DataParallel {several:g} ms"
     if one == several:
         return f"{case}. That is not less"
-    return f"{case}. {'A smaller batch is faster as well' if several < one else 'That is not faster yet'}"
+    return f"{case}. A smaller batch is faster as well" if several < one else f"{case}. That is not faster yet"

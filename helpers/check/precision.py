@@ -73,7 +73,8 @@ OVERFLOWN = "the weights have changed, with gradients that were inf. Let the sca
 def clipped_step(answer):
     """`answer(scaler, optimizer, parameters, loss, max_norm)` must make one update; it returns the true norm."""
     for scale, max_norm, finite in STEPS:
-        told = f"scale {scale:g}, max_norm {max_norm:g}{'' if finite else ', an overflow'}"
+        told = f"scale {scale:g}, max_norm {max_norm:g}"
+        told = told if finite else f"{told}, an overflow"
         net, loss = _small_problem()
         wanted, norm = _clipped_by_hand(net, loss(net), max_norm)
         before = flat(net.parameters())

@@ -23,7 +23,7 @@ def exercise(praise):
             for found in hints(answer):
                 case, hint = found if isinstance(found, tuple) else (None, found)
                 if hint:
-                    return not_yet(f"{local(case)}: {_sentence(local(hint))}" if case else hint)
+                    return not_yet(local("{text}: {more}", text=case, more=_sentence(local(hint))) if case else hint)
             return right(praise)
 
         return check

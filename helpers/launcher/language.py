@@ -1,7 +1,10 @@
-"""The reader's language for what the helpers say: `local("{n} ranks wait", n=2)`.
+"""The reader's language for what the helpers say: `local("{n} ranks wait", n=2)`, or `local(f"{n} ranks wait")`.
 
 Messages are English in the code; locale/zh_CN/helpers.po has them in Chinese, brought up to date by `make messages`.
-What it lacks is said in English. HELPERS_LANG chooses (en, zh); without it, notebooks in a folder `zh` get Chinese.
+The message of an f-string has its names in braces. A text that such a message made is read backward: what stands in
+its places is put, in the reader's language, into those of the translation. So hints and labels stay f-strings.
+What the catalog lacks is said in English. HELPERS_LANG chooses (en, zh); without it, notebooks in a folder `zh` get
+Chinese.
 """
 
 import ast
@@ -12,13 +15,61 @@ from functools import lru_cache
 from .. import paths
 
 CATALOGS = {"zh": "zh_CN"}
+PLACE = re.compile(r"\{([a-z_]\w*)[^{}]*\}", re.IGNORECASE)  # {name}, {name:g} or {name!r}
 ENTRY = re.compile(r'^msgid ((?:".*"\n)+)msgstr ((?:".*"\n?)+)', re.MULTILINE)
 
 
 def local(text, /, **values) -> str:
     """`text` in the reader's language, with `values` in its named places, as str.format puts them."""
-    said = _messages(chosen()).get(text, text)
-    return said.format(**values) if values else said
+    said = _messages(chosen())
+    if values:
+        return said.get(text, text).format(**{name: _part(value) for name, value in values.items()})
+    if not said or text in said:
+        return said.get(text, text)
+    return _read_backward(text, chosen())
+
+
+def _part(value):
+    return local(value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=4096)
+def _read_backward(text, language):
+    """The translation of the message with the most words that can have made `text`; `text` itself without one."""
+    lower = text.lower()
+    for words, pattern, translation in _patterns(language):
+        if not re.search("[a-z]", "".join(words)) and (said := _sentences(text)) != text:
+            return said
+        found = all(word in lower for word in words) and pattern.fullmatch(text)
+        if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
+            parts = {name: local(part) for name, part in found.groupdict().items()}
+            if _sure(words, found.groupdict(), parts):
+                return translation.format(**parts)
+    return text
+
+
+def _sentences(text):
+    """`text` cut between two sentences, each part translated; if there is a choice, where both can be."""
+    best, most = text, 0
+    for cut in re.finditer("(?<=[.?]) ", text):
+        english = text[: cut.start()], text[cut.end() :]
+        said = [local(part) for part in english]
+        changed = sum(part != was for part, was in zip(said, english, strict=True))
+        if changed > most:
+            said = [local("{text}.", text=part[:-1]) if part.endswith(".") else part for part in said]
+            best, most = "".join(said), changed
+    return best
+
+
+def _sure(words, english, parts):
+    """Whether a text was made from one message, not from several: the words of a short one are in many texts."""
+    letters = len(re.findall("[a-z]", "".join(words)))
+    if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
+        return False
+    prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    if letters <= 3:  # marks: any text may have them
+        return english != parts and not any(english[name] == parts[name] for name in prose)
+    return letters > 10 or not prose
 
 
 def marked(text) -> str:
@@ -49,3 +100,32 @@ def _messages(language):
             found[message] = translation or message
     found.pop("", None)  # what the file says of itself
     return found
+
+
+@lru_cache(maxsize=len(CATALOGS) + 1)
+def _patterns(language):
+    """[(words, pattern, translation)] of the messages with places, those with the most words first.
+
+    A text may begin with a capital where its message does not.
+    """
+    found = []
+    for message, translation in _messages(language).items():
+        pieces = PLACE.split(message)  # words and names by turns
+        words = [piece.lower() for piece in map(_plain, pieces[::2]) if piece.strip()]
+        pattern, seen = "", set()
+        for place, piece in enumerate(pieces):
+            few = "" if pieces[place + 1 : place + 2] == [" "] else "?"  # a name of two words before a number
+            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>.*{few})"
+            pattern += name if place % 2 else re.escape(_plain(piece))
+            seen.update([piece] * (place % 2))
+        if words:
+            translation = PLACE.sub(r"{\1}", translation)  # what is put there is a text, whatever its format was
+            found.append((words, re.compile(pattern, re.DOTALL | re.IGNORECASE), translation))
+    return sorted(found, key=lambda entry: -sum(map(len, entry[0])))
+
+
+def _plain(piece):
+    return piece.replace("{{", "{").replace("}}", "}")
+
+
+WHOLE = (marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"))  # of two messages

@@ -7,6 +7,7 @@ import math
 from statistics import fmean
 
 from .. import measure
+from ..launcher.language import marked
 from ..records import seeds
 from ..records.words import samples_of
 from . import style
@@ -14,13 +15,13 @@ from .layout import DASHED, bar, line_names, line_style, name_ends, name_rows, s
 from .style import beside, number, percent, times
 
 OVER = {  # key in a curve's entry, name of the axis, one and several of its unit
-    "epoch": ("epoch", "epochs", "epoch", "epochs"),
-    "step": ("step", "updates of the weights", "update", "updates"),
-    "seconds": ("train_s", "seconds of training", "s", "s"),
+    "epoch": ("epoch", marked("epochs"), "epoch", "epochs"),
+    "step": ("step", marked("updates of the weights"), "update", "updates"),
+    "seconds": ("train_s", marked("seconds of training"), "s", "s"),
 }
 ROW = 0.62  # inches
 BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and the lower bar
-    ("speed_up_to_target", "speed-up in time", style.BLUE, "", {"weight": "bold"}),
+    ("speed_up_to_target", marked("speed-up in time"), style.BLUE, "", {"weight": "bold"}),
     ("speed_up", "speed-up in {}/s", "none", "///", {"color": style.SOFT}),
 )
 
@@ -47,7 +48,7 @@ def accuracy_curves(groups, over="epoch", target=None) -> tuple:
     notes = [seeds.left_out(found), *(f"{mark} {note}" for note, mark in marks.items())]
     means = [_mean_curve(row["curves"], OVER[over][0]) for row in rows]
     names, high = line_names([seeds.marked(row, marks) for row in rows])
-    title = f"Test accuracy over {OVER[over][1]}: {seeds.trained(rows)}"
+    title = marked(f"Test accuracy over {OVER[over][1]}: {seeds.trained(rows)}")
     with sheet(title, high, notes=[_spread_words(rows), *notes]) as (figure, [axes]):
         for place, curve in enumerate(means):
             x, mean, low, upper = zip(*curve, strict=True)
@@ -99,14 +100,14 @@ def _scale(axes, means, over, target):
     seen += [] if target is None else [100 * target]
     low, high = 10 * math.floor(min(seen) / 10), min(100.5, 10 * math.ceil(max(seen) / 10 + 0.1))
     last = max(curve[-1][0] for curve in means)
-    axes.set(xlabel=OVER[over][1], ylabel="test accuracy", xlim=(0, 1.03 * last), ylim=(low, high))
+    axes.set(xlabel=OVER[over][1], ylabel=marked("test accuracy"), xlim=(0, 1.03 * last), ylim=(low, high))
     ticks(axes.xaxis, count=8, integer=over != "seconds")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
     axes.grid(axis="y")
     if target is not None:
         axes.axhline(100 * target, color=style.INK, linestyle=DASHED, linewidth=1.2)
         axes.annotate(
-            f"target {percent(target)}", (0, 100 * target), xytext=(3, 2), textcoords="offset points", size=9,
+            marked(f"target {percent(target)}"), (0, 100 * target), xytext=(3, 2), textcoords="offset points", size=9,
         )  # fmt: skip
 
 
@@ -145,12 +146,12 @@ def time_to_accuracy(groups, target) -> tuple:
     how = f"{few} to {many} seeds a row" if few < many else f"{many} seed{'s' * (many > 1)} a row"
     key = [(words.format(samples_of(rows)), *look) for _, words, *look, _ in BARS]
     with sheet(
-        f"Time to {percent(target)} test accuracy: {seeds.trained(rows)}", ROW * len(rows),
+        marked(f"Time to {percent(target)} test accuracy: {seeds.trained(rows)}"), ROW * len(rows),
         how=f"{how} · {seeds.machine(rows)}", key=key, notes=notes, panels=3,
         ratios=(4, 5, 2),
     ) as (figure, panels):  # fmt: skip
         name_rows(panels[0], [seeds.marked(row, marks) for row in rows], 2.05, 3, 9.5, panels[1:])
-        titles = (f"seconds to {percent(target)}", "speed-up", "final accuracy")
+        titles = (marked(f"seconds to {percent(target)}"), marked("speed-up"), marked("final accuracy"))
         for axes, title, draw in zip(panels, titles, (_seconds, _speed_ups, _accuracy), strict=True):
             axes.grid(axis="x")
             axes.set_title(title)

@@ -1,5 +1,6 @@
 """The central figure of a comparison: how much faster is a step, does the run gain, is it as accurate?"""
 
+from ..launcher.language import marked
 from ..records.words import mark, name, number, percent, samples_of, times
 from . import style
 from .layout import DASHED, bar, name_rows, sheet, ticks, whisker
@@ -24,10 +25,10 @@ def speed_up(comparison) -> tuple:
         * any(_ideal(row, rows) for row in rows),
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
     ]
-    title = f"Speed-up over {name(rows[0])}: {what}"
+    title = marked(f"Speed-up over {name(rows[0])}: {what}")
     with sheet(title, ROW * len(rows), how=how, notes=notes, panels=3, ratios=(5, 1, 1)) as (figure, panels):
         name_rows(panels[0], [name(row) for row in rows], 2.1, 3, 9.5, panels[1:])
-        for axes, words in zip(panels, ("speed-up", "whole run", _goal(rows)), strict=True):
+        for axes, words in zip(panels, (marked("speed-up"), marked("whole run"), _goal(rows)), strict=True):
             axes.set_title(words, pad=17)
             axes.grid(axis="x")
         _steps(panels[0], rows)
@@ -57,7 +58,7 @@ def _steps(axes, rows):
     ticks(axes.xaxis, "{:g}×", 5)
     axes.axvline(1, color=style.INK, linewidth=1.2)
     axes.annotate(
-        "baseline 1×", (1, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
+        marked("baseline 1×"), (1, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
         ha="center" if 0.13 < 1 / most < 0.87 else "left", size=9, annotation_clip=False,
     )  # fmt: skip
     for y, row in enumerate(rows):
@@ -66,7 +67,7 @@ def _steps(axes, rows):
         if row["status"] != "completed":
             beside(axes, y, row["status"], color=style.RED, weight="bold")
         elif row["speed_up"] is None:
-            beside(axes, y, "too few\nsteps", color=style.SOFT, size=9)
+            beside(axes, y, marked("too few\nsteps"), color=style.SOFT, size=9)
         else:
             bar(axes, y, row["speed_up"], LOOKS.get(row["strategy"], (style.GREEN, "xx")), height=0.44)
             whisker(axes, y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
@@ -77,7 +78,7 @@ def _steps(axes, rows):
                 0.97 * most if beyond else row["predicted"], y + 0.34, ">" if beyond else "D", clip_on=False,
                 markersize=6, markerfacecolor="none", markeredgecolor=style.RED, markeredgewidth=1.5,
             )  # fmt: skip
-            words = f"{'▷' if beyond else '◇'} predicted {times(row['predicted'])}"
+            words = marked(f"{'▷' if beyond else '◇'} predicted {times(row['predicted'])}")
             beside(axes, y + 0.34, words, color=style.RED, size=9)
 
 
@@ -92,7 +93,7 @@ def _draw_ideal(axes, y, row, most, labelled):
     if labelled:
         shift, side = (-3, "right") if row["devices"] > 0.5 * most else (3, "left")
         axes.annotate(
-            f"ideal {row['devices']}×", (row["devices"], y - 0.37), xytext=(shift, 0), ha=side, va="center",
+            marked(f"ideal {row['devices']}×"), (row["devices"], y - 0.37), xytext=(shift, 0), ha=side, va="center",
             textcoords="offset points", size=9, color=style.SOFT,
         )  # fmt: skip
 
@@ -109,7 +110,7 @@ def _whole_run(axes, rows):
 
 
 def _goal(rows):
-    return "final loss" if all(row["accuracy"] is None for row in rows) else "accuracy"
+    return marked("final loss") if all(row["accuracy"] is None for row in rows) else marked("accuracy")
 
 
 def _accuracy(axes, rows):

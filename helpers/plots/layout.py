@@ -68,17 +68,24 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
         notes: sentences for the foot; empty ones are left out.
         panels: how many, side by side in widths of `ratios`, or `stacked` above each other.
     """
+    from matplotlib.text import Text
+
     with style.look():
         figure = style.canvas(1, layout="constrained")
         grid = (panels, 1) if stacked else (1, panels)
         axes = list(figure.subplots(*grid, squeeze=False, width_ratios=ratios).flat) if panels else []
         yield figure, axes
+        for text in figure.findobj(Text):
+            if (words := style.said(text.get_text())) != text.get_text():
+                text.set_text(words)
         wide = style.WIDTH - 0.3
+        title, how, notes = style.said(title), style.said(how), [style.said(note) for note in notes if note]
+        key = [(style.said(words), *look) for words, *look in key]
         texts = [(0.1, fitted(title, wide, 1, 13, "bold"), {"size": 13, "weight": "bold"})] if title else []
         texts += [(0.38, fitted(how, wide, 1), {"size": 9, "color": style.SOFT})] if how else []
         top = 0.1 + 0.3 * bool(title) + 0.22 * bool(how)
         legend, lines = _legend(figure, key)
-        foot = "\n".join(fitted(note, wide, 6) for note in notes if note)
+        foot = "\n".join(fitted(note, wide, 6) for note in notes)
         head, low = top + 0.2 * lines + 0.06 * bool(lines), 0.08 + 0.17 * len(foot.splitlines())
         _fit(figure, axes, high, head, low)
         texts.append((figure.get_figheight() - low, foot, {"size": 9, "color": style.SOFT, "linespacing": 1.25}))

@@ -1,5 +1,6 @@
 """From which batch size on does a precision pay? Its speed over fp32, measured at each batch."""
 
+from ..launcher.language import marked
 from . import style
 from .layout import line_names, line_style, name_ends, sheet
 from .style import clean, times
@@ -21,7 +22,7 @@ def speed_over_batch(series, title) -> tuple:
     if not series:
         raise ValueError("no label has a point to draw; give each a list of dicts with batch, ratio, low and high")
     names, high = line_names(series)
-    notes = ["Whisker: 95% interval of the median. The bold line at 1× is fp32 at the same batch."]
+    notes = [marked("Whisker: 95% interval of the median. The bold line at 1× is fp32 at the same batch.")]
     with sheet(title, high, notes=notes) as (figure, [axes]):
         axes.axhline(1, color=style.INK, linewidth=2.2)
         for place, points in enumerate(series.values()):
@@ -40,7 +41,7 @@ def _scale(axes, points):
     batches = sorted({point["batch"] for point in points})
     axes.set_xscale("log", base=2)
     axes.set(
-        xlabel="local batch", ylabel="speed over fp32", xlim=(batches[0] / 1.25, batches[-1] * 1.25),
+        xlabel=marked("local batch"), ylabel=marked("speed over fp32"), xlim=(batches[0] / 1.25, batches[-1] * 1.25),
         ylim=(0, 1.1 * max(1, *(point["high"] for point in points))),
     )  # fmt: skip
     transform, texts, last = axes.transData + axes.transAxes.inverted(), [], -1

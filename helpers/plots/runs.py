@@ -3,15 +3,16 @@
 from math import isfinite
 from statistics import fmean
 
+from ..launcher.language import marked
 from ..records import read
 from ..records.words import clean, name, number
 from . import style
 from .layout import bar, line_names, line_style, name_ends, name_rows, sheet, ticks
 
 PARTS = {  # of the wall time, in the order of the run: colour and hatch
-    "start": (style.GREY, ""), "data": (style.YELLOW, ".."), "warm-up": (style.ORANGE, "//"),
-    "steps": (style.SKY, ""), "evaluation": (style.PURPLE, "\\\\"), "checkpoint": (style.GREEN, "xx"),
-    "rest": ("none", ""),
+    marked("start"): (style.GREY, ""), marked("data"): (style.YELLOW, ".."), marked("warm-up"): (style.ORANGE, "//"),
+    marked("steps"): (style.SKY, ""), marked("evaluation"): (style.PURPLE, "\\\\"),
+    marked("checkpoint"): (style.GREEN, "xx"), marked("rest"): ("none", ""),
 }  # fmt: skip
 POINTS = 120  # of a loss curve; more would only draw the noise of single batches
 
@@ -31,13 +32,13 @@ def steps(records) -> tuple:
     last = max(record["measured"]["steps"] for record in records)
     with sheet(high=1.2, panels=len(records), stacked=True) as (figure, panels):
         for axes, record in zip(panels, records, strict=True):
-            axes.set(xlim=(0, last + 1), ylim=(0, high), ylabel="ms a step")
+            axes.set(xlim=(0, last + 1), ylim=(0, high), ylabel=marked("ms a step"))
             axes.set_title(clean(name(row(record)), 90))
             axes.grid(axis="y")
             words = _samples(axes, record)
             style.beside(axes, 0.5 * high, "\n".join(words), size=9)
             alt.append(f"{name(row(record))}: {', '.join(words)}.")
-        panels[-1].set_xlabel("step")
+        panels[-1].set_xlabel(marked("step"))
     return figure, " ".join(alt)
 
 
@@ -73,9 +74,9 @@ def parts(records) -> tuple:
     looks = {part: PARTS.get(part, ("none", "ooo")) for part in known if any(of.get(part) for of in spent)}
     alt = ["Wall time of the whole run by part, in seconds."]
     key = [(part, *look) for part, look in looks.items()]
-    with sheet("Where the wall time went", 0.68 * len(records), key=key) as (figure, [axes]):
+    with sheet(marked("Where the wall time went"), 0.68 * len(records), key=key) as (figure, [axes]):
         name_rows(axes, [name(row(record)) for record in records], 2.1, 3)
-        axes.set(xlim=(0, max(record["total_s"] for record in records)), xlabel="seconds")
+        axes.set(xlim=(0, max(record["total_s"] for record in records)), xlabel=marked("seconds"))
         for y, (record, of) in enumerate(zip(records, spent, strict=True)):
             begin = 0
             for part, look in looks.items():
@@ -106,15 +107,15 @@ def loss(records) -> tuple:
     labels = [name(row(record)) for record in records]
     names, high = line_names(labels)
     ends, alt = [], ["Training loss over samples seen."]
-    with sheet("Training loss", high) as (figure, [axes]):
+    with sheet(marked("Training loss"), high) as (figure, [axes]):
         for place, (record, label) in enumerate(zip(records, labels, strict=True)):
             seen, losses = _curve(record, block)
             axes.plot(seen, losses, **line_style(place))
             end = next((value for value in reversed(losses) if isfinite(value)), 0.0)  # it may have diverged
             ends.append((seen[-1], end, number(losses[-1])))
             alt.append(f"{label}: from {number(losses[0])} to {number(losses[-1])}.")
-        mean = f" (mean of {block} steps)" if block > 1 else ""
-        axes.set(xlabel="samples seen", ylabel=f"training loss{mean}", xlim=(0, None), ylim=(0, None))
+        mean = marked(f"training loss (mean of {block} steps)") if block > 1 else marked("training loss")
+        axes.set(xlabel=marked("samples seen"), ylabel=mean, xlim=(0, None), ylim=(0, None))
         ticks(axes.xaxis)
         axes.grid(axis="y")
         name_ends(axes, ends, names, high)

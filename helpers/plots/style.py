@@ -6,10 +6,12 @@ Figures are made without pyplot, so they neither need nor change a backend.
 
 import base64
 import io
+import logging
 import sys
 from functools import lru_cache
 from html import escape
 
+from ..launcher.language import local
 from ..records.words import clean, name, number, percent, times  # noqa: F401  figures are written with them
 
 WIDTH = 9.0  # inches
@@ -26,8 +28,12 @@ TAG = {"color": "#1a1a1a", "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none",
 ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (
     "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#a6a6a6"
 )  # fmt: skip
-# Noto Sans CJK and the fonts that come with macOS and Windows, for labels in Chinese or Japanese.
-CJK = ("Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei")
+# For labels in Chinese or Japanese: fonts of Linux, macOS and Windows.
+CJK = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN",
+    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "PingFang HK", "Heiti TC", "Hiragino Sans",
+    "Microsoft YaHei", "SimHei",
+)  # fmt: skip
 
 
 @lru_cache
@@ -36,7 +42,14 @@ def fonts() -> list:
     from matplotlib import font_manager
 
     installed = {font.name for font in font_manager.fontManager.ttflist}
+    # Not every Chinese font has a bold face: matplotlib takes the usual one, and need not say so below each figure.
+    logging.getLogger("matplotlib.font_manager").addFilter(lambda record: "font weight" not in record.getMessage())
     return ["DejaVu Sans", *(font for font in CJK if font in installed)]
+
+
+def said(text) -> str:
+    """A figure's text in the reader's language, if there is a font for it: boxes would be worse than English."""
+    return local(text) if len(fonts()) > 1 else text
 
 
 def look():

@@ -3,6 +3,7 @@
 import math
 import re
 
+from ..launcher.language import marked
 from ..plots.style import clean, number, percent, times
 from ..records import read
 from .pairs import CLOSE, Said, accuracies, alike, called, ids, partner, spread, timed
@@ -53,13 +54,14 @@ def communication(record, base, records):
                 f"share of the batch on one device alone {_ms(spent)}."
             )
             return told, alone
-        crowded = " Its ranks had to take turns on fewer cores, which counts as waiting."
         told = (
             f"At most {percent(share)} of a step of {called(record)} was communication and waiting: it took "
             f"{_ms(rate)}, and its share of the batch, {config['local_batch']} samples, took one device alone "
             f"{_ms(spent)}."
         )
-        return told + crowded * ("take turns" in str(record["measured"].get("note"))), alone
+        if "take turns" in str(record["measured"].get("note")):
+            told += " " + marked("Its ranks had to take turns on fewer cores, which counts as waiting.")
+        return told, alone
     if not base or base["config"]["nproc_per_node"] != 1 or not timed(base) or not alike(record, base):
         return None
     lost = 1 - spread(record, base)[0] / devices
@@ -94,15 +96,15 @@ def half_precision(record, records):
     if not plain or not record["measured"]["images_per_s"]:
         return None
     speed, low, high = spread(record, plain)
-    told = f"{times(speed)} the speed of {called(plain)}"
-    told += f" (middle half {times(low)} to {times(high)}{accuracies(record, plain)})"
+    about = f"middle half {times(low)} to {times(high)}" + accuracies(record, plain)
+    told = f"{times(speed)} the speed of {called(plain)} ({about})"
     own_low, own_high = spread(plain, plain)[1:]
     if low > own_high and speed > 1 + CLOSE:
         return f"{level} paid in {called(record)}: {told}.", plain
-    verdict, (why, backed) = "did not pay", _why_not(record, records)
     if speed > 1 - CLOSE or high >= own_low:
-        verdict, why, backed = "made no difference beyond the noise", "", ()
-    return f"{level} {verdict} in {called(record)}: {told}.{why}", plain, *backed
+        return f"{level} made no difference beyond the noise in {called(record)}: {told}.", plain
+    why, backed = _why_not(record, records)
+    return f"{level} did not pay in {called(record)}: {told}." + why, plain, *backed
 
 
 def _why_not(record, records):
@@ -111,14 +113,19 @@ def _why_not(record, records):
     told = MEASURED.search(advice or "")
     if told:
         share, dtype = float(told[1]), told[2]
-        slow = " A device that is so far below 1 usually emulates it, for want of instructions." if share < 0.5 else ""
-        why = f" The format itself is slow here: a convolution in {dtype} ran at {share:g} times the speed of fp32."
-        return why + slow, ()
+        why = f"The format itself is slow here: a convolution in {dtype} ran at {share:g} times the speed of fp32."
+        if share < 0.5:
+            why += " " + marked("A device that is so far below 1 usually emulates it, for want of instructions.")
+        return f" {why}", ()
     why = ""
     if advice == "":
         why = (
-            " The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried. "
-            "Casts, operations too small to gain and other work of the machine are left as causes."
+            " "
+            + marked(
+                "The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried."
+            )
+            + " "
+            + marked("Casts, operations too small to gain and other work of the machine are left as causes.")
         )
     devices = read.row(record)["devices"]
     for other in records:  # the same model on as many devices, with more work in a step
@@ -127,7 +134,7 @@ def _why_not(record, records):
             plain = partner(other, records, precision="fp32")
             if plain and spread(other, plain)[0] > 1 + CLOSE:
                 gain, batch = times(spread(other, plain)[0]), other["config"]["local_batch"]
-                return f"{why} With {batch} samples a step on a device it paid: {gain}.", (other, plain)
+                return f"{why} " + f"With {batch} samples a step on a device it paid: {gain}.", (other, plain)
     return why, ()
 
 
@@ -140,18 +147,18 @@ def compiling(record, records):
     if not found:
         return None
     told = f"{called(record)} spent {number(found['compile_s'])} s compiling (plan: {found['plan']})"
+    gain, steps, made = times(found["gain"]), found["steps"], record["measured"]["steps"]
     if found["plan"] == "eager":
-        told += " and stayed with eager, since no plan was faster: it never pays off."
+        told = f"{told} and stayed with eager, since no plan was faster: it never pays off."
     elif found["gain"] is None:
-        told += "; no eager run of the same settings is there to say what that gained."
-    elif found["steps"] is None:
-        told += f" and is not faster than eager for it ({times(found['gain'])}): it never pays off."
+        told = f"{told}; no eager run of the same settings is there to say what that gained."
+    elif steps is None:
+        told = f"{told} and is not faster than eager for it ({gain}): it never pays off."
     else:
-        steps, made = found["steps"], record["measured"]["steps"]
-        told += (
-            f"; a step is {times(found['gain'])} as fast as eager's, so it pays off after {steps:,} steps: the run "
-            f"made {made:,}, so it {'paid' if made >= steps else 'did not pay yet'}."
+        told = (
+            f"{told}; a step is {gain} as fast as eager's, so it pays off after {steps:,} steps: the run made {made:,}"
         )
+        told = f"{told}, so it paid." if made >= steps else f"{told}, so it did not pay yet."
     return told, *found["backed"]
 
 
@@ -194,16 +201,17 @@ def batch(record, base):
     config, parts = record["config"], record["config"]["accumulation"] or 1
     told, others = [], [base] if base else []
     if base and config["global_batch"] != base["config"]["global_batch"]:
-        of, updates = (one["config"]["global_batch"] for one in (record, base)), record["measured"]["steps"]
-        told.append("{} uses a global batch of {} instead of {}".format(called(record), *of))
+        of, updates = [one["config"]["global_batch"] for one in (record, base)], record["measured"]["steps"]
+        told.append(f"{called(record)} uses a global batch of {of[0]} instead of {of[1]}")
         if config["epochs"] and config["epochs"] == base["config"]["epochs"]:
             before = base["measured"]["steps"]
-            told[0] += f": {updates:,} updates of the weights instead of {before:,} in as many epochs"
+            told[0] = f"{told[0]}: {updates:,} updates of the weights instead of {before:,} in as many epochs"
         told[0] += accuracies(record, base) + "."
     if parts > 1:
-        once = ", and exchanges them once" * (config["strategy"] == "ddp" and read.row(record)["devices"] > 1)
-        text = f"An update of {called(record)} adds up the gradients of {parts} micro-batches of "
-        told.append(f"{text}{config['local_batch']}{once}.")
+        local_batch = config["local_batch"]
+        text = f"An update of {called(record)} adds up the gradients of {parts} micro-batches of {local_batch}"
+        once = config["strategy"] == "ddp" and read.row(record)["devices"] > 1
+        told.append(f"{text}, and exchanges them once." if once else f"{text}.")
     return (" ".join(told), *others) if told else None
 
 
@@ -212,13 +220,14 @@ def memory(record, base):
     peaks = [read.row(one)["peak_memory_bytes"] for one in (record, base) if one]
     if len(peaks) < 2 or not all(peaks) or abs(peaks[0] / peaks[1] - 1) < DIFFERS:
         return None
-    more = "more" if peaks[0] > peaks[1] else "less"
+    mine, of_base = (number(peak / 1e6) for peak in peaks)
     processes = record["measured"]["world_size"]
-    each = f"in each of its {processes} processes at most" if processes > 1 else "at its peak"
+    each = f"{mine} MB in each of its {processes} processes at most" if processes > 1 else f"{mine} MB at its peak"
+    told = f"{called(record)} needed less memory: {each}, {called(base)} {of_base} MB"
+    if peaks[0] > peaks[1]:
+        told = f"{called(record)} needed more memory: {each}, {called(base)} {of_base} MB"
     kind = record["environment"]["machine"]["kind"]
-    what = ", the libraries included" if kind == "cpu" else ""
-    beside = f"{called(base)} {number(peaks[1] / 1e6)} MB{what}."
-    return f"{called(record)} needed {more} memory: {number(peaks[0] / 1e6)} MB {each}, {beside}", base
+    return (f"{told}, the libraries included." if kind == "cpu" else f"{told}."), base
 
 
 def hosts(record):
@@ -233,4 +242,3 @@ def hosts(record):
 
 def _ms(summary):
     return f"{number(1000 * summary['median'])} ms"
-

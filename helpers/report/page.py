@@ -4,6 +4,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from .. import plots
+from ..launcher.language import local
 from ..plots import style
 from ..plots.runs import row, wall_time
 from ..plots.style import clean, number, percent
@@ -91,7 +92,7 @@ def _linked(said, places):
     """Sentences with links to their records."""
     return [
         {
-            "text": clean(one.text, 2000), "several": len(one.runs) > 1, "more": max(0, len(one.runs) - LINKS),
+            "text": local(clean(one.text, 2000)), "several": len(one.runs) > 1, "more": max(0, len(one.runs) - LINKS),
             "links": [(places[run], clean(run, 60)) for run in one.runs[:LINKS] if run in places],
         }
         for one in said

@@ -79,4 +79,4 @@ def overlap(row, other) -> bool:
 def accuracies(record, base) -> str:
     """The accuracies of both, to stand beside a speed; "" if one has none."""
     found = [read.row(one)["accuracy"] for one in (record, base)]
-    return "" if None in found else f"; accuracy {percent(found[0])} beside {percent(found[1])}"
+    return "" if None in found else "; " + f"accuracy {percent(found[0])} beside {percent(found[1])}"

@@ -3,6 +3,7 @@
 import re
 
 from ..config import SETTINGS
+from ..launcher.language import marked
 from ..plots.runs import wall_time
 from ..plots.style import clean, name, number, percent, times
 from ..plots.tables import STEP
@@ -12,6 +13,7 @@ from .pairs import CLOSE, Said, called, differences, ids, overlap
 
 TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
 TRAINING = [name for name, one in SETTINGS.items() if one.changes_learning or one.changes_timing]
+ELSEWHERE = marked("What pays on one machine does not on another.")
 
 
 def of_ladder(ladder, records=None, target=TARGET) -> list:
@@ -51,8 +53,9 @@ def _alone(record):
     row = read.row(record)
     if not row["step_time_s"]:
         return f"{called(record)} had too few steps to time."
-    end = f", accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else ""
-    speed = f"{number(1000 * row['step_time_s'])} ms a step, {_rate(row)}{end}"
+    speed = f"{number(1000 * row['step_time_s'])} ms a step, {_rate(row)}"
+    if row["accuracy"] is not None:
+        speed = f"{speed}, accuracy {percent(row['accuracy'])}"
     return (
         f"{called(record)} took {speed}. There is no completed run of one device with the same model and data to "
         "compare it with."
@@ -63,11 +66,11 @@ def _first(row):
     told = f"{_called(row)} is what the others are compared with"
     if row["step_time_s"]:
         low, middle, high = (number(1000 * row[key]) for key in STEP)
-        told += f": {middle} ms a step (middle half {low} to {high} ms), {_rate(row)}"
+        told = f"{told}: {middle} ms a step (middle half {low} to {high} ms), {_rate(row)}"
     else:
-        told += "; it had too few steps to time"
+        told = f"{told}; it had too few steps to time"
     if row["accuracy"] is not None:
-        told += f", accuracy {percent(row['accuracy'])} of {row['tested']} test {row['tested_are']}"
+        told = f"{told}, accuracy {percent(row['accuracy'])} of {row['tested']} test {row['tested_are']}"
     return told[0].upper() + told[1:] + "."
 
 
@@ -99,7 +102,7 @@ def _step(row, base):
     speed = row["speed_up"]
     if not speed:
         return f"{_name(row)} or {_called(base)} had too few steps to time."
-    unit = "a step" if row["global_batch"] == base["global_batch"] else "an image"
+    unit = marked("a step") if row["global_batch"] == base["global_batch"] else marked("an image")
     spread = f"middle half {times(row['speed_up_q1'])} to {times(row['speed_up_q3'])}"
     if abs(speed - 1) <= CLOSE:
         return f"{_name(row)} took about {_called(base)}'s time {unit} ({times(speed)}, {spread})."
@@ -108,11 +111,13 @@ def _step(row, base):
             f"{_name(row)} made no difference beyond the noise: {times(speed)} {_called(base)}'s speed {unit} "
             f"({spread}), and the 95% intervals of their medians overlap."
         )
-    took = "took" if speed > 1 else "was slower: it took"
-    share = f"{number(1 / speed, 2)} {'of' if speed > 1 else 'times'} {_called(base)}'s time"
-    told = f"{_name(row)} {took} {share} {unit} ({times(speed)}, {spread})"
+    share = number(1 / speed, 2)
+    told = f"{_name(row)} was slower: it took {share} times {_called(base)}'s time {unit} ({times(speed)}, {spread})"
+    if speed > 1:
+        told = f"{_name(row)} took {share} of {_called(base)}'s time {unit} ({times(speed)}, {spread})"
     if row["devices"] > 1 == base["devices"] and row["efficiency"]:
-        told += f", where {row['devices']}× would be ideal: an efficiency of {percent(row['efficiency'])}"
+        ideal = f"{row['devices']}×"
+        return f"{told}, where {ideal} would be ideal: an efficiency of {percent(row['efficiency'])}."
     return told + "."
 
 
@@ -122,45 +127,48 @@ def _whole_run(row, base, record, baseline):
     seen = [one["config"]["global_batch"] * one["measured"]["steps"] for one in (record, baseline)]
     if not whole or not speed or abs(seen[0] - seen[1]) > CLOSE * max(seen):
         return ""
-    seconds, base_seconds = (f"{number(run['total_s'])} s" for run in (row, base))
-    told = f"The whole run of {_name(row)} took {seconds}, that of {_called(base)} {base_seconds}"
-    told += f" ({times(whole)})"
+    mine, of_base = (number(run["total_s"]) for run in (row, base))
+    told = f"The whole run of {_name(row)} took {mine} s, that of {_called(base)} {of_base} s ({times(whole)})"
     trap = whole < 1 - CLOSE and speed > 1 + CLOSE
     if not trap and (speed < 1 + CLOSE or whole > speed * (1 - CLOSE)):
         return told + "."
     others = {part: spent for part, spent in wall_time(record).items() if part != "steps"}
     most = max(others, key=others.get)
-    told += ": slower, although its steps were faster" if trap else ": less was gained than in a step"
-    rest = f"{number(sum(others.values()), 2)} s of it were not timed steps"
-    return f"{told}. {rest}, most of that {most} ({number(others[most], 2)} s)."
+    told = f"{told}: slower, although its steps were faster" if trap else f"{told}: less was gained than in a step"
+    rest, spent = number(sum(others.values()), 2), number(others[most], 2)
+    return f"{told}. {rest} s of it were not timed steps, most of that {most} ({spent} s)."
 
 
 def _prediction(row):
     predicted, measured = row["predicted"], row["speed_up"]
     if not predicted or not measured:
         return ""
-    told = f"{times(predicted)} was predicted for {_name(row)} and {times(measured)} measured: the prediction was "
+    told = f"{times(predicted)} was predicted for {_name(row)} and {times(measured)} measured: the prediction was"
     ratio = predicted / measured
     if abs(ratio - 1) <= 0.05:
-        return told + "right within 5%."
+        return f"{told} right within 5%."
     if ratio >= 2:
-        return told + f"{number(ratio, 2)} times what was measured."
-    return told + f"{abs(ratio - 1):.0%} too {'high' if ratio > 1 else 'low'}."
+        return f"{told} {number(ratio, 2)} times what was measured."
+    off = f"{abs(ratio - 1):.0%}"
+    return f"{told} {off} too high." if ratio > 1 else f"{told} {off} too low."
 
 
 def _accuracy(row, base):
     if row["accuracy"] is None or base["accuracy"] is None:
         if row["final_loss"] is None or base["final_loss"] is None:
             return ""
-        losses = f"{number(row['final_loss'])}, that of {_called(base)} {number(base['final_loss'])}"
-        return f"Accuracy was not measured on both; the final loss of {_name(row)} is {losses}."
-    of = f"of {row['tested']} test {row['tested_are']}"
+        mine, of_base = number(row["final_loss"]), number(base["final_loss"])
+        return (
+            f"Accuracy was not measured on both; the final loss of {_name(row)} is {mine}, that of {_called(base)} "
+            f"{of_base}."
+        )
+    share, tested, images = percent(row["accuracy"]), row["tested"], row["tested_are"]
     if row["accuracy"] == base["accuracy"]:
-        return f"{_name(row)} is as accurate as {_called(base)}: {percent(row['accuracy'])} {of}."
+        return f"{_name(row)} is as accurate as {_called(base)}: {share} of {tested} test {images}."
     points = 100 * (row["accuracy"] - base["accuracy"])
-    told = f"{_name(row)} classifies {percent(row['accuracy'])} {of} correctly"
-    difference = f"{abs(points):.1f} points {'more' if points > 0 else 'less'}"
-    return f"{told}, {_called(base)} {percent(base['accuracy'])} ({difference})."
+    told = f"{_name(row)} classifies {share} of {tested} test {images} correctly"
+    difference = f"{abs(points):.1f} points more" if points > 0 else f"{abs(points):.1f} points less"
+    return marked(f"{told}, {_called(base)} {percent(base['accuracy'])} ({difference}).")
 
 
 def _settings(row, base, record, baseline):
@@ -179,11 +187,13 @@ def _settings(row, base, record, baseline):
     timing = [one for one in differ.values() if one.changes_timing]
     only_devices = "accumulation" not in differ and all(one.spreads for one in timing)
     if row["strategy"] == "ddp" and row["devices"] > base["devices"] == 1 and only_devices:
-        own = ", and BatchNorm layers, if the model has any, see the samples of one device only"
-        return (
+        told = (
             f"Runs that differ from {_called(base)} only in the devices share all settings that change what is "
-            f"learned; their sums are rounded in another order{own * (not record['config'].get('sync_batch_norm'))}."
+            "learned; their sums are rounded in another order"
         )
+        if record["config"].get("sync_batch_norm"):
+            return told + "."
+        return f"{told}, and BatchNorm layers, if the model has any, see the samples of one device only."
     told = f"{_name(row)} and {_called(base)} share all settings that change what is learned"
     return f"{told}; they differ in {', '.join(one.noun for one in timing)}." if timing else ""
 
@@ -194,7 +204,7 @@ def _value(record, setting):
 
 def _ended(row):
     """How a run without numbers ended; of a traceback only the error itself."""
-    ended = {"failed": "failed", "stopped": "was stopped"}[row["status"]]
+    ended = {"failed": marked("failed"), "stopped": marked("was stopped")}[row["status"]]
     lines = row["note"].strip().splitlines() or [""]
     errors = [line for line in lines[1:] if re.match(r"[\w.]+(Error|Exception)\b", line)]
     reason = clean((errors or lines[:1])[-1], 160).rstrip(".")
@@ -202,7 +212,7 @@ def _ended(row):
 
 
 def _called(row):
-    return "the baseline" if row["label"] == "baseline" else _name(row)
+    return marked("the baseline") if row["label"] == "baseline" else _name(row)
 
 
 def _name(row):
@@ -235,16 +245,18 @@ def _arrival(row, first, target):
     backed, goal = ids(*row["records"]), f"{percent(target)} test accuracy"
     if not row["seconds"]:
         best = max(point["accuracy"] for curve in row["curves"] for point in curve)
-        never = "did not reach" if row["seeds"] == 1 else "did not, with half of its seeds or more, reach"
-        return Said(f"{row['label']} {never} {goal}; its best was {percent(best)}.", backed)
+        never = f"{row['label']} did not reach {goal}"
+        if row["seeds"] > 1:
+            never = f"{row['label']} did not, with half of its seeds or more, reach {goal}"
+        return Said(f"{never}; its best was {percent(best)}.", backed)
     told = f"{row['label']} reached {goal} after {number(row['seconds'])} s of training"
     if row is first or not first["seconds"]:
         return Said(told + ".", backed)
     speed = first["seconds"] / row["seconds"]
-    slower = "" if speed >= 1 else ", so it came later"
-    told += f", {first['label']} after {number(first['seconds'])} s ({times(speed)}{slower})"
+    slower = times(speed) if speed >= 1 else f"{times(speed)}, so it came later"
+    told = f"{told}, {first['label']} after {number(first['seconds'])} s ({slower})"
     if row["speed_up"] and row["speed_up"] > 1 > speed:
-        told += f": faster in {row['samples_are']} a second ({times(row['speed_up'])}), slower to the goal"
+        told = f"{told}: faster in {row['samples_are']} a second ({times(row['speed_up'])}), slower to the goal"
     return Said(told + ".", tuple(dict.fromkeys(backed + ids(*first["records"]))))
 
 
@@ -278,17 +290,17 @@ def between(sites) -> list:
         else:
             verdicts = [_verdict(row, ladder.rows()[0]) for _, row, _, ladder in seen]
             told = "; ".join(
-                f"{verdict}{times(row['speed_up'])} {clean(ladder.records[0]['label'], 30)}'s speed on {site.name}"
-                + (f", accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else "")
+                f"{verdict}, {times(row['speed_up'])} {clean(ladder.records[0]['label'], 30)}'s speed on {site.name}"
+                + (", " + f"accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else "")
                 for verdict, (site, row, _, ladder) in zip(verdicts, seen, strict=True)
             )
             text = f"{what}, {run}: {told}."
-            text += " What pays on one machine does not on another." * ({"faster, ", "slower, "} <= {*verdicts})
+            text += f" {ELSEWHERE}" * ({"faster", "slower"} <= {*verdicts})
         said.append(Said(text, tuple(run for *_, record, ladder in seen for run in ids(record, ladder.records[0]))))
     return said
 
 
 def _verdict(row, base):
     if overlap(row, base) or abs(row["speed_up"] - 1) <= CLOSE:
-        return "no difference beyond the noise, "
-    return "faster, " if row["speed_up"] > 1 else "slower, "
+        return marked("no difference beyond the noise")
+    return marked("faster") if row["speed_up"] > 1 else marked("slower")

@@ -4,6 +4,7 @@ import textwrap
 import unicodedata
 
 from .. import plots
+from ..launcher.language import local
 from ..plots.style import clean
 
 COLUMNS = 100  # of a terminal
@@ -30,7 +31,7 @@ def lines(said) -> list:
     found = []
     for sentence in said:
         more = f" +{len(sentence.runs) - 1}" if len(sentence.runs) > 1 else ""
-        backed = f"{sentence.text} [{clean(sentence.runs[0], 60)}{more}]"
+        backed = f"{local(sentence.text)} [{clean(sentence.runs[0], 60)}{more}]"
         filled = "".join(c + FILL * (width(c) - 1) for c in backed)  # textwrap counts characters
         wrapped = textwrap.wrap(filled, COLUMNS, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
         found += [line.replace(FILL, "") for line in wrapped]

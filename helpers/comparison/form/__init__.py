@@ -31,14 +31,15 @@ def form(device=None) -> None:
 
 
 def _text(kind):
+    from ...launcher.language import local
     from . import page
     from .choice import Choice
 
     choice = Choice.sensible(kind)
     commands = "\n".join(choice.commands())
-    plan = textwrap.fill(f"What it would begin with on this machine: {page.plan(choice)}", 100)
+    plan = textwrap.fill(local("What it would begin with on this machine: {plan}", plan=page.plan(choice)), 100)
     return "\n\n".join([
-        "Choose and run: JupyterLab, Jupyter Notebook, VS Code and Colab show a form here.",
-        plan, "The same in Python:", textwrap.indent(choice.code(), "    "),
-        "The same on the command line:", textwrap.indent(commands, "    "),
+        local("Choose and run: JupyterLab, Jupyter Notebook, VS Code and Colab show a form here."),
+        plan, f"{local(page.PYTHON)}:", textwrap.indent(choice.code(), "    "),
+        f"{local(page.COMMANDS)}:", textwrap.indent(commands, "    "),
     ])  # fmt: skip

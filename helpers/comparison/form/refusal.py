@@ -13,13 +13,17 @@ from ...compiler import trials
 from ...config import SETTINGS
 from ...data import sets
 from ...data.recipes import RECIPES, SEQUENCES
+from ...launcher.language import local, marked
 from ...paths import data_root
 from ...training import compiled, models
 from ..ladder import is_factor
 
 UNITS = ("epochs", "steps")
 NAMES_HERE = {"nproc_per_node": "ranks", "global_batch": "batch", "epochs": "length", "steps": "length"}
-NOUNS = {"ranks": "ranks", "batch": "global batch", "length": "length", "prediction": "expected factor"}
+NOUNS = {
+    "ranks": marked("ranks"), "batch": "global batch", "length": marked("length"),
+    "prediction": marked("expected factor"),
+}  # fmt: skip
 FIXED = {"digits": 1437, "cifar10": 50_000, "tokens": SEQUENCES["train"]}  # for training, of a fixed size
 PLANS = 4  # that compiler "auto" tries: eager and inductor, each in two memory layouts
 
@@ -40,6 +44,11 @@ class Refusal:
     def change(self) -> str:
         """What to change, such as "change the global batch or the ranks"."""
         return "change the " + " or the ".join(map(noun, self.settings))
+
+    def local(self) -> tuple:
+        """(change, reason) in the reader's language."""
+        nouns = local(" or the ").join(local(noun(name)) for name in self.settings)
+        return local("change the {nouns}", nouns=nouns), local(self.reason)
 
     def __str__(self):
         return f"{self.change}: {self.reason}"
@@ -69,7 +78,7 @@ def check(choice) -> Refusal | None:
         if configs[0] == configs[1]:
             return Refusal(
                 ("ranks", "precision", "compiler"),
-                "this is the baseline itself (one device, fp32, no compiler), so there is nothing to compare",
+                marked("this is the baseline itself (one device, fp32, no compiler), so there is nothing to compare"),
             )
         if choice.ranks > here.count:
             return Refusal(("ranks",), f"ranks is {choice.ranks}; this machine has {here.count} {here.kind} devices")
@@ -149,10 +158,10 @@ def _length(config, steps):
     enough, fields = f"{least} steps", ("length",)
     if config.epochs:
         enough, fields = f"{math.ceil(config.epochs * least / steps)} epochs", ("length", "batch")
+    why = f"{why}, when compiler auto has tried its plans" if racing else why
     return Refusal(
         (*fields, "compiler") if racing else fields,
-        f"this makes {steps} steps of training, and a speed-up takes {least}: {why}"
-        f"{', when compiler auto has tried its plans' if racing else ''}; {enough} would do",
+        f"this makes {steps} steps of training, and a speed-up takes {least}: {why}; {enough} would do",
     )
 
 

@@ -8,6 +8,7 @@ import ipywidgets
 from ... import device
 from ...config import SETTINGS, STRATEGIES
 from ...launcher.errors import RunStopped
+from ...launcher.language import local, marked
 from .. import ladder
 from . import page
 from .choice import SCHEDULE, TITLE, Choice, from_words, more_settings
@@ -15,6 +16,7 @@ from .refusal import UNITS, noun
 
 DESCRIBED = {"description_width": "6.5rem"}
 SMALL = ("batch", "length", "unit")  # controls that share a line
+MANY = (marked("as many devices"), marked("as many devices, each played by a process of the CPU"))  # the latter on CPUs
 GOES_ON = ("queued", "running")
 
 
@@ -35,11 +37,11 @@ class Form:
         self.more = {one.name: _control(one) for one in more_settings()}
         self._untouched = {name: control.value for name, control in self.more.items()}
         self.prediction = ipywidgets.Text(
-            description="How many times as fast do you expect it to be? (may stay empty)", placeholder="1.8",
+            description=local("How many times as fast do you expect it to be? (may stay empty)"), placeholder="1.8",
             style={"description_width": "initial"}, layout={"width": "auto"},
         )  # fmt: skip
         self.prediction.add_class("helpers-expected")
-        self.button = ipywidgets.Button(description="Run the comparison", icon="play", button_style="primary")
+        self.button = ipywidgets.Button(description=local("Run the comparison"), icon="play", button_style="primary")
         self.button.layout = ipywidgets.Layout(width="13rem", flex="0 0 auto")
         self.verdict, self.blocks, self.runs = ipywidgets.HTML(), ipywidgets.HTML(), ipywidgets.VBox()
         self.verdict.layout.flex = "1 1 18rem"
@@ -49,7 +51,7 @@ class Form:
         wrapped = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "0 14px"}
         row = ipywidgets.HBox([self.button, self.verdict], layout=wrapped)
         both, alone = ([self.more[one.name] for one in more_settings() if bool(one.only) == of] for of in (False, True))
-        titles = ["More, for both runs", "More, for the choice alone"]
+        titles = [local("More, for both runs"), local("More, for the choice alone")]
         more = ipywidgets.Accordion([ipywidgets.VBox(both), ipywidgets.VBox(alone)], titles=titles)
         self.box = ipywidgets.VBox([
             ipywidgets.HTML(page.STYLE), _arranged(self.controls), more, self.prediction, row, self.blocks, self.runs
@@ -134,31 +136,32 @@ class Shown:
 
 def _controls(first, here):
     """The fields of a Choice -> controls, in the order in which Tab goes through them."""
-    stand_in = ", each played by a process of the CPU" if here.kind == "cpu" else ""
-    ranks = [("1 – one device", 1)] + [(f"{n} – as many devices{stand_in}", n) for n in range(2, here.count + 1)]
+    many = local(MANY[here.kind == "cpu"])
+    ranks = [(f"1 – {local('one device')}", 1)] + [(f"{n} – {many}", n) for n in range(2, here.count + 1)]
     lists = {
         "model": _options("model"), "data": _options("data"), "ranks": ranks,
-        "strategy": [(meaning, name) for name, meaning in STRATEGIES.items() if name != "baseline"],
+        "strategy": [(local(meaning), name) for name, meaning in STRATEGIES.items() if name != "baseline"],
         "precision": _options("precision"), "compiler": _options("compiler"),
     }  # fmt: skip
-    made = {name: _dropdown(noun(name), these, getattr(first, name)) for name, these in lists.items()}
-    for name, meaning in (("batch", SETTINGS["global_batch"].help), ("length", "of the training")):
+    made = {name: _dropdown(local(noun(name)), these, getattr(first, name)) for name, these in lists.items()}
+    for name, meaning in (("batch", SETTINGS["global_batch"].help), ("length", marked("of the training"))):
         made[name] = ipywidgets.IntText(
-            description=noun(name), value=getattr(first, name), tooltip=meaning, style=DESCRIBED
+            description=local(noun(name)), value=getattr(first, name), tooltip=local(meaning), style=DESCRIBED
         )  # fmt: skip
-    made["unit"] = _dropdown("counted in", UNITS, first.unit)
+    made["unit"] = _dropdown(local("counted in"), [(local(unit), unit) for unit in UNITS], first.unit)
     return made
 
 
 def _control(setting):
     """A control for a setting without a field of its own, made from its description."""
     value = SCHEDULE if setting.name == "schedule" else setting.default
-    look = {"description": setting.noun, "tooltip": setting.help, "style": DESCRIBED, "layout": {"width": "auto"}}
+    about = local(setting.help)
+    look = {"description": local(setting.noun), "tooltip": about, "style": DESCRIBED, "layout": {"width": "auto"}}
     if setting.type is bool:
-        return ipywidgets.Checkbox(value=value, **{**look, "description": setting.help})
+        return ipywidgets.Checkbox(value=value, **{**look, "description": about})
     if setting.choices:
         return ipywidgets.Dropdown(options=_options(setting.name), value=value, **look)
-    return ipywidgets.Text(value="" if value is None else f"{value}", placeholder=setting.help, **look)
+    return ipywidgets.Text(value="" if value is None else f"{value}", placeholder=about, **look)
 
 
 def _value(setting, shown):
@@ -173,7 +176,7 @@ def _value(setting, shown):
 
 def _options(name):
     """[("fp32 – 32 bits throughout", "fp32"), …] for a list to choose from."""
-    return [(f"{value} – {meaning}", value) for value, meaning in SETTINGS[name].choices.items()]
+    return [(f"{value} – {local(meaning)}", value) for value, meaning in SETTINGS[name].choices.items()]
 
 
 def _dropdown(name, options, value):
