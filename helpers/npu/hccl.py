@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from ..releases import backend_class
 from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
@@ -26,7 +27,7 @@ COLLECTIVES = (
 ).split()
 
 
-class Hccl(c10d.Backend):
+class Hccl(backend_class()):
     """Every collective runs in gloo on zero-copy host views of the cards' buffers."""
 
     supports_coalescing = False  # batch_isend_irecv asks; the inherited property would ask this class, without end
