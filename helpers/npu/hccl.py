@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from ..releases import backend_class
+from ..releases import backend_class, torch_release
 from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
@@ -77,15 +77,21 @@ class Hccl(backend_class()):
         return _Work(self._gloo.barrier(), [])
 
 
+_waited_for = set()  # torch 2.6's C++ does not keep the Python part of a work alive, and would wait for ever without it
+
+
 class _Work(c10d.Work):
     """gloo's work, whose future gives the cards' tensors."""
 
     def __init__(self, work, result):
         super().__init__()
         self._work, self._result = work, result
+        if torch_release() < (2, 8):
+            _waited_for.add(self)
 
     def wait(self, timeout=None):
         self._work.wait() if timeout is None else self._work.wait(timeout)
+        _waited_for.discard(self)
         return True
 
     def is_completed(self):
