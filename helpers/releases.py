@@ -273,6 +273,17 @@ def fsdp_refusal(kind) -> str:
     )
 
 
+def backend_class() -> type:
+    """The class that a backend of torch.distributed derives from when it is written in Python."""
+    from torch._C import _distributed_c10d as c10d
+
+    try:
+        c10d.Backend(0, 1)
+    except TypeError:  # Releases such as 2.12 cannot make one in Python. There a whole process group stands for it.
+        return c10d.ProcessGroup
+    return c10d.Backend
+
+
 def flight_records():
     """What this rank's flight recorder holds of gloo: a dict for each of the last collectives, the oldest first.
 

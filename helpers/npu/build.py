@@ -72,6 +72,7 @@ def _compile(compiler, path):
     temporary = path.with_name(f"{os.getpid()}.so")
     command = [compiler, "-O1", "-std=c++20", "-shared", "-fPIC", str(SOURCE), "-o", str(temporary)]
     command += [f"-ffile-prefix-map={SOURCE.parent}=helpers/npu/csrc"]  # messages name no folder of this machine
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]  # PyPI's 2.6 has the older strings
     command += [f"-I{home / 'include'}", f"-I{home / 'include/torch/csrc/api/include'}"]
     command += [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{home / 'lib'}"]
     try:

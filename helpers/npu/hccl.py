@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from ..releases import backend_class, torch_release
 from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
@@ -26,7 +27,7 @@ COLLECTIVES = (
 ).split()
 
 
-class Hccl(c10d.Backend):
+class Hccl(backend_class()):
     """Every collective runs in gloo on zero-copy host views of the cards' buffers."""
 
     supports_coalescing = False  # batch_isend_irecv asks; the inherited property would ask this class, without end
@@ -76,15 +77,21 @@ class Hccl(c10d.Backend):
         return _Work(self._gloo.barrier(), [])
 
 
+_waited_for = set()  # torch 2.6's C++ does not keep the Python part of a work alive, and would wait for ever without it
+
+
 class _Work(c10d.Work):
     """gloo's work, whose future gives the cards' tensors."""
 
     def __init__(self, work, result):
         super().__init__()
         self._work, self._result = work, result
+        if torch_release() < (2, 8):
+            _waited_for.add(self)
 
     def wait(self, timeout=None):
         self._work.wait() if timeout is None else self._work.wait(timeout)
+        _waited_for.discard(self)
         return True
 
     def is_completed(self):

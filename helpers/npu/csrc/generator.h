@@ -2,7 +2,6 @@
 // device-wide things.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include <vector>
 
@@ -42,7 +41,9 @@ inline at::Generator inner(const at::Generator& g) {
   return ours ? ours->inner : g;
 }
 
-struct Hooks final : at::PrivateUse1HooksInterface {
+inline at::Generator new_generator(c10::DeviceIndex d) { return at::make_generator<Generator>(d < 0 ? current : d); }
+
+struct Hooks final : HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return used; }
@@ -58,9 +59,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return d < 0 ? getCurrentDevice() : exchangeDevice(d);
   }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex d) const override { return default_generator(d); }
-  at::Generator getNewGenerator(c10::DeviceIndex d) const override {
-    return at::make_generator<Generator>(d < 0 ? current : d);
-  }
+  at::Generator getNewGenerator(c10::DeviceIndex d) const override { return new_generator(d); }
   bool isPinnedPtr(const void* data) const override { return pinned_allocator.holds(data); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
   void resizePrivateUse1Bytes(const c10::Storage& s, size_t bytes) const override {

@@ -2,13 +2,13 @@
 #pragma once
 #include <ATen/Context.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Storage.h>
 
 #include <map>
 #include <mutex>
 
 #include "device.h"
+#include "releases.h"
 
 namespace npu {
 inline int64_t capacity() {
@@ -47,9 +47,8 @@ inline c10::DataPtr on_card(c10::DataPtr host, int64_t bytes, int card) {
   return {data, new Block{card, bytes, std::move(host)}, &release, c10::Device(kNPU, c10::DeviceIndex(card))};
 }
 
-struct Allocator final : c10::DeviceAllocator {  // torch.accelerator asks a device allocator for its numbers
+struct Allocator final : DeviceAllocator {
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   void resetAccumulatedStats(c10::DeviceIndex) override {}
   void resetPeakStats(c10::DeviceIndex card) override { counters[card].peak = counters[card].bytes.load(); }

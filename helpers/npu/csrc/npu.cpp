@@ -50,11 +50,8 @@ TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_to_copy", npu::to_copy); }  // for w
 
 // torch.autocast("npu"): PyTorch's own lists for devices in this slot.
 namespace npu_autocast {
+using namespace at;  // for the types in the macros' lists, which differ between releases
 using namespace at::autocast;
-using at::IntArrayRef;
-using at::Scalar;
-using at::ScalarType;
-using at::Tensor;
 static Tensor refuse_bce(const Tensor&, const Tensor&, const std::optional<Tensor>&, int64_t) {
   TORCH_CHECK(false, "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: use "
               "binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which take the layer before the sigmoid.");
@@ -108,12 +105,15 @@ TORCH_LIBRARY(helpers_npu, m) {
   m.def("alias_cpu(Tensor(a) t) -> Tensor(a)");
 }
 TORCH_LIBRARY_IMPL(helpers_npu, PrivateUse1, m) { m.impl("alias_cpu", npu::alias_cpu); }
+// hccl.py calls it from Python's side of a process group, too, where autograd has not been passed yet.
+TORCH_LIBRARY_IMPL(helpers_npu, AutogradPrivateUse1, m) { m.impl("alias_cpu", torch::CppFunction::makeFallthrough()); }
 
 namespace c10d {
 C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::DeviceType::PrivateUse1, npu::Timer);
 }
 namespace npu {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+NPU_REGISTER_GENERATOR(new_generator)
 static const bool registered = [] {
   c10::SetAllocator(kNPU, &allocator);
   static Hooks hooks;
