@@ -17,3 +17,12 @@ def one_thread():
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def emulated_card(request):
+    """The emulated NPU is compiled before the first test of it: whoever compiles it says so among a script's output."""
+    if request.path.parent.name in ("npu", "migrate") or "npu" in request.path.stem:
+        from helpers.npu.recorded import why_missing
+
+        why_missing()
