@@ -30,6 +30,8 @@ COLLECTIVES = (
 class Hccl(backend_class()):
     """Every collective runs in gloo on zero-copy host views of the cards' buffers."""
 
+    # A process group is asked where its tensors live; collectives of objects put theirs on the CPU if it does not say.
+    _device_types = [torch.device("npu")]
     supports_coalescing = False  # batch_isend_irecv asks; the inherited property would ask this class, without end
 
     def __init__(self, store, rank, size, timeout):
