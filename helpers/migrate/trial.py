@@ -5,6 +5,7 @@ The ranks stand in for the processes that the script would spawn; all else is th
 """
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -80,11 +81,19 @@ def _play(torchrun, source, options, folder):
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             exec(compile(source, "main.py", "exec"), vars(module))
-            module.mp.spawn = lambda worker, nprocs, args: rank < nprocs and worker(rank, *args)  # the ranks are there
+            module.mp.spawn = functools.partial(_spawn, rank)
             module.main()
         except SystemExit:
             raise RuntimeError(said.getvalue().splitlines()[-1]) from None
     return _facts(said.getvalue())
+
+
+def _spawn(rank, worker, nprocs, args):
+    """mp.spawn for a script whose processes, the ranks, are there."""
+    if "MASTER_PORT" not in os.environ:  # it meets at an address of its own; torch 2.12 would think that served as well
+        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    if rank < nprocs:
+        worker(rank, *args)
 
 
 def _facts(text):
