@@ -68,6 +68,8 @@ def _free_port():
 
 def _play(torchrun, source, options, folder):
     """On a rank: the script as the program of this process."""
+    import torch.distributed as dist
+
     sys.path += os.environ["PYTHONPATH"].split(os.pathsep)  # here are torch_npu and apex
     launched = {name: os.environ[name] for name in LAUNCHED}
     for name in () if torchrun else LAUNCHED:  # the script makes its own
@@ -78,22 +80,27 @@ def _play(torchrun, source, options, folder):
     source = source.replace("29688", launched["MASTER_PORT"])  # a free port
     module, said, rank = types.ModuleType("main"), io.StringIO(), int(launched["RANK"])
     sys.argv = ["main.py", *options, "."]
+    dist.init_process_group = _served_by_rank_0(dist.init_process_group)
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             exec(compile(source, "main.py", "exec"), vars(module))
-            module.mp.spawn = functools.partial(_spawn, rank)
+            module.mp.spawn = lambda worker, nprocs, args: rank < nprocs and worker(rank, *args)  # the ranks are there
             module.main()
         except SystemExit:
             raise RuntimeError(said.getvalue().splitlines()[-1]) from None
     return _facts(said.getvalue())
 
 
-def _spawn(rank, worker, nprocs, args):
-    """mp.spawn for a script whose processes, the ranks, are there."""
-    if "MASTER_PORT" not in os.environ:  # it meets at an address of its own; torch 2.12 would think that served as well
-        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-    if rank < nprocs:
-        worker(rank, *args)
+def _served_by_rank_0(join):
+    """Up to 2.12 or later, torch takes the launcher's word, that a store is served, for an address of the script's."""
+
+    @functools.wraps(join)
+    def joined(*args, **kwargs):
+        if str(kwargs.get("init_method")).startswith("tcp://"):
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        return join(*args, **kwargs)
+
+    return joined
 
 
 def _facts(text):
