@@ -254,6 +254,22 @@ def gradients_as_they_are() -> dict:
     return {"scale_grads": False} if "scale_grads" in known else {}
 
 
+def wait_for_every_message() -> None:
+    """Make the schedules of a pipeline wait for all messages of a batch, as newer releases do.
+
+    Releases such as 2.6 keep the last one only, which is enough for NCCL; gloo forgets the others, and all ranks wait.
+    """
+    import torch.distributed as dist
+    from torch.distributed.pipelining import schedules
+
+    class Works(list):
+        def wait(self):
+            return all([work.wait() for work in self])
+
+    if not hasattr(schedules, "_wait_batch_p2p"):
+        schedules._batch_p2p = lambda ops, desc=None: Works(dist.batch_isend_irecv(ops)) if ops else None
+
+
 def device_memory(kind):
     """The module with `reset_peak_memory_stats` and `max_memory_allocated` for devices of `kind` (not "cpu")."""
     import torch

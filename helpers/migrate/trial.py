@@ -5,6 +5,7 @@ The ranks stand in for the processes that the script would spawn; all else is th
 """
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -67,6 +68,8 @@ def _free_port():
 
 def _play(torchrun, source, options, folder):
     """On a rank: the script as the program of this process."""
+    import torch.distributed as dist
+
     sys.path += os.environ["PYTHONPATH"].split(os.pathsep)  # here are torch_npu and apex
     launched = {name: os.environ[name] for name in LAUNCHED}
     for name in () if torchrun else LAUNCHED:  # the script makes its own
@@ -77,6 +80,7 @@ def _play(torchrun, source, options, folder):
     source = source.replace("29688", launched["MASTER_PORT"])  # a free port
     module, said, rank = types.ModuleType("main"), io.StringIO(), int(launched["RANK"])
     sys.argv = ["main.py", *options, "."]
+    dist.init_process_group = _served_by_rank_0(dist.init_process_group)
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             exec(compile(source, "main.py", "exec"), vars(module))
@@ -85,6 +89,18 @@ def _play(torchrun, source, options, folder):
         except SystemExit:
             raise RuntimeError(said.getvalue().splitlines()[-1]) from None
     return _facts(said.getvalue())
+
+
+def _served_by_rank_0(join):
+    """Up to 2.12 or later, torch takes the launcher's word, that a store is served, for an address of the script's."""
+
+    @functools.wraps(join)
+    def joined(*args, **kwargs):
+        if str(kwargs.get("init_method")).startswith("tcp://"):
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        return join(*args, **kwargs)
+
+    return joined
 
 
 def _facts(text):

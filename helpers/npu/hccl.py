@@ -3,6 +3,7 @@
 As HCCL it takes tensors on cards only, in the formats it knows, contiguous, and one rank a card.
 """
 
+import functools
 import os
 import socket
 from collections import Counter
@@ -16,6 +17,7 @@ from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
 rank = None  # of this process in its first group
+_kinds = ("npu",)  # of tensors that the next group takes
 FORMATS = (
     torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8,
     torch.bool,
@@ -36,7 +38,12 @@ class Hccl(backend_class()):
         super().__init__(rank, size)
         _remember(rank)
         self._store, self._place, self._met = store, (rank, size), False
-        self._gloo = c10d.ProcessGroupGloo(store, rank, size, timeout)
+        self._kinds, self._gloo = _kinds, c10d.ProcessGroupGloo(store, rank, size, timeout)
+
+    @property
+    def _device_types(self):
+        """Where collectives of objects may put theirs: a process group is asked, a backend is not."""
+        return [torch.device(kind) for kind in self._kinds]
 
     def getBackendName(self):
         return "hccl"
@@ -61,6 +68,8 @@ class Hccl(backend_class()):
 
     def _run(self, name, args):
         result, tensors = args[0], list(_tensors(args))
+        if "cpu" in self._kinds and all(tensor.is_cpu for tensor in tensors):
+            return getattr(self._gloo, name)(*args)
         for tensor in tensors:
             _check(tensor, name)
         self._meet(tensors[0].get_device() if tensors else torch.npu.current_device())
@@ -119,7 +128,25 @@ def register() -> None:
         if hasattr(c10d.ProcessGroupGloo, name):
             setattr(Hccl, name, _collective(name))
     dist.Backend.register_backend("hccl", Hccl, devices=["npu"])
+    if issubclass(Hccl, c10d.ProcessGroup):
+        _stand_for_gloo()
     dist.is_hccl_available = lambda: True  # a name that torch_npu adds
+
+
+def _stand_for_gloo():
+    """Where hccl is a process group, PyTorch drops the backend beside it in "cpu:gloo,npu:hccl"; tell hccl of it."""
+    from torch.distributed import distributed_c10d
+
+    make = distributed_c10d._new_process_group_helper
+
+    @functools.wraps(make)
+    def told(size, rank, ranks, backend, *args, **kwargs):
+        global _kinds
+        beside = distributed_c10d.BackendConfig(backend).get_device_backend_map()
+        _kinds = ("cpu", "npu") if beside.get("cpu") == "gloo" else ("npu",)
+        return make(size, rank, ranks, backend, *args, **kwargs)
+
+    distributed_c10d._new_process_group_helper = told
 
 
 def _collective(name):
@@ -132,10 +159,8 @@ def _collective(name):
 
 def _check(tensor, name):
     if tensor.device.type != "npu":
-        raise RuntimeError(
-            f"HCCL {name}: No backend type associated with device type {tensor.device.type}: tensors must be on an "
-            "npu (emulated NPU)"
-        )
+        # PyTorch's own words, which it says itself where hccl is not a process group.
+        raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
     if tensor.dtype not in FORMATS:
         raise RuntimeError(f"HCCL {name}: unsupported data type {tensor.dtype}; use float32 (emulated NPU)")
     if not tensor.is_contiguous():

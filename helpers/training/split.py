@@ -93,6 +93,7 @@ def schedule(name, stages, micro_batches, loss):
             f"torch {releases.version_of('torch')} has no pipeline schedule {name!r}; it has {', '.join(there)}. "
             "ZBVZeroBubble is in 2.7 and later, DualPipeV in 2.9 and later"
         )
+    releases.wait_for_every_message()
     return kind(
         stages[0] if name in ONE_STAGE else stages, micro_batches,
         loss_fn=lambda output, target: loss(output, target) / micro_batches, **releases.gradients_as_they_are(),

@@ -53,7 +53,7 @@ def dropped(pattern):
     return rf"^ *{pattern}.*\n", ""
 
 
-NCCL = "error: .*nccl"
+NCCL = "error: .*(?i:nccl)"
 MODEL = dropped(r"model = model\.to\(loc\)")
 INITIALIZE = r"^    if args\.amp:\n(?:        #.*\n)?        model, optimizer = amp\.initialize\((?:.|\n)*?\n(?=    \S)"
 DDP = r"^    if args\.distributed:\n        model = nn\.parallel\.DistributedDataParallel\(.*\n"

@@ -191,3 +191,18 @@ def in_a_subgroup():
 
 def test_subgroups_work():
     assert helpers.launch(with_device, 3, in_a_subgroup, timeout=300) == [2, 1, 2]
+
+
+def beside_gloo():
+    dist.init_process_group("cpu:gloo,npu:hccl")
+    rank, told = dist.get_rank(), [None] * 2
+    torch.npu.set_device(rank)
+    here, there = torch.full((2,), rank + 1.0), torch.full((2,), rank + 1.0, device="npu")
+    dist.all_reduce(here)
+    dist.all_reduce(there, group=dist.new_group([0, 1]))
+    dist.all_gather_object(told, rank)
+    return here.tolist(), there.tolist(), told
+
+
+def test_gloo_beside_it_takes_the_tensors_on_the_cpu():
+    assert helpers.launch(with_device, 2, beside_gloo, timeout=300) == [([3, 3], [3, 3], [0, 1])] * 2
