@@ -300,6 +300,11 @@ def backend_class() -> type:
     return c10d.Backend
 
 
+def forgets_works() -> bool:
+    """Whether C++ does not keep the Python part of a collective's work alive (2.6), and waits for ever without it."""
+    return torch_release() < (2, 8)
+
+
 def flight_records():
     """What this rank's flight recorder holds of gloo: a dict for each of the last collectives, the oldest first.
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from ..releases import backend_class, torch_release
+from ..releases import backend_class, forgets_works
 from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
@@ -86,7 +86,7 @@ class Hccl(backend_class()):
         return _Work(self._gloo.barrier(), [])
 
 
-_waited_for = set()  # torch 2.6's C++ does not keep the Python part of a work alive, and would wait for ever without it
+_waited_for = set()  # works that nothing else keeps, on releases that forget them
 
 
 class _Work(c10d.Work):
@@ -95,7 +95,7 @@ class _Work(c10d.Work):
     def __init__(self, work, result):
         super().__init__()
         self._work, self._result = work, result
-        if torch_release() < (2, 8):
+        if forgets_works():
             _waited_for.add(self)
 
     def wait(self, timeout=None):
