@@ -227,9 +227,10 @@ def test_a_narrow_cable_takes_its_time(by):
 @pytest.mark.skipif(twohosts.why_not(1) is not None, reason=f"nothing delays packets here: {twohosts.why_not(1)}")
 def test_a_long_cable_is_late():
     with twohosts.two_hosts(delay=20) as long:
-        assert 0.04 < long.run(exchange)[0][0] < 0.15  # there and back at least
+        late = long.run(exchange)[0][0]
+        assert 0.04 < late  # there and back at least, whatever the machine does meanwhile
         long.shape(delay=0)
-        assert long.run(exchange)[0][0] < 0.02
+        assert long.run(exchange, 0.0, 50)[0][0] < late  # the least of many: one of them is not disturbed
 
 
 @pytest.mark.long
