@@ -53,7 +53,7 @@ def run(source, options, folder, *, ranks=2, cards=2, torchrun=False) -> dict:
     env = npu.environment(devices=cards) | {"HELPERS_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
     given = torchrun, source.replace("23456", str(_free_port())), [str(option) for option in options], str(folder)
     try:
-        return {"error": "", "processes": launch(_play, ranks, *given, threads=1, timeout=500, env=env)}
+        return {"error": "", "processes": launch(run_script, ranks, *given, threads=1, timeout=500, env=env)}
     except RankError as error:
         if error.exception is None:  # not the script's own end: a rank was killed, or time was up
             raise
@@ -66,7 +66,7 @@ def _free_port():
         return one.getsockname()[1]
 
 
-def _play(torchrun, source, options, folder):
+def run_script(torchrun, source, options, folder):
     """On a rank: the script as the program of this process."""
     import torch.distributed as dist
 

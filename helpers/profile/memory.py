@@ -33,7 +33,7 @@ def memory(what, nprocs=1, *args, warm_up=2, timeout=None, threads=None, env=Non
     from .timeline import checked, of_what
 
     nprocs, threads, env, what, args = of_what(what, nprocs, args, warm_up + 1, threads, env)
-    answers = launch(_rank, nprocs, what, args, kwargs, warm_up + 1, timeout=timeout, threads=threads, env=env)
+    answers = launch(count_memory, nprocs, what, args, kwargs, warm_up + 1, timeout=timeout, threads=threads, env=env)
     checked([recording for _, recording, _ in answers], warm_up + 1, 0)
     found = answers[0][-1]
     found.peaks, found.answers = [each.peak_bytes for *_, each in answers], [answer for answer, *_ in answers]
@@ -109,7 +109,7 @@ class Memory:
 # -- in a rank ----------------------------------------------------------------------------
 
 
-def _rank(what, args, kwargs, steps):
+def count_memory(what, args, kwargs, steps):
     from . import record
     from .spans import spans
 

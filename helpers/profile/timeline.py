@@ -50,11 +50,11 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
     options = {"timeout": timeout, "threads": threads, "env": env}
     call = (what, args, kwargs, warm_up, steps, most)
     if hosts is None:
-        answers = launch(_rank, nprocs, *call, **options)
+        answers = launch(record_timeline, nprocs, *call, **options)
     else:
         if nprocs % 2:
             raise ValueError(f"{nprocs} ranks cannot be divided between two hosts; give an even number")
-        answers = hosts.run(_rank, *call, per_host=nprocs // 2, **{**options, "threads": threads or 1})
+        answers = hosts.run(record_timeline, *call, per_host=nprocs // 2, **{**options, "threads": threads or 1})
     recordings = [recording for _, recording, _ in answers]
     checked(recordings, steps, warm_up)
     if not all(any(span.kind == BACKWARD for span in found) for *_, found in answers):
@@ -96,7 +96,7 @@ def _link(hosts):
     return f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}"
 
 
-def _rank(what, args, kwargs, warm_up, steps, most):
+def record_timeline(what, args, kwargs, warm_up, steps, most):
     from . import record
     from .spans import spans
 
