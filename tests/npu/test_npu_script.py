@@ -1,9 +1,6 @@
 """Scripts on the emulated NPU: `helpers.npu.run` and `python -m helpers npu`."""
 
-import contextlib
 import os
-import random
-import socket
 import subprocess
 import sys
 import textwrap
@@ -12,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kernel import running, wait_until
+from npu_lab import free_port
 from npu_ranks import needs_npu
 from places import with_patience
 
@@ -49,10 +47,10 @@ def script(folder, text):
 
 
 @needs_npu
-def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path, free_port):
+def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path):
     lines = []
     done = helpers.npu.run(
-        [script(tmp_path, TWO_CARDS), free_port], devices=3, timeout=300, echo=lines.append, cwd=tmp_path
+        [script(tmp_path, TWO_CARDS), str(free_port())], devices=3, timeout=300, echo=lines.append, cwd=tmp_path
     )
     assert done.check().returncode == 0 and done.error == ""
     assert lines.count("sum [1.0, 1.0, 1.0]") == 2 and lines[0].startswith("cards 3")
@@ -61,16 +59,6 @@ def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path, free_port):
     assert [list(p["devices"]) for p in done.processes] == [["0"], ["1"]]
     assert [p["set_device"] for p in done.processes] == [[0], [1]]
     assert all(p["collectives"]["allreduce"] == 1 for p in done.processes)
-
-
-@pytest.fixture
-def free_port():
-    """One that the system gives to nobody who lets it choose, so that it is still free when the script binds it."""
-    while True:
-        port = random.randrange(10_000, 20_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return str(port)
 
 
 @needs_npu
