@@ -25,7 +25,7 @@ OUTERMOST = re.compile(r"( in <module>|^  \.\.\.)\s*\Z", re.MULTILINE)  # the la
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
 LOOK = 1.0  # s between looks at whether a rank is stopped
-PARTIAL = 0.5  # s after which an unfinished line is shown
+PARTIAL = 1.0  # s after which an unfinished line is shown
 
 
 class Supervisor:
