@@ -21,7 +21,7 @@ from helpers import paths
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # In the environment of all processes of a kernel; launchers that choose what they pass on pass names that begin so.
 MARK = "PYTHON_OF_KERNEL"
-START = 60  # s that a kernel or its server may take to answer
+START = 120  # s that a kernel or its server may take to answer
 
 
 @dataclass

@@ -16,7 +16,7 @@ from ..launcher.group import distributed
 from .ranks import on_ranks
 from .verdict import attempt, exercise
 
-SOON = 5  # s that a collective may take in these checks: a right answer needs a hundredth of one
+SOON = 10  # s that a collective may take in these checks: a right answer needs a hundredth of one
 
 DIARIES = (  # (the collectives of each rank, the first position at which they part)
     ((("broadcast", "all_reduce"), ("broadcast", "all_reduce")), None),

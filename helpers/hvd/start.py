@@ -17,7 +17,7 @@ from ..launcher.supervisor import is_frozen
 from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
-TOGETHER = 0.5  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
+TOGETHER = 2.0  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
 POLL = 0.02  # seconds between two looks at the ranks
 WITHOUT = "; the other ranks finished without it"
 LOCAL = ("localhost", "127.0.0.1")

@@ -8,7 +8,7 @@ from .errors import RunStopped
 from .progress import Progress, best_display
 
 MOST_LINES = 100_000  # that are kept of what the ranks print
-ENDED = 10  # s after which every stopped rank has ended
+ENDED = 30  # s after which every stopped rank has ended
 
 
 class BackgroundRun:

@@ -235,8 +235,9 @@ def agent():
     """
     if RESTARTS not in os.environ:
         return None
-    started = process_start(os.getppid())
-    marks = os.environ.get("TORCHELASTIC_RUN_ID"), os.getppid(), round(started)
+    parent = os.getppid()
+    started = process_start(parent)  # to the hundredth of a second or so: the next call finds it a little elsewhere
+    marks = os.environ.get("TORCHELASTIC_RUN_ID"), parent, rendezvous.started_ticks(parent) or round(started)
     return started, hashlib.sha256(repr(marks).encode()).hexdigest()[:6]
 
 

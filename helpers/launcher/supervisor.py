@@ -18,12 +18,14 @@ from . import errors, forkserver, scope
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
-STACKS = 0.6  # s for the ranks to write their stacks, at most
+LOST = 3.0  # s at most for the notice of a rank that has ended, once another has found its connection closed
+STACKS = 3.0  # s for the ranks to write their stacks, at most; milliseconds unless the machine is busy
 QUIET = 0.02  # s without a new word after which a stack is taken to be complete
+OUTERMOST = re.compile(r"( in <module>|^  \.\.\.)\s*\Z", re.MULTILINE)  # the last line of a whole stack
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
 LOOK = 1.0  # s between looks at whether a rank is stopped
-PARTIAL = 0.5  # s after which an unfinished line is shown
+PARTIAL = 1.0  # s after which an unfinished line is shown
 
 
 class Supervisor:
@@ -166,6 +168,8 @@ class Supervisor:
             self.pump(left)
         if self.failures:
             self._pump_until(self._all_told, SETTLE)
+            if errors.first_failure(self.failures).secondary:  # the cause is still to be told
+                self._pump_until(lambda: self._all_told() or not errors.first_failure(self.failures).secondary, LOST)
             finished = set(self.answers)
             killed = (errors.first_failure(self.failures).exitcode or 0) < 0
             self.stop(0 if killed else GRACE)  # those who have lost a rank have nothing to tell
@@ -222,14 +226,17 @@ class Supervisor:
         end, before = time.monotonic() + STACKS, None
         while time.monotonic() < end:
             self._pump_until(lambda: False, QUIET)
-            lengths = [len(tail.text) for tail in tails.values()]
-            if all(lengths) and lengths == before:
+            texts = [tail.text for rank, tail in tails.items() if self._can_answer(rank)]
+            if texts == before and all(map(OUTERMOST.search, texts)):
                 break
-            before = lengths
+            before = texts
         self.stacks = {rank: readable_stack(tail.text) for rank, tail in tails.items()}
         for rank in alive & set(self.pids):
             if not self.stacks[rank] and is_frozen(self.pids[rank]):
                 self.stacks[rank] = f"    ({errors.frozen_text(rank, self.pids[rank])})"
+
+    def _can_answer(self, rank):
+        return rank not in self.exits and not is_frozen(self.pids.get(rank))
 
     def close(self):
         """Drop the run: the server kills whatever is left of it."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel import wait_until
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
@@ -165,7 +166,7 @@ def test_living_workers_reshuffle_resume_and_go_away():
     iterator = iter(loader)
     next(iterator)
     del iterator, loader
-    assert not child_pids() & workers
+    assert wait_until(lambda: not child_pids() & workers, 100) is not None
 
 
 @pytest.mark.parametrize("path", ["fast", "workers"])

@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -390,6 +391,7 @@ def test_a_terminal_sees_progress(tmp_path, monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: 1000.0))
     progress = store.Progress("cifar10")
     for done in (1, 2):
         progress(done, 4), progress(done, 4)

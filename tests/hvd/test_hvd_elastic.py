@@ -146,7 +146,7 @@ long = pytest.mark.long
     (0, "killed"), (2, "left"), pytest.param(2, "killed", marks=long), pytest.param(0, "left", marks=long),
 ])  # fmt: skip
 def test_survivors_go_on(victim, way):
-    (told,) = helpers.launch(forked, 1, elastic_training, 3, {(3, victim, 3)}, way, threads=1, timeout=300)
+    (told,) = helpers.launch(forked, 1, elastic_training, 3, {(3, victim, 3)}, way, threads=1, timeout=1800)
     for rank, (code, known) in enumerate(told):
         if rank == victim:
             assert code == (-signal.SIGKILL if way == "killed" else 5)
@@ -161,7 +161,7 @@ def test_survivors_go_on(victim, way):
 def test_one_after_another():
     """Four, three, two, one; the last survivor finishes alone."""
     victims = {(1, 3, 4), (4, 0, 3), (7, 1, 2)}
-    (told,) = helpers.launch(forked, 1, elastic_training, 4, victims, "killed", threads=1, timeout=300)
+    (told,) = helpers.launch(forked, 1, elastic_training, 4, victims, "killed", threads=1, timeout=1800)
     ((_, known),) = [(code, known) for code, known in told if code == 0]
     assert not isinstance(known, str), known
     assert known["worlds"] == [4, 3, 2, 1] and [size for _, size in known["resets"]] == [3, 2, 1]
@@ -171,6 +171,6 @@ def test_one_after_another():
 @pytest.mark.parametrize("who", [[1], *(pytest.param(who, marks=long) for who in ([0, 1], [0]))])
 def test_transient_failures_lose_nobody(who):
     """A rank that only thinks that something failed comes back; the others notice and meet it."""
-    for known in helpers.launch(elastic_training, 2, {(3, r, 2) for r in who}, "raises", threads=1, timeout=300):
+    for known in helpers.launch(elastic_training, 2, {(3, r, 2) for r in who}, "raises", threads=1, timeout=1800):
         assert known["worlds"] == [2, 2] and [size for _, size in known["resets"]] == [2]
         check_training(known)

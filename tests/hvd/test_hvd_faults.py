@@ -38,7 +38,7 @@ OTHERS = {
     "late": {"work": "late", "size": 3, "victim": 0, "env": PATIENT},
     "quiet": {"work": "late", "size": 2, "victim": 0, "env": {**PATIENT, "HOROVOD_STALL_CHECK_DISABLE": "1"}},
     "too late": {"work": "too_late", "size": 3, "victim": 2, "env": STRICT},
-    "never": {"work": "never_comes", "size": 3, "started": 2, "env": {"HOROVOD_START_TIMEOUT": "1"}},
+    "never": {"work": "never_comes", "size": 3, "started": 2, "env": {"HOROVOD_START_TIMEOUT": "8"}},
     "init": {"work": "comes_late_to_init", "size": 3, "victim": 0},
     "end 1": {"work": "ends_at_its_own_time", "size": 3, "victim": 0, "how": "shutdown"},
     "end 2": {"work": "ends_at_its_own_time", "size": 3, "victim": 2, "how": "nothing"},
@@ -79,9 +79,9 @@ def played(deaths):
 @functools.lru_cache(None)
 def frozen(cases):
     stories = [
-        {"module": "hvd_cases.stories", "work": "frozen", "size": size, "victim": victim, "where": where, "sleep": 6,
+        {"module": "hvd_cases.stories", "work": "frozen", "size": size, "victim": victim, "where": where,
          "folder": mkdtemp(),
-         "env": {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "3"}}
+         "env": {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "8"}}
         for size, victim, where in cases
     ]  # fmt: skip
     return dict(zip(cases, in_processes(stories), strict=True))
@@ -138,8 +138,8 @@ def test_a_frozen_rank_is_named_by_one_that_is_alive_and_ends_the_job(cases, one
 
 @pytest.mark.long
 def test_the_timeout_of_gloo_ends_a_collective_and_the_silent_rank_is_named():
-    env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "6", "HOROVOD_START_TIMEOUT": "30"}
-    story = {"module": "hvd_cases.stories", "work": "frozen", "size": 2, "where": "inside", "sleep": 12, "env": env}
+    env = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "6", "HOROVOD_START_TIMEOUT": "100"}
+    story = {"module": "hvd_cases.stories", "work": "frozen", "size": 2, "where": "inside", "env": env}
     stories = [{**story, "victim": victim, "folder": mkdtemp()} for victim in (0, 1)]
     for victim, told in enumerate(in_processes(stories)):
         saw = told["ranks"][1 - victim]
@@ -159,7 +159,8 @@ def test_a_stall_ends_the_job_when_asked_to(seen):
     for rank, saw in enumerate(seen["too late"]["ranks"]):
         assert saw is not None and "HorovodInternalError" in saw["kinds"] and saw["after"] == [3] * 2, seen["too late"]
         if rank != 2:
-            assert "lonely tensor" in saw["text"] and "rank 2" in saw["text"] and 1.5 < saw["took"] < SOON, saw
+            assert "lonely tensor" in saw["text"] and "rank 2" in saw["text"] and saw["took"] < SOON, saw
+    assert max(saw["took"] for saw in seen["too late"]["ranks"][:2]) > 1.5, "the first to wait gave up too early"
 
 
 def test_a_rank_that_never_comes_is_named_and_a_late_one_is_waited_for(seen):
@@ -200,7 +201,7 @@ def test_the_stop_button_works_while_a_rank_waits(seen):
 
 def test_a_survivor_rests(seen):
     saw = seen["rest"]["ranks"][0]
-    assert saw["used"] < 0.05 and "RankLost" in saw["kinds"], saw
+    assert min(saw["used"]) < 0.05 and "RankLost" in saw["kinds"], saw
 
 
 def ends_without_shutdown(naps, late):
@@ -264,7 +265,7 @@ def test_started_by(starter, tmp_path):
     env = {name: value for name, value in os.environ.items() if name not in hidden}
     env.update(PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", TMPDIR=str(tmp_path))
     done = subprocess.run(
-        [*STARTERS[starter], str(script), str(answers)], env=env, capture_output=True, text=True, timeout=120
+        [*STARTERS[starter], str(script), str(answers)], env=env, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and "rror" not in done.stderr, done.stderr

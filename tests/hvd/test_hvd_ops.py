@@ -18,18 +18,18 @@ LONG = [(2, ("ddp",)), (3, lab.LARGER), (4, lab.SECTIONS)]
 
 @pytest.mark.parametrize("size, sections", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
 def test_every_case(size, sections):
-    helpers.launch(lab.run, size, sections, threads=1, timeout=300)
+    helpers.launch(lab.run, size, sections, threads=1, timeout=1800)
 
 
 @pytest.mark.parametrize("size, capacity", [(2, "0"), *(pytest.param(n, "5", marks=pytest.mark.long) for n in (2, 4))])
 def test_steps_that_repeat_with_few_numbers(size, capacity):
     env = {"HOROVOD_CACHE_CAPACITY": capacity, "HOROVOD_FUSION_THRESHOLD": "30", "HOROVOD_CYCLE_TIME": "1"}
-    helpers.launch(lab.run, size, ("repeat", "join", "mismatch"), threads=1, timeout=300, env=env)
+    helpers.launch(lab.run, size, ("repeat", "join", "mismatch"), threads=1, timeout=1800, env=env)
 
 
 def test_the_core_knows_no_framework():
     code = "import helpers.hvd.core, sys; assert not {'torch', 'numpy', 'tensorflow'} & set(sys.modules), 'a framework'"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=1800)
 
 
 def test_what_mxnet_s_ranks_import_can_be_read_by_python_3_8():

@@ -116,4 +116,4 @@ def test_any_order_on_any_rank(size, count):
 ])  # fmt: skip
 def test_many_tensors_in_flight_with_any_size_of_the_fusion_buffer(size, threshold, count):
     env = {"HOROVOD_FUSION_THRESHOLD": threshold, "HOROVOD_CYCLE_TIME": "1"} if threshold else None
-    helpers.launch(traffic.many, size, count, threads=1, timeout=300, env=env)
+    helpers.launch(traffic.many, size, count, threads=1, timeout=1800, env=env)

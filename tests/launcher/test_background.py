@@ -11,7 +11,7 @@ from kernel import kernel, wait_until
 
 import helpers
 from helpers import RankError, RunConfig, RunStopped, compare, launch, run
-from helpers.launcher import progress, turns
+from helpers.launcher import display, progress, turns
 
 TINY = RunConfig(steps=6, global_batch=16, evaluate=False, threads=1)
 
@@ -73,12 +73,18 @@ def test_runs_take_turns_in_the_order_of_their_start(gate, tmp_path):
     assert a[0] == "a" and a[2] <= b[1] and b[2] <= c[1], "two runs went on at the same time"
 
 
-def test_a_launch_in_the_foreground_waits_and_says_for_what(gate, capsys):
-    handle = launch(until, 1, str(gate), background=True)
-    threading.Timer(1, gate.touch).start()
-    assert launch(lambda: 7, 1) == [7]
-    assert handle.status == "completed"
-    assert "waiting for until on 1 rank to end\n" in capsys.readouterr().out
+def test_a_launch_in_the_foreground_waits_and_says_for_what(gate, capsys, monkeypatch):
+    def opened(path):
+        until(path)
+        return time.monotonic()
+
+    say = display.waiting_for
+    monkeypatch.setattr(display, "waiting_for", lambda names: gate.touch() or say(names))
+    (fallback := threading.Timer(100, gate.touch)).start()  # where nothing is said, so that the test ends
+    handle = launch(opened, 1, str(gate), background=True)
+    assert launch(time.monotonic, 1) > handle.result(timeout=300) and handle.status == "completed"
+    fallback.cancel()
+    assert "waiting for opened on 1 rank to end\n" in capsys.readouterr().out
 
 
 def test_stopping_one_that_runs_and_one_that_waits(gate):
@@ -107,7 +113,7 @@ def test_a_comparison_is_one_turn_and_the_same_as_in_the_foreground(tmp_path, mo
     configs = [TINY, TINY.but(strategy="ddp", nproc_per_node=2)]
     background = compare(configs, name="one", background=True)
     after = launch(lambda: time.time(), 1, background=True)
-    (there,), here = after.result(timeout=300), background.result(timeout=1)
+    (there,), here = after.result(timeout=300), background.result(timeout=300)
     assert [r["status"] for r in here.records] == ["completed"] * 2
     ended = max(path.stat().st_mtime for path in (tmp_path / "runs").glob("*.json"))
     assert there > ended, "the launch came between the runs of the comparison"
@@ -128,6 +134,14 @@ def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
 
 
 # In a kernel
+
+WAIT = """
+import os
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return 'went on'
+"""
 
 
 @pytest.fixture(scope="module")
@@ -165,31 +179,39 @@ def messages(k, seconds):
 
 
 @pytest.mark.long
-def test_an_interrupt_of_the_kernel_does_not_stop_the_background(watched):
-    watched.value("run = launch(lambda: time.sleep(1) or 'went on', 1, background=True)")
-    watched.start_cell("time.sleep(600)")
-    time.sleep(0.3)
-    watched.interrupt()
-    assert watched.finish_cell().error == "KeyboardInterrupt"
+def test_an_interrupt_of_the_kernel_does_not_stop_the_background(watched, gate):
+    watched.value(WAIT)
+    watched.value(f"run = launch(wait, 1, {str(gate)!r}, background=True)")
+    watched.start_cell("print('here')\ntime.sleep(600)")
+    assert watched.finish_cell(heard=lambda _: watched.interrupt()).error == "KeyboardInterrupt"
+    gate.touch()
     assert watched.value("run.result(300)") == "['went on']"
 
 
-def test_the_panel_moves_and_its_last_state_stays(watched):
-    watched.start_cell("launch(time.sleep, 1, 4)")
-    seen = list(messages(watched, 300))
+def test_the_panel_moves_and_its_last_state_stays(watched, gate):
+    watched.value(WAIT)
+    watched.start_cell(f"launch(wait, 1, {str(gate)!r})")
+    seen, moved = [], 0
+    for kind, content in messages(watched, 300):
+        seen.append((kind, content))
+        moved += kind == "comm_msg" and "running" in content["data"]["state"].get("value", "")
+        if moved == 2:
+            gate.touch()
     shown = [content for kind, content in seen if kind == "display_data"]
     assert len(shown) == 1 and "application/vnd.jupyter.widget-view+json" in shown[0]["data"]
     rows = [c["data"]["state"].get("value", "") for kind, c in seen if kind == "comm_msg"]
     assert sum('role="progressbar"' in row and "running" in row for row in rows) >= 2, "it did not move"
     (last,) = [content for kind, content in seen if kind == "update_display_data"]
     assert last["transient"] == shown[0]["transient"] and "✓ done" in last["data"]["text/html"]
-    assert last["data"]["text/plain"] == "sleep on 1 rank: done", "times do not belong in what is compared"
+    assert last["data"]["text/plain"] == "wait on 1 rank: done", "times do not belong in what is compared"
 
 
 @pytest.mark.long
 def test_a_short_launch_shows_no_panel(watched):
+    watched.value("from helpers.launcher import progress\nprogress.PATIENCE = 100.0")  # what is short is the machine's
     watched.start_cell("launch(time.sleep, 1, 0.1)")
     assert {kind for kind, _ in messages(watched, 300)} <= {"status", "execute_input", "execute_result"}
+    watched.value("progress.PATIENCE = 2.0")
 
 
 def test_the_stop_button_works_while_the_cell_is_busy(watched):

@@ -13,6 +13,14 @@ import helpers
 helpers.prepare_launcher()
 ranks = helpers.ranks(2, timeout=600)
 """
+# Rank 1 waits in a collective for rank 0, which sleeps; each leaves a file once it does.
+STUCK = """%%ranks
+from places import announce
+announce("barrier" if rank else "nap", "{folder}/" + str(rank))
+def nap():
+    __import__('time').sleep(600)
+dist.barrier() if rank else nap()
+"""
 LONG = pytest.mark.long
 PROMPT = 200  # s; a rank that is waited for would take ten minutes, and a busy machine is the normal case
 
@@ -112,10 +120,8 @@ def test_where_nobody_can_type_a_breakpoint_is_passed(notebook):
 
 def test_the_stop_button_leaves_the_ranks(notebook, tmp_path):
     pids = notebook.value("ranks.pids")
-    here = f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').close()"
-    notebook.start_cell(f"%%ranks\n{here}\nif rank: dist.barrier()\nelse: __import__('time').sleep(600)")
+    notebook.start_cell(STUCK.format(folder=str(tmp_path)))
     assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 300) is not None
-    wait_until(lambda: False, 0.5)  # let rank 1 get into the collective
     notebook.interrupt()
     out = notebook.finish_cell(PROMPT)
     assert out.error == "KeyboardInterrupt"
@@ -133,9 +139,9 @@ def test_two_notebooks_at_once(notebook):
         assert notebook.finish_cell().stdout == other.finish_cell().stdout == "[rank 0] 2.0\n[rank 1] 2.0\n"
 
 
-def test_nothing_is_left_of_a_killed_kernel(notebook):  # the last test, since it takes the kernel of all
-    notebook.start_cell("%%ranks\nif rank: dist.barrier()\nelse: __import__('time').sleep(600)")
-    wait_until(lambda: False, 1)
+def test_nothing_is_left_of_a_killed_kernel(notebook, tmp_path):  # the last test, since it takes the kernel of all
+    notebook.start_cell(STUCK.format(folder=str(tmp_path)))
+    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 300) is not None
     family = descendants(notebook.pid)
     assert len(family) == 4  # two generations of the fork server, two ranks
     os.kill(notebook.pid, signal.SIGKILL)

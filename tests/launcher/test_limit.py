@@ -10,7 +10,7 @@ from helpers import device, launch
 from helpers.launcher import client
 from helpers.launcher.errors import OutOfMemory
 
-ON_CPU = {"threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 120}
+ON_CPU = {"threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 600}
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces RLIMIT_DATA")
 
 

@@ -27,7 +27,7 @@ def soak(tmp_path, *arguments):
     """Run the command: (exit status, what it prints, what it writes as JSON)."""
     file = tmp_path / "soak.json"
     command = [sys.executable, "-m", "tools.soak", "--json", str(file), *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1900)
     assert file.exists(), done.stdout + done.stderr
     return done.returncode, done.stdout, json.loads(file.read_text())
 
@@ -35,7 +35,7 @@ def soak(tmp_path, *arguments):
 @pytest.mark.long
 def test_short_form(tmp_path):
     """Thirty launches in each of two kernels at once, of which a third fail as planned."""
-    status, text, told = soak(tmp_path, "--launches", 30, "--seed", SEED, "--minutes", 3)
+    status, text, told = soak(tmp_path, "--launches", 30, "--seed", SEED, "--minutes", 30)
     assert status == 0 and told["passed"], text
     assert [one["performed"] for one in told["kernels"]] == [30, 30]
     assert [sum(one["kinds"].values()) - one["kinds"]["healthy"] for one in told["kernels"]] == [10, 10]
@@ -52,7 +52,7 @@ def test_planted_leaks_are_found_and_blamed_on_their_launch(tmp_path):
     failing = next(number for number, one in plans.items() if one.kind in ("exception", "sigkill", "exit"))
     plants = [f"{leak}@2" for leak in leaks] + [f"value@{healthy}", f"rank@{failing}", "memory@9"]
     options = [option for plant in plants for option in ("--plant", plant)]
-    status, text, told = soak(tmp_path, "--kernels", 1, "--launches", 12, "--seed", SEED, "--minutes", 3, *options)
+    status, text, told = soak(tmp_path, "--kernels", 1, "--launches", 12, "--seed", SEED, "--minutes", 30, *options)
     violations = told["kernels"][0]["violations"]
     assert status == 1 and not told["passed"]
     second = "\n".join(violation for violation in violations if "launch 2:" in violation)
@@ -120,11 +120,11 @@ WRONG = [
     ("exception", {"error": "RankTimeout"}), ("exception", {"message": "rank 1 failed: something else"}),
     ("sigkill", {"exitcode": -15}), ("hang", {"error": "RankError"}),
     ("hang", {"message": HUNG.replace("rank 1", "rank 0")}), ("hang", {"stacks": {"1": "elsewhere"}}),
-    ("interrupt", {"error": None}), ("interrupt", {"ended": 14.0}),
-    ("stop", {"error": None}), ("stop", {"stop_s": 4.0}),
+    ("interrupt", {"error": None}), ("interrupt", {"ended": 21.0}),
+    ("stop", {"error": None}), ("stop", {"stop_s": 11.0}),
     ("stop", {"queued": [[[0, 1.0, 4, True]]]}), ("kept", {"caught": None}), ("kept", {"blamed": 0, "said": ""}),
     ("kept", {"same": False}), ("kept", {"value": None}), ("kept", {"error": "RankError", "message": "lost"}),
-    ("kept", {"caught_at": 14.0}),
+    ("kept", {"caught_at": 21.0}),
 ]  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capf
         return int(os.environ["RANK"])
 
     def use():
-        with helpers.ranks(2, timeout=100) as ranks:
+        with helpers.ranks(2, timeout=300) as ranks:
             ranks(rank)
             ranks(rank)
 
@@ -222,7 +222,7 @@ def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capf
     helpers.prepare_launcher()
     use()
     before, number, where = descriptors(), 0, ""
-    with helpers.ranks(2, timeout=100) as ranks:
+    with helpers.ranks(2, timeout=300) as ranks:
         while where is not None:
             number += step
             where = interrupted_at(number, lambda: ranks(rank))
@@ -233,5 +233,5 @@ def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capf
         where = interrupted_at(number, use)
         for known in list(handle.opened):  # the interrupt came in `with`, just before or after the ranks were its own
             known.close()
-        assert wait_until(lambda: not lost(), 100) is not None, f"after SIGINT at {where}: {lost()}"
+        assert wait_until(lambda: not lost(), 300) is not None, f"after SIGINT at {where}: {lost()}"
     assert number > 1499

@@ -144,7 +144,7 @@ def in_ranks(case, script, arguments, folder):
     for file in folder.glob("process-*"):
         file.unlink()
     given = case.launcher, str(script), arguments, folder
-    helpers.launch(play, case.cards, *given, env=environment, threads=1, timeout=300)
+    helpers.launch(play, case.cards, *given, env=environment, threads=1, timeout=900)
     output = "".join(file.read_text() for file in sorted(folder.glob("process-*.txt")))
     processes = [json.loads(file.read_text()) for file in sorted(folder.glob("process-*.json"))]
     return helpers.npu.Finished(0, output, 0.0, processes)

@@ -145,7 +145,7 @@ class Page:
         """Give an order until it is taken: JupyterLab drops some."""
         for _ in range(5):
             give()
-            for _ in range(50):
+            for _ in range(300):  # half a minute: an order that is taken late is not to be given twice
                 if taken():
                     return
                 self.pause()

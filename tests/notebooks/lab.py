@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from kernel import ROOT, descendants, running, wait_until
 
 from tools.render_notebooks import METADATA
 
-PATIENCE = 90  # s that anything may take on a machine whose other core is busy
+PATIENCE = 240  # s that anything may take on a machine that others keep busy
 SETTINGS = {"apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False}}  # no pop-ups
 
 
@@ -39,14 +38,12 @@ class Lab:
             file = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self.url = ""  # a free port that is chosen here could be taken before the lab binds it
         with open(self.home / "lab.log", "w") as log:
             self.process = subprocess.Popen(
                 [
                     sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
-                    f"--port={self.url.rpartition(':')[2]}", "--ServerApp.port_retries=0",
+                    "--port=0",
                     f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}",
                 ],
                 env=self.environment(), stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_the_tests,
@@ -67,8 +64,10 @@ class Lab:
         if self.process.poll() is not None:
             return False
         try:
+            told = json.loads((self.home / "runtime" / f"jpserver-{self.process.pid}.json").read_text())
+            self.url = f"http://127.0.0.1:{told['port']}"
             return bool(self.ask("api"))
-        except OSError:
+        except (OSError, ValueError):
             time.sleep(0.1)
             return False
 

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ERROR = new_output("error", ename="ValueError", evalue="no", traceback=[])
 SHOWN = new_output("stream", text="from a child\n")
 # The sleep: ipykernel takes what a child printed from a pipe, now and then after the cell has ended.
-CHILD = "import subprocess, time\n_ = subprocess.run(['echo', 'from a child'])\ntime.sleep(1)"
-PATIENCE = {True: 100, False: 10}  # s a cell may take, with the mends and without: a dead kernel is then waited for
+CHILD = "import subprocess, time\n_ = subprocess.run(['echo', 'from a child'])\ntime.sleep(3)"
+PATIENCE = {True: 300, False: 40}  # s a cell may take, with the mends and without: a dead kernel is then waited for
 
 
 def code(source, outputs=(), tags=()):
@@ -43,7 +43,7 @@ NOTEBOOKS = {
 def run_pytest(folder, *options, **environment):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", *options],
-        cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=300,
+        cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
 
 

@@ -983,7 +983,7 @@ def test_ranks_agree_on_steps_scales_and_weights():
     for level in ("O1", "O2"):
         ends = {}
         for no_sync in (False, True):
-            first, second = launch(on_ranks, 2, level, 1, no_sync, timeout=300)
+            first, second = launch(on_ranks, 2, level, 1, no_sync, timeout=900)
             assert first[0] == second[0], (level, no_sync)
             halved = 1 if no_sync else 2  # each synchronised pass is looked at on its own
             assert [moved for moved, _ in first[0]] == [True, True, False, True, True]

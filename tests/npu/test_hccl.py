@@ -40,8 +40,8 @@ def ddp_losses(kind, steps=5):
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit(ranks):
-    on_cpu = helpers.launch(ddp_losses, ranks, "cpu", threads=1, timeout=300)
-    on_cards = helpers.launch(with_device, ranks, ddp_losses, "npu", threads=1, timeout=300)
+    on_cpu = helpers.launch(ddp_losses, ranks, "cpu", threads=1, timeout=900)
+    on_cards = helpers.launch(with_device, ranks, ddp_losses, "npu", threads=1, timeout=900)
     assert [place for place, *_ in on_cards] == [f"npu:{r}" for r in range(ranks)]
     for (_, losses, weights), (_, card_losses, card_weights) in zip(on_cpu, on_cards, strict=True):
         assert losses == card_losses
@@ -73,7 +73,7 @@ def synchronized():
 
 
 def test_synchronized_batch_norm_is_batch_norm_over_all_cards():
-    assert helpers.launch(with_device, 2, synchronized, timeout=300) == [True, True]
+    assert helpers.launch(with_device, 2, synchronized, timeout=900) == [True, True]
 
 
 def compressed():
@@ -94,7 +94,7 @@ def compressed():
 
 
 def test_hooks_of_ddp_and_no_sync_work():
-    (alone, together), (other_alone, other_together) = helpers.launch(with_device, 2, compressed, timeout=300)
+    (alone, together), (other_alone, other_together) = helpers.launch(with_device, 2, compressed, timeout=900)
     assert torch.equal(together, other_together) and not torch.equal(alone, other_alone)
 
 
@@ -136,7 +136,7 @@ def collectives():
 
 
 def test_every_collective_gives_what_it_should():
-    (first, own, calls), (second, others, _) = helpers.launch(with_device, 2, collectives, timeout=300)
+    (first, own, calls), (second, others, _) = helpers.launch(with_device, 2, collectives, timeout=900)
     assert first == second == {
         "all_reduce": [10, 12], "half": [2, 2], "max": [10, 11], "all_gather": [[0, 1], [10, 11]],
         "all_gather_into_tensor": [0, 1, 10, 11], "broadcast": [10, 11], "sent": [0, 1],
@@ -163,7 +163,7 @@ def test_tensors_that_hccl_does_not_take_are_refused():
         lambda here: torch.ones(3, dtype=torch.float64).to(here),
         lambda here: torch.ones(4, 4, device=here).t()[1:],
     )
-    for told in helpers.launch(with_device, 2, refused, *makers, timeout=300):
+    for told in helpers.launch(with_device, 2, refused, *makers, timeout=900):
         assert "device type cpu" in told[0]
         assert "float64" in told[1] and "emulated NPU" in told[1]
         assert "contiguous" in told[2]
@@ -177,7 +177,7 @@ def on_one_card(card):
 
 def test_two_ranks_on_one_card_are_refused_by_name():
     with pytest.raises(helpers.RankError, match="ranks 0, 1 are all on npu:3(.|\n)*set_device"):
-        helpers.launch(with_device, 2, on_one_card, 3, timeout=300)
+        helpers.launch(with_device, 2, on_one_card, 3, timeout=900)
 
 
 def in_a_subgroup():
@@ -190,7 +190,7 @@ def in_a_subgroup():
 
 
 def test_subgroups_work():
-    assert helpers.launch(with_device, 3, in_a_subgroup, timeout=300) == [2, 1, 2]
+    assert helpers.launch(with_device, 3, in_a_subgroup, timeout=900) == [2, 1, 2]
 
 
 def beside_gloo():
@@ -205,4 +205,4 @@ def beside_gloo():
 
 
 def test_gloo_beside_it_takes_the_tensors_on_the_cpu():
-    assert helpers.launch(with_device, 2, beside_gloo, timeout=300) == [([3, 3], [3, 3], [0, 1])] * 2
+    assert helpers.launch(with_device, 2, beside_gloo, timeout=900) == [([3, 3], [3, 3], [0, 1])] * 2

@@ -64,7 +64,7 @@ def trains_alike(name):
 @needs_npu
 @pytest.mark.parametrize("name", CNNS + MORE_CNNS)
 def test_training_a_cnn_is_bitwise_that_of_the_cpu(name):
-    helpers.launch(with_device, 1, trains_alike, name, threads=1, timeout=240)
+    helpers.launch(with_device, 1, trains_alike, name, threads=1, timeout=900)
 
 
 @on_npu

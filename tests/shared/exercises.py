@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from helpers import check
+from helpers.check import ranks
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
@@ -62,6 +63,11 @@ class Checks:
     """
 
     notebook, known, exercises, mistakes, slow, marks = "", {}, {}, {}, (), {}
+
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch):
+        """A busy machine may need long for what is right."""
+        monkeypatch.setattr(ranks, "PATIENCE", 200)
 
     def __init_subclass__(cls):
         cloudpickle.register_pickle_by_value(sys.modules[cls.__module__])  # else ranks import pytest to find a mistake

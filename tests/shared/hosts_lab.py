@@ -16,14 +16,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kernel import ROOT, wait_until
+from kernel import ROOT, descendants, wait_until
 
 from helpers import launch
 from helpers.hosts import commands, twohosts
 
 TRAIN = "--steps 12 --global-batch 32 --device cpu --threads 1 --log-every 1 --model silu_mlp --data digits"
 QUICK = (
-    "--rdzv-conf=join_timeout={wait},last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2,read_timeout=8"
+    "--rdzv-conf=join_timeout={wait},last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=6,read_timeout=60"
 )
 
 
@@ -39,7 +39,7 @@ def words(pair, train=TRAIN, per_host=1, **settings):
 class Agents:
     """Agents on the hosts of `pair`, as context manager; `plan` says what befalls the ranks (see `_befall`)."""
 
-    def __init__(self, pair, told, folders, plan=None, wait=20):
+    def __init__(self, pair, told, folders, plan=None, wait=100):
         self.pair, self.told, self.folders, self.plan, self.wait = pair, told, folders, plan or {}, wait
         self.plan.setdefault("notes", str(folders[0]))
 
@@ -60,7 +60,7 @@ class Agents:
         variables, told = self.told[host]
         env = {**variables, "HELPERS_RESULTS": str(self.folders[host]), "HELPERS_DEVICE": "cpu"}
         place = (self.pair.processes[host], host, [*told], self.plan, self.wait)
-        return launch(_agent, 1, *place, threads=1, env=env, timeout=300)[0]
+        return launch(_agent, 1, *place, threads=1, env=env, timeout=900)[0]
 
     def kill(self, host):
         """Kill the newest agent of a host, if it has one; nobody is told."""
@@ -68,10 +68,12 @@ class Agents:
             os.kill(int(Path(self.plan["notes"], f"agent{host}").read_text()), signal.SIGKILL)
 
     def cut(self):
-        """Cut the cable while a rank waits at the step of its note."""
+        """Cut the cable while a rank waits at the step of its note; the ranks that there are, by process id."""
         wait_until(Path(self.plan["notes"], "there").exists, 300)
+        ranks = set().union(*(descendants(int(Path(self.plan["notes"], f"agent{n}").read_text())) for n in (0, 1)))
         self.pair.cut()
         Path(self.plan["notes"], "go").touch()
+        return ranks
 
 
 def _agent(process, host, told, plan, wait):
@@ -128,7 +130,7 @@ def _befall(plan, rank, step):
         os.kill(os.getpid(), signal.SIGKILL)
     if plan.get("agent dies") == [rank, step]:
         os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(30)  # it ends with its agent, which takes a moment
+        time.sleep(600)  # it ends with its agent, which takes a moment
 
 
 def mpirun_here(pair):

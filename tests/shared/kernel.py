@@ -4,7 +4,7 @@ import os
 import re
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import jupyter_client
@@ -25,7 +25,6 @@ class Outcome:
     message: str = ""  # its text
     traceback: str = ""
     seconds: float = 0.0
-    arrivals: list = field(default_factory=list)  # (seconds since start, text) of each stream output
 
 
 class Kernel:
@@ -40,7 +39,8 @@ class Kernel:
         self.message_id = self.client.execute(code)
         self.started = time.monotonic()
 
-    def finish_cell(self, timeout=300):
+    def finish_cell(self, timeout=300, heard=lambda outcome: None):
+        """The outcome of the cell; `heard` is called with what there is of it whenever the cell has printed."""
         outcome = Outcome()
         end = time.monotonic() + timeout
         while True:
@@ -49,8 +49,8 @@ class Kernel:
                 continue
             content, kind = message["content"], message["msg_type"]
             if kind == "stream":
-                outcome.arrivals.append((time.monotonic() - self.started, content["text"]))
                 setattr(outcome, content["name"], getattr(outcome, content["name"]) + content["text"])
+                heard(outcome)
             elif kind == "execute_result":
                 outcome.result = content["data"]["text/plain"]
             elif kind == "error":
@@ -78,7 +78,7 @@ class Kernel:
 def kernel(**environment):
     manager = jupyter_client.KernelManager(kernel_name="python3")
     env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
-    env.update(PYTHONPATH=str(ROOT), **environment)
+    env.update(PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests" / "shared")]), **environment)
     manager.start_kernel(env=env, cwd=str(ROOT / "tests"))
     client = manager.client()
     client.start_channels()

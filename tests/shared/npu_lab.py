@@ -6,8 +6,10 @@ runs, with the command line it was given, and starts its processes itself. Every
 it did. That a run of its own does the same is tested in test_migration_steps.py.
 """
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -100,9 +102,12 @@ def images(folder, training, validation):
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """One that the system gives to nobody who lets it choose, so that it is still free when a script binds it."""
+    while True:
+        port = random.randrange(10_000, 20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 # The server, and the processes that it forks

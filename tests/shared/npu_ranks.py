@@ -29,6 +29,6 @@ def on_npu(test=None, *, env=None):
     @needs_npu
     @functools.wraps(test)
     def run(*args, **kwargs):
-        helpers.launch(with_device, 1, test, *args, env=env, timeout=300, **kwargs)
+        helpers.launch(with_device, 1, test, *args, env=env, timeout=900, **kwargs)
 
     return run

@@ -34,9 +34,9 @@ def losses(record):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_compiled_runs_train_as_eager_does(ranks):
     eager = RunConfig(model=tiny, steps=40, strategy="ddp" if ranks > 1 else "baseline", nproc_per_node=ranks, **TINY)
-    expected = helpers.run(eager, timeout=600)
+    expected = helpers.run(eager, timeout=1800)
     for compiler in ("auto", "inductor"):
-        record = helpers.run(eager.but(compiler=compiler), timeout=600)
+        record = helpers.run(eager.but(compiler=compiler), timeout=1800)
         assert losses(record) == pytest.approx(losses(expected), rel=1e-4)
         found = record["measured"]["compiler"]
         assert found["asked"] == compiler and found["graphs"] >= 1 and found["compile_s"] > 0
@@ -50,7 +50,7 @@ def test_compiled_runs_train_as_eager_does(ranks):
 
 
 def test_a_run_too_short_for_the_tuner_says_so():
-    record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=600)
+    record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=1800)
     assert record["measured"]["compiler"]["plan"] is None
     assert "before the tuner had chosen" in record["measured"]["note"]
     assert record["measured"]["step_time_s"] is None
@@ -58,7 +58,7 @@ def test_a_run_too_short_for_the_tuner_says_so():
 
 def test_an_evaluation_is_not_worth_a_compilation():
     config = RunConfig(model=tiny, steps=6, compiler="inductor", **{**TINY, "evaluate": True})
-    record = helpers.run(config, timeout=600)
+    record = helpers.run(config, timeout=1800)
     assert record["measured"]["compiler"]["graphs"] == 1
     assert record["measured"]["evaluation"]["count"] > 0
 
@@ -66,9 +66,9 @@ def test_an_evaluation_is_not_worth_a_compilation():
 @pytest.mark.long
 def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
     settings = dict(model=tiny, compiler="auto", checkpoint_dir=str(tmp_path / "saved"), checkpoint_every=5, **TINY)
-    helpers.run(RunConfig(steps=10, **settings), timeout=600)
-    record = helpers.run(RunConfig(steps=15, resume=True, **settings), timeout=600)
-    straight = helpers.run(RunConfig(model=tiny, steps=15, **TINY), timeout=600)
+    helpers.run(RunConfig(steps=10, **settings), timeout=1800)
+    record = helpers.run(RunConfig(steps=15, resume=True, **settings), timeout=1800)
+    straight = helpers.run(RunConfig(model=tiny, steps=15, **TINY), timeout=1800)
     assert record["measured"]["first_step"] == 10
     assert losses(record) == pytest.approx(losses(straight)[10:], rel=1e-4)
 
@@ -107,7 +107,7 @@ def test_labels_name_the_compiler(compiler, label):
 
 def command(*arguments):
     line = [sys.executable, "-m", "helpers", "train", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=600)
+    return subprocess.run(line, capture_output=True, text=True, timeout=1800)
 
 
 @pytest.mark.long

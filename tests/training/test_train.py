@@ -1,11 +1,13 @@
 """Runs that stop, resume, fail: what they leave behind, and that nothing is lost."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -67,7 +69,8 @@ def test_resume_after_sigkill_of_everything(tmp_path):
         "import pathlib, test_train\n"
         "test_train.losses(test_train.config(pathlib.Path(sys.argv[1]), loss=test_train.slow_loss))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(folder), *sys.path])
+    held = {**os.environ, "HELD_AT_A_CHECKPOINT": str(folder)}
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder), *sys.path], env=held)
     deadline = time.monotonic() + 600
     while not list(folder.glob("step-*.pt")) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -79,7 +82,8 @@ def test_resume_after_sigkill_of_everything(tmp_path):
 
 
 def slow_loss(outputs, labels):
-    time.sleep(0.1)
+    folder = os.environ.get("HELD_AT_A_CHECKPOINT")
+    time.sleep(600 if folder and list(Path(folder).glob("step-*.pt")) else 0.1)
     return nn.functional.cross_entropy(outputs, labels)
 
 
@@ -132,11 +136,25 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, named):
 
 
 def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
-    record = helpers.run(config(tmp_path, checkpoint_every=None, checkpoint_dir=None))
-    measured = record["measured"]
-    assert set(measured["parts_s"]) == {"start", "data", "warm-up", "steps", "evaluation"}
-    rest = record["total_s"] - sum(measured["parts_s"].values())
-    assert 0 <= rest < 1, "more than starting and stopping processes is missing from the parts"
+    def late(make):
+        def made():
+            time.sleep(0.5)
+            return make()
+
+        return made
+
+    def slow_net():
+        return nn.Sequential(net_with_dropout(), Slow())
+
+    record = helpers.run(config(
+        tmp_path, checkpoint_every=None, checkpoint_dir=None, data=late(toy_data), model=late(slow_net),
+    ))  # fmt: skip
+    measured, parts = record["measured"], record["measured"]["parts_s"]
+    assert set(parts) == {"start", "data", "warm-up", "steps", "evaluation"}
+    # What was planted, without which starting and stopping processes would have taken their time, too.
+    assert parts["start"] + parts["data"] >= 1 and parts["data"] >= 0.5
+    assert parts["warm-up"] >= 2 * 0.05 and parts["steps"] >= 18 * 0.05 and parts["evaluation"] >= 0.05
+    assert sum(parts.values()) <= record["total_s"]
     assert len(measured["samples"]["step_time_s"]) == 18 and measured["step_time_s"]["n"] == 18
     assert sum(measured["samples"]["step_time_s"]) <= measured["parts_s"]["steps"]
     assert len(measured["peak_memory_bytes"]) == 2 and min(measured["peak_memory_bytes"]) > 10**7
@@ -145,6 +163,12 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     (found,) = read.read_all()
     assert {key: found[key] for key in record} == json.loads(json.dumps(record))
     assert read.row(found)["accuracy"] == measured["evaluation"]["accuracy"]
+
+
+class Slow(nn.Module):
+    def forward(self, x):
+        time.sleep(0.05)
+        return x
 
 
 def test_a_failed_run_leaves_a_record_too():

@@ -25,7 +25,7 @@ def real(test):
 
 
 def on_xla(fn, nprocs, *args):
-    return launch(fn, nprocs, *args, python=xla.python(), env=xla.environment(), threads=1, timeout=600)
+    return launch(fn, nprocs, *args, python=xla.python(), env=xla.environment(), threads=1, timeout=1800)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +80,7 @@ def test_what_it_can_do_is_not(settings):
 
 def test_importing_it_imports_no_torch():
     code = "import sys, helpers.xla, helpers.xla.calls; helpers.xla.is_here(); sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[1], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[1], check=True, timeout=1800)
 
 
 def test_the_diff_shows_the_changes_of_the_source_and_no_others():
@@ -117,7 +117,7 @@ def check_examples(outcome, where):
 
 
 def test_todays_calls_run_here():
-    check_examples(launch(calls.run, 1, "main", timeout=600)[0], "main")
+    check_examples(launch(calls.run, 1, "main", timeout=1800)[0], "main")
 
 
 def test_a_wrong_example_is_reported(monkeypatch):
@@ -127,7 +127,7 @@ def test_a_wrong_example_is_reported(monkeypatch):
 
 
 def test_the_step_with_ddp_keeps_ranks_together():
-    (first, one), (second, two) = launch(several_steps, 2, "ddp", threads=1, timeout=600)
+    (first, one), (second, two) = launch(several_steps, 2, "ddp", threads=1, timeout=1800)
     assert torch.equal(one, two) and first != second
 
 
@@ -137,7 +137,7 @@ def test_the_step_with_ddp_keeps_ranks_together():
 @real
 def test_the_step_through_xla_does_the_same():
     """Both files of the diff run; ten times the rounding of fp32 is allowed."""
-    there = launch(several_steps, 2, "ddp", threads=1, timeout=600)
+    there = launch(several_steps, 2, "ddp", threads=1, timeout=1800)
     here = on_xla(several_steps, 2, "xla")
     assert torch.equal(here[0][1], here[1][1])
     for (losses, weights), (expected, theirs) in zip(here, there, strict=True):
@@ -148,7 +148,7 @@ def test_the_step_through_xla_does_the_same():
 def both(**settings):
     """What was measured of a run by helpers.training.loop and through XLA."""
     config = RunConfig(**{**SMALL, **settings})
-    plain = launch(train.train, config.processes, config, threads=1, timeout=600)
+    plain = launch(train.train, config.processes, config, threads=1, timeout=1800)
     return plain[0], on_xla(loop.train, config.processes, config)[0]
 
 
@@ -189,7 +189,7 @@ def test_losses_differ_where_gradients_are_not_averaged():
     """The comparisons above can fail."""
 
     config = RunConfig(**SMALL, model=smooth, strategy="ddp", nproc_per_node=2)
-    expected = launch(train.train, 2, config, threads=1, timeout=600)[0]["samples"]["loss"]
+    expected = launch(train.train, 2, config, threads=1, timeout=1800)[0]["samples"]["loss"]
     assert on_xla(without_average, 2, config)[0]["samples"]["loss"] != pytest.approx(expected, rel=1e-3)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from . import drive, judge, report
 from .plans import plan
 
-SPARE = drive.PATIENCE + 10.0  # s before the bound at which no launch is started any more
+SPARE = 40.0  # s before the bound at which no launch is started any more; only a kernel that is stuck takes longer
 SETTLED = 50  # launches after which memory has to be flat; a third of them if there are fewer
 
 

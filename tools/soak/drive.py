@@ -20,9 +20,9 @@ from . import held, judge
 from .plans import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 30.0  # s that one launch may take, the queue behind it included
-CLEAN = 3.0  # s after which nothing of a launch may be left
-CLEAN_AT_LAST = 15.0  # s after which nothing at all may be left
+PATIENCE = 120.0  # s that one launch may take, the queue behind it included
+CLEAN = 20.0  # s after which nothing of a launch may be left
+CLEAN_AT_LAST = 60.0  # s after which nothing at all may be left
 
 
 class Stuck(RuntimeError):
@@ -152,7 +152,7 @@ class Driver:
                     error = f"{message['content']['ename']}: {message['content']['evalue']}"
                 if message["content"].get("execution_state") == "idle":
                     break
-            self.client.get_shell_msg(timeout=10)
+            self.client.get_shell_msg(timeout=100)
         except queue.Empty:
             raise Stuck("the cell of the launch does not end") from None
         if error:
@@ -221,7 +221,7 @@ def started(environment=None):
 
 def _set_up(manager, client, server, folder, mark):
     """The driver of a kernel in which launches are as quick as they get and everything was used once."""
-    client.wait_for_ready(timeout=60)
+    client.wait_for_ready(timeout=180)
     driver = Driver(manager, client, None, folder, mark)
     driver.cell((Path(__file__).parent / "inside.py").read_text(encoding="utf-8"))
     driver.cell(
@@ -229,7 +229,7 @@ def _set_up(manager, client, server, folder, mark):
         "faulthandler.register(signal.SIGUSR2, file=stacks)\n"
         f"connect({str(folder / 'line')!r}); helpers.prepare_launcher()"
     )
-    server.settimeout(10)
+    server.settimeout(100)
     driver.line, _ = server.accept()
     return driver
 

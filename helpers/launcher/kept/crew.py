@@ -3,10 +3,9 @@
 import time
 
 from .. import errors, payload, scope
-from ..supervisor import GRACE, SETTLE, TICK, Supervisor, loaded
+from ..supervisor import GRACE, LOST, SETTLE, TICK, Supervisor, loaded
 from . import debug, parcel
 
-LOST = 0.3  # s for the notice of a rank's end, after another has found its connection closed
 PATIENCE = 10.0  # s in which an interrupted rank has to come back before the next call
 AGAIN = 0.5  # s between two interrupts of a rank that does not come back
 FAREWELL = 1.0  # s in which idle ranks end by themselves

@@ -4,11 +4,14 @@ import atexit
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
 
 import torch
+from kernel import running
+from places import calls
 
 import helpers.hvd.torch as hvd
 from helpers.hvd import collectives, plane
@@ -22,11 +25,25 @@ def slow(seconds, kind, name):
     setattr(kind, name, lambda *arguments: [time.sleep(seconds), method(*arguments)][1])
 
 
+def until(condition, seconds=100):
+    """Wait until `condition()` holds; where it never does, the answers will show it."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def said():
+    """All that the ranks of the story have printed so far."""
+    return os.pread(1, 1 << 20, 0)
+
+
 def late(story, rank, tell):
-    """The victim comes 1.7 s late; everything ends well."""
+    """The victim comes 1.7 s late, and not before it was missed; everything ends well."""
     hvd.init()
     if rank == story["victim"]:
         time.sleep(1.7)
+        if "HOROVOD_STALL_CHECK_DISABLE" not in story["env"]:
+            until(lambda: b"lonely tensor" in said())
     one = hvd.allreduce(torch.ones(2), name="lonely tensor", op=hvd.Sum)
     hvd.shutdown()
     return {"sum": one.tolist()}
@@ -36,8 +53,9 @@ def too_late(story, rank, tell):
     """The victim comes later than a shutdown by stall allows; all begin again afterwards."""
     hvd.init()
     if rank == story["victim"]:
-        time.sleep(3.6)
+        until(lambda: said().count(b"gave up") == story["size"] - 1)
     seen = caught(lambda: hvd.allreduce(torch.ones(2), name="lonely tensor"))
+    print("gave up")
     hvd.shutdown()
     hvd.init()
     seen["after"] = hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist()
@@ -95,10 +113,11 @@ def leaves_before_others_have_read(story, rank, tell):
 def asks_and_leaves(story, rank, tell):
     """The victim asks for something and ends before the others ask for it, too."""
     hvd.init()
+    pids = hvd.allgather(torch.tensor([os.getpid()])).tolist()
     if rank == story["victim"]:
         hvd.allreduce_async(torch.ones(1), name="too early")
         return {}
-    time.sleep(0.5)
+    until(lambda: not running(pids[story["victim"]]))
     return caught(lambda: hvd.allreduce(torch.ones(1), name="too early"))
 
 
@@ -129,14 +148,22 @@ def interrupted(story, rank, tell):
     hvd.init()
     seen = {}
     if rank == 0:
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        place = threading.main_thread().ident
+
+        def press():
+            until(lambda: "synchronize" in calls(sys._current_frames()[place]))
+            time.sleep(0.2)  # it waits by now, or is about to
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press, daemon=True).start()
         start = time.monotonic()
         try:
             hvd.allreduce(torch.ones(1), name="long awaited")
         except KeyboardInterrupt:
             seen["took"] = time.monotonic() - start
+        print("interrupted")
     else:
-        time.sleep(0.6)
+        until(lambda: b"interrupted" in said())
     return seen
 
 
@@ -174,7 +201,7 @@ def stopped_for_a_while(story, rank, tell):
     """A rank that the system does not run for a second is not a lost one."""
     hvd.init()
     if rank == story["victim"]:
-        _stop(1.3)
+        _stop(lambda: False, 1.3)
     total = [hvd.allreduce(torch.ones(1), op=hvd.Sum).item() for _ in range(3)]
     hvd.shutdown()
     return {"total": total}
@@ -187,8 +214,11 @@ def frozen(story, rank, tell):
     def work():
         hvd.barrier()  # rank 0 may be stopped before the others have heard of its end
         if rank == story["victim"] and story["where"] == "outside":
-            _stop(story["sleep"])
+            _stop(others_gave_up)
         hvd.allreduce(torch.ones(1000), name="wanted")
+
+    def others_gave_up():
+        return len(list(Path(story["folder"]).glob("gave up *"))) == story["size"] - 1
 
     begin = collectives.Call._begin
 
@@ -197,21 +227,25 @@ def frozen(story, rank, tell):
         while rank == story["victim"] and len(os.listdir(story["folder"])) < story["size"]:
             time.sleep(0.02)  # a stopped rank 0 would keep the others from beginning at all
         if rank == story["victim"]:
-            _stop(story["sleep"])
+            _stop(others_gave_up)
         return begin(*arguments)
 
     if story["where"] == "inside":
         collectives.Call._begin = begins
     seen = caught(work)
+    if rank != story["victim"]:
+        Path(story["folder"], f"gave up {rank}").touch()
     hvd.shutdown()
-    shutil.rmtree(story["folder"], ignore_errors=True)
+    if rank == story["victim"]:
+        shutil.rmtree(story["folder"], ignore_errors=True)
     return seen
 
 
-def _stop(seconds):
+def _stop(over, seconds=100):
+    """Stand still until `over()` holds, or for so many seconds."""
     pid = os.getpid()
     if os.fork() == 0:
-        time.sleep(seconds)
+        until(over, seconds)
         os.kill(pid, signal.SIGCONT)
         os._exit(0)
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this very thread goes no further; others might
@@ -227,6 +261,9 @@ def rests_after_a_loss(story, rank, tell):
     time.sleep(0.05)
     handle = hvd.allreduce_async(torch.ones(1), name="not yet sent")
     time.sleep(0.5)
-    used = time.process_time()
-    time.sleep(0.5)
-    return {"used": time.process_time() - used, **caught(lambda: hvd.synchronize(handle))}
+    used = []
+    for _ in range(4):  # what is left to do after the loss may still fall into some of them
+        began = time.process_time()
+        time.sleep(0.5)
+        used.append(time.process_time() - began)
+    return {"used": used, **caught(lambda: hvd.synchronize(handle))}
