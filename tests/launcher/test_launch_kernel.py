@@ -1,4 +1,4 @@
-"""The promises of `launch` and of kept ranks in a real kernel, with functions defined in cells."""
+"""The promises of `launch`, each kept from a real kernel with functions defined in cells."""
 
 import os
 import signal
@@ -202,116 +202,6 @@ def test_spawn_speaks_the_same_protocol():
         assert out.error == "RankError" and "planted" in out.message
 
 
-# -- kept ranks: the cell magic, the debugger, the stop button ---------------------------------------
-
-
-@pytest.fixture(scope="module")
-def kept(notebook):
-    """The same kernel with two ranks that stay."""
-    assert "no ranks are open" in notebook.run("%%ranks\n1").message
-    notebook.value("ranks = helpers.ranks(2, timeout=600)")
-    return notebook
-
-
-def answered(notebook, code, *lines):
-    """The outcome of a cell in which the reader types these lines at the prompts."""
-    notebook.message_id, notebook.started = notebook.client.execute(code, allow_stdin=True), 0.0
-    for line in lines:
-        assert "(Pdb)" in notebook.client.get_stdin_msg(timeout=PROMPT)["content"]["prompt"]
-        notebook.client.input(line)
-    return notebook.finish_cell()
-
-
-def kept_still_work(notebook):
-    out = notebook.run("%%ranks\ndist.all_reduce(one := torch.ones(1))\none.item()")
-    assert out.stdout == "[rank 0] 2.0\n[rank 1] 2.0\n", out.traceback
-
-
-def test_cells_share_names_with_each_other_and_with_functions(kept):
-    out = kept.run("%%ranks\nx = torch.full((2,), float(rank))\nprint('made', rank)\nx")
-    assert sorted(out.stdout.splitlines()) == [
-        "[rank 0] made 0", "[rank 0] tensor([0., 0.])", "[rank 1] made 1", "[rank 1] tensor([1., 1.])",
-    ]  # fmt: skip
-    assert kept.run("%%ranks 1\ndef twice(): return 2 * x\nx += 1;").stdout == ""
-    assert kept.run("%%ranks --on 1\ntwice()").stdout == "[rank 1] tensor([4., 4.])\n"
-    assert kept.value("ranks(lambda: ranks.state.x.sum().item())") == "[0.0, 4.0]"
-    kept.value("class Point:\n    pass\ndef make():\n    ranks.state.point = Point()")
-    assert kept.value("ranks(make); [type(p) is Point for p in ranks.state.point]") == "[True, True]"
-
-
-def test_long_output_gets_a_tab_a_rank(kept):
-    kept.start_cell("%%ranks\nfor k in range(100): print('<line>', k)\n'the end'")
-    message, bundle = kept.message_id, {}
-    while (got := kept.client.get_iopub_msg(timeout=PROMPT))["content"].get("execution_state") != "idle" or (
-        got["parent_header"].get("msg_id") != message
-    ):
-        if got["msg_type"] == "display_data":
-            bundle = got["content"]["data"]
-    html = bundle["text/html"]
-    assert html.count('type="radio"') == 2 and html.count("&lt;line&gt; 99") == 2 and html.count("the end") == 2
-    assert "[rank 1] <line> 99\n" in bundle["text/plain"]
-
-
-@pytest.mark.parametrize("cell, words", [
-    ("%%ranks 2\n1", "no rank 2; there are 2"), ("%%ranks x\n1", "names no ranks"), ("%%ranks -q\n1", "unrecognized"),
-    ("%%ranks\n\n!ls\n", "line 3 is no Python"), ("%%ranks 0 --on 1\n1", "once"),
-    ("%%ranks --timeout 0\n1", "timeout"), ("%%ranks\nx = 1\nfor", "line 3"),
-])  # fmt: skip
-def test_a_cell_that_cannot_run_is_refused(kept, cell, words):
-    out = kept.run(cell)
-    assert out.error in ("ValueError", "SyntaxError") and words in out.message
-
-
-def test_an_error_shows_the_lines_of_the_cell(kept):
-    out = kept.run("%%ranks\ndef fails():\n    raise KeyError('planted')\nif rank == 1: fails()\ndist.barrier()")
-    assert out.error == "RankError" and out.message.startswith("rank 1 failed; the others were interrupted")
-    assert "line 4, in <module>\n    if rank == 1: fails()" in out.message
-    assert "line 3, in fails\n    raise KeyError('planted')" in out.message
-    assert "helpers" not in out.traceback
-    kept_still_work(kept)
-
-
-def test_an_error_of_a_call_shows_the_readers_lines_and_none_of_the_launcher(kept):
-    out = kept.run("def fails():\n    raise KeyError('planted')\nranks[1](fails)")
-    assert "Cell In[" in out.traceback and "line 3, in <module>\n    ranks[1](fails)" in out.traceback
-    assert "KeyError: 'planted'" in out.traceback and "handle.py" not in out.traceback
-    out = kept.run("try:\n    1 / 0\nexcept ZeroDivisionError:\n    ranks[1](fails)")
-    assert "ZeroDivisionError" in out.traceback and "KeyError: 'planted'" in out.traceback, "what came before stays"
-
-
-def test_the_debugger_opens_on_one_rank_while_the_other_waits(kept):
-    cell = "%%ranks\ny = 5\nif rank == 1: breakpoint()\ndist.barrier()\ny"
-    out = answered(kept, cell, "p y + 1", "!y = 7", "continue")
-    assert "6" in out.stdout.splitlines() and out.stdout.endswith("[rank 0] 5\n[rank 1] 7\n"), out.traceback
-    kept.run("%%ranks 1\ninside = 'the last'\n1 / 0")
-    out = answered(kept, "ranks.debug(1)", "p inside", "quit")
-    assert "'the last'" in out.stdout and not out.error
-    assert "no exception" in kept.run("ranks.debug(0)").stdout
-    out = answered(kept, "%%ranks\nif rank == 0:\n    mark = 'the next'\n    1 / 0\ndist.barrier()", "p mark", "q")
-    assert "'the next'" in out.stdout and "ZeroDivisionError" in out.message
-    kept_still_work(kept)
-
-
-def test_where_nobody_can_type_a_breakpoint_is_passed(kept):
-    kept.message_id, kept.started = kept.client.execute("%%ranks 0\nbreakpoint()\n8", allow_stdin=False), 0
-    out = kept.finish_cell(PROMPT)
-    assert "nobody can type here" in out.stderr and out.stdout.endswith("[rank 0] 8\n"), out.traceback
-
-
-def test_the_stop_button_leaves_the_ranks(kept, tmp_path):
-    pids = kept.value("ranks.pids")
-    here = f"open({str(tmp_path)!r} + f'/{{rank}}', 'w').close()"
-    kept.start_cell(f"%%ranks\n{here}\nif rank: dist.barrier()\nelse: __import__('time').sleep(600)")
-    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 300) is not None
-    wait_until(lambda: False, 0.5)  # let rank 1 get into the collective
-    kept.interrupt()
-    out = kept.finish_cell(PROMPT)
-    assert out.error == "KeyboardInterrupt"
-    assert "rank 0:" in out.stderr and "rank 1:" in out.stderr and "dist.barrier()" in out.stderr
-    assert kept.value("ranks.pids") == pids
-    kept_still_work(kept)
-
-
 # -- the kernel's end --------------------------------------------------------------------------------
 
 
@@ -331,25 +221,13 @@ def test_loader_workers_that_hold_our_sockets_die_with_the_kernel():
         die_with(k, 4 + 3)
 
 
-@LONG
-def test_two_notebooks_at_once_and_kept_ranks_die_with_theirs(kept):
-    with kernel() as other:
-        other.value(f"{SET_UP}ranks = helpers.ranks(2, timeout=600)")
-        for each in (kept, other):
-            each.start_cell("%%ranks\nfor k in range(200): dist.all_reduce(one := torch.ones(1))\none.item()")
-        assert kept.finish_cell().stdout == other.finish_cell().stdout == "[rank 0] 2.0\n[rank 1] 2.0\n"
-        other.start_cell("%%ranks\nif rank: dist.barrier()\nelse: __import__('time').sleep(600)")
-        wait_until(lambda: False, 1)
-        die_with(other, 4)
-
-
-def test_all_ranks_die_with_the_kernel(kept):  # the last test, since it takes the kernel of all
-    kept.start_cell("launch(meet, 2, 1, lambda: time.sleep(600))")
-    die_with(kept, 6)
+def test_ranks_die_with_the_kernel(notebook):  # the last test, since it takes the kernel of all
+    notebook.start_cell("launch(meet, 2, 1, lambda: time.sleep(600))")
+    die_with(notebook, 4)
 
 
 def die_with(k, family):
-    """The kernel is killed once its `family` is complete: the fork server's two generations and all ranks."""
+    """The kernel is killed once its `family` is complete: the fork server's two generations and the ranks."""
     assert wait_until(lambda: len(descendants(k.pid)) >= family, 300) is not None
     family = descendants(k.pid)
     os.kill(k.pid, signal.SIGKILL)
