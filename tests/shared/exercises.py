@@ -58,7 +58,7 @@ class Checks:
         exercises: {check: (prefix of its cells' ids, name that the cells define)}; None: tested elsewhere.
         mistakes: {check: [mistake, or a tuple of mistakes of one kind]}; a text with " => " edits the solution.
         slow: checks that start processes or compile; a quick run tries the solution only, the notebook its attempt.
-        marks: {check: pytest's mark, such as a reason to skip it}.
+        marks: {check: pytest's marks, such as a reason to skip it}.
     """
 
     notebook, known, exercises, mistakes, slow, marks = "", {}, {}, {}, (), {}
@@ -99,5 +99,5 @@ def pytest_generate_tests(metafunc):
     if "exercise" in metafunc.fixturenames:
         metafunc.parametrize("exercise", [pytest.param(one, marks=of.marks.get(one, ())) for one in of.exercises])
     if "mistaken" in metafunc.fixturenames:
-        marks = {one: [*([pytest.mark.long] if one in of.slow else ()), of.marks.get(one, ())] for one in of.mistakes}
-        metafunc.parametrize("mistaken", [pytest.param(one, marks=marks[one]) for one in of.mistakes])
+        of_each = [(one, [pytest.mark.long] * (one in of.slow) + of.marks.get(one, [])) for one in of.mistakes]
+        metafunc.parametrize("mistaken", [pytest.param(one, marks=marks) for one, marks in of_each])
