@@ -10,14 +10,14 @@ from kernel import ROOT
 
 import helpers
 
-EVERYTHING = lab.SECTIONS + lab.LARGER
-QUICK = [(1, lab.LARGER), (3, EVERYTHING)]  # 3 divides nothing evenly
-LONG = [(1, lab.SECTIONS), (2, EVERYTHING), (4, lab.SECTIONS)]
+QUICK = [(1, lab.LARGER, 1), (2, lab.LARGER, 1), (3, lab.LARGER, 3), (3, lab.SECTIONS, 1)]  # 3 divides nothing evenly
+LONG = [(1, lab.SECTIONS, 1), (2, lab.SECTIONS, 1), (3, lab.LARGER, 1), (4, lab.SECTIONS, 1)]
 
 
-@pytest.mark.parametrize("size, sections", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
-def test_every_case(size, sections):
-    helpers.launch(lab.run, size, sections, threads=1, timeout=600)
+@pytest.mark.parametrize("size, sections, needed", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
+def test_every_case(size, sections, needed):
+    """The cases of the sections that need so many ranks or more."""
+    helpers.launch(lab.run, size, sections, needed, threads=1, timeout=600)
 
 
 @pytest.mark.parametrize("size, capacity", [(2, "0"), *(pytest.param(n, "5", marks=pytest.mark.long) for n in (2, 4))])
