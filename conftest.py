@@ -19,14 +19,17 @@ from tools.render_notebooks import kernel_environment
 
 ROOT = Path(__file__).resolve().parent
 collect_ignore = ["notebooks/zh"]  # the same code as in notebooks; to run one, name it: pytest --nbval notebooks/zh/...
-LONG = (  # files that take longest, the longest first
-    "12_model_too_large", "09_several_machines", "06_compiler", "04_mixed_precision", "03_ddp", "13_split_the_model",
-    "05_batch_and_accuracy", "07_npu_migration", "08_horovod_api", "01_baseline", "02_data_parallel",
-    "11_when_it_breaks", "10_report", "00_start_here",
-    "test_browser", "test_soak", "test_two_hosts", "test_hvd_script", "test_hvd_faults", "test_compiled_run",
-    "test_optimize", "test_launch_kernel", "test_kept_ranks", "test_group", "test_hvd_ops", "test_npu_script",
-    "test_all_figures", "test_page", "test_checks_on_ranks", "test_equivalence", "test_migrated_scripts", "test_config",
-    "test_nbval_shims", "test_pages",
+LONG = (  # files that take longest, the longest first, in `make test` (notebooks lead) or in `make test-long`
+    "12_model_too_large", "09_several_machines", "06_compiler", "03_ddp", "07_npu_migration", "13_split_the_model",
+    "08_horovod_api", "05_batch_and_accuracy", "11_when_it_breaks", "01_baseline", "04_mixed_precision",
+    "02_data_parallel", "00_start_here", "10_report",
+    "test_site", "test_browser", "test_soak", "test_two_hosts", "test_gpu_check", "test_hvd_faults", "test_hvd_script",
+    "test_sharding", "test_hvd_ops", "test_hvd_random", "test_migration_steps", "test_migrated_scripts",
+    "test_compiled_run", "test_optimize", "test_timeline", "test_all_figures", "test_launch_kernel", "test_background",
+    "test_kept_ranks_kernel", "test_kept_ranks", "test_hvd_wire", "test_checks_on_ranks", "test_page", "test_apex",
+    "test_npu", "test_launch_python", "test_launch", "test_group", "test_config", "test_pages", "test_train",
+    "test_precision", "test_equivalence", "test_nbval_shims", "test_npu_script", "test_studies", "test_runs",
+    "test_check_hvd", "test_check_npu",
 )  # fmt: skip
 
 

@@ -19,6 +19,17 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def whole_fork_server():
+    """The first ranks, too, wait until the fork server has imported all; else each imports the rest by itself."""
+    from helpers.launcher import client
+
+    open_run = client.Server.open_run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.Server, "open_run", lambda server: server.wait(generation=1) or open_run(server))
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def emulated_card(request):
     """The emulated NPU is compiled before the first test of it: whoever compiles it says so among a script's output."""

@@ -100,6 +100,7 @@ def test_other_work_is_not_compared(monkeypatch):
         loop_cost.compared({}, 5, 1)
 
 
+@pytest.mark.long
 def test_unconnected_runs_are_runs_of_one_rank():
     settings = {"device": "cpu", "threads": 1, "global_batch": 8, "steps": 3, "evaluate": False}
     one, other = launch(loop.unconnected, 2, settings, threads=1, timeout=600)

@@ -70,7 +70,7 @@ class TestNpu(Checks):
     known |= dict.fromkeys(("after_1", "after_2", "after_3"), guide.script([]))
     exercises = {f"step_{n}": (f"npu-step-{n}", f"after_{n}") for n in range(1, 5)}
     slow = ("migrated",)
-    marks = dict.fromkeys(slow, needs_npu)
+    marks = dict.fromkeys(slow, [needs_npu])
     mistakes = {
         "step_1": [
             "import torch_npu\\n => ", "import amp => import optimizers", 3, "import (",

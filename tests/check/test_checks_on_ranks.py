@@ -256,7 +256,7 @@ class TestSharding(Checks):
     known = dict(torch=torch, fully_shard=fully_shard)
     exercises = {"bytes_per_rank": ("turn-bytes", "bytes_per_rank"), "sharded": ("turn-shard", "sharded")}
     slow = ("sharded",)
-    marks = dict.fromkeys(slow, needs_fsdp)
+    marks = dict.fromkeys(slow, [needs_fsdp])
     mistakes = {
         "bytes_per_rank": [
             lambda p, r, w: states(p, r, w) / 4, lambda p, r, w: states(p, r, w) * r,

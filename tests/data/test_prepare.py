@@ -221,8 +221,9 @@ def partial(root):
     return [path.name for path in Path(root).glob(".*.part")]
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143),
-                                          (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("number, code", [
+    (signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
+])
 def test_stopped_while_making(tmp_path, number, code):
     # A shell's background jobs, and so perhaps these tests, start with SIGINT ignored.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)

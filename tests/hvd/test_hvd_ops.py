@@ -1,7 +1,6 @@
 """Every public operation of helpers.hvd at 1 to 4 ranks, against a NumPy oracle; the cases are in hvd_cases/."""
 
 import ast
-import inspect
 import subprocess
 import sys
 
@@ -11,14 +10,14 @@ from kernel import ROOT
 
 import helpers
 
-EVERYTHING = lab.SECTIONS + lab.LARGER
-QUICK = [(1, EVERYTHING), (2, EVERYTHING[:-1]), (3, (*lab.SECTIONS, "batch_norm", "ddp"))]  # 3 divides nothing evenly
-LONG = [(2, ("ddp",)), (3, lab.LARGER), (4, lab.SECTIONS)]
+QUICK = [(1, lab.LARGER, 1), (2, lab.LARGER, 1), (3, lab.LARGER, 3), (3, lab.SECTIONS, 1)]  # 3 divides nothing evenly
+LONG = [(1, lab.SECTIONS, 1), (2, lab.SECTIONS, 1), (3, lab.LARGER, 1), (4, lab.SECTIONS, 1)]
 
 
-@pytest.mark.parametrize("size, sections", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
-def test_every_case(size, sections):
-    helpers.launch(lab.run, size, sections, threads=1, timeout=1800)
+@pytest.mark.parametrize("size, sections, needed", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
+def test_every_case(size, sections, needed):
+    """The cases of the sections that need so many ranks or more."""
+    helpers.launch(lab.run, size, sections, needed, threads=1, timeout=1800)
 
 
 @pytest.mark.parametrize("size, capacity", [(2, "0"), *(pytest.param(n, "5", marks=pytest.mark.long) for n in (2, 4))])
@@ -38,40 +37,3 @@ def test_what_mxnet_s_ranks_import_can_be_read_by_python_3_8():
     files += [ROOT / name for name in ("helpers/__init__.py", "helpers/device.py", "tests/hvd/mxnet_ranks.py")]
     for path in files:
         ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 8))
-
-
-REDUCED = "average=None name=None op=None prescale_factor=1.0 postscale_factor=1.0 process_set"
-PRESSED = "average=None name=None compression op=None prescale_factor=1.0 postscale_factor=1.0 process_set"
-GROUPED = {  # of Horovod 0.28: parameters in their order, with simple defaults
-    "allreduce": PRESSED, **dict.fromkeys(("allreduce_async", "allreduce_", "allreduce_async_"), REDUCED),
-    **dict.fromkeys(("allgather", "allgather_async"), "name=None process_set"),
-    "reducescatter": "name=None compression op process_set prescale_factor=1.0 postscale_factor=1.0",
-    "reducescatter_async": "name=None op process_set prescale_factor=1.0 postscale_factor=1.0",
-}  # fmt: skip
-SIGNATURES = {
-    **{name: f"tensor {rest}" for name, rest in GROUPED.items()},
-    **{f"grouped_{name}": f"tensors {rest}" for name, rest in GROUPED.items()},
-    **{f"broadcast{way}": "tensor root_rank name=None process_set" for way in ("", "_", "_async", "_async_")},
-    **dict.fromkeys(("alltoall", "alltoall_async"), "tensor splits=None name=None process_set"),
-    "sparse_allreduce_async": "tensor name op process_set",
-    "join": "device=-1", "barrier": "process_set", "poll": "handle", "synchronize": "handle",
-    "broadcast_parameters": "params root_rank", "broadcast_optimizer_state": "optimizer root_rank",
-    "broadcast_object": "obj root_rank=0 name=None process_set", "add_process_set": "process_set",
-    "remove_process_set": "process_set", "start_timeline": "file_path mark_cycles=False", "stop_timeline": "",
-}  # fmt: skip
-SIMPLE = (type(None), int, float, bool)
-
-
-def spelled(function):
-    words = []
-    for parameter in inspect.signature(function).parameters.values():
-        simple = parameter.default is not parameter.empty and type(parameter.default) in SIMPLE
-        words.append(parameter.name + (f"={parameter.default}" if simple else ""))
-    return words
-
-
-def test_signatures_are_those_of_horovod():
-    import helpers.hvd.torch as hvd
-
-    for name, wanted in SIGNATURES.items():
-        assert spelled(getattr(hvd, name))[: len(wanted.split())] == wanted.split(), name

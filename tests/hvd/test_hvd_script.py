@@ -144,6 +144,7 @@ def test_a_failing_rank_is_named_and_the_others_are_stopped(tmp_path):
     assert wait_until(lambda: not running(worker), 100) is not None
 
 
+@pytest.mark.long
 def test_sys_exit_ends_the_job_with_its_status_and_the_timeline_is_there(tmp_path):
     path = script(
         tmp_path,
@@ -236,9 +237,8 @@ def test_a_rank_that_is_stopped_at_its_end_ends_the_job(tmp_path, starter, victi
     assert f"hvd: rank {victim} (process" in done.stderr and "the job ends" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("how, ranks", [
-    ("KILL", 2), *(pytest.param(how, 3, marks=pytest.mark.long) for how in ("KILL", "STOP")),
-])  # fmt: skip
+@pytest.mark.long  # test_hvd_elastic.py has the same without the command
+@pytest.mark.parametrize("how, ranks", [("KILL", 2), ("KILL", 3), ("STOP", 3)])
 def test_survivors_go_on_where_the_command_allows_it(tmp_path, how, ranks):
     path = script(
         tmp_path,

@@ -44,7 +44,7 @@ def run(starter, arguments, tmp_path):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=ROOT)
 
 
-@pytest.mark.parametrize("starter", ["torchrun", "mpirun"])
+@pytest.mark.parametrize("starter", ["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])
 def test_the_same_function_under_every_starter(starter, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -51,6 +51,7 @@ def test_migrate_keeps_the_guides_places_and_what_it_loses():
 
 
 @needs_npu
+@pytest.mark.long  # notebook 07 shows such trials
 def test_a_trial_says_what_the_processes_did(tmp_path):
     folder = trial.images(tmp_path)
     right = trial.run(guide.script(ours=["meters on the card"]), TWO, folder, cards=4)

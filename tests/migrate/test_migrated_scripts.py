@@ -102,7 +102,6 @@ CASES = {
         TWO, TWO, "^T.*", cards=2, launcher="torchrun", again=True, gone="checkpoint-2.pth.tar"
     ),
 }
-QUICK = ("mnist", "imagenet, 2 cards")  # the others are for the long tests
 
 
 def original(name):
@@ -194,9 +193,9 @@ def on_the_cpu(name, folder, monkeypatch):
 @needs_npu
 @pytest.mark.skipif(real_torch_npu(), reason="only the emulated device counts what is done on it")
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CASES]
-)
+@pytest.mark.parametrize("name", [  # notebook 07 does the same with the ImageNet example
+    name if name == "mnist" else pytest.param(name, marks=pytest.mark.long) for name in CASES
+])  # fmt: skip
 def test_it_trains_saves_and_goes_on(name, data, tmp_path, monkeypatch):
     case, folder = CASES[name], tmp_path / "case"
     folder.mkdir()

@@ -1,18 +1,14 @@
 """The notebooks as files: what a reader sees before running anything. No kernel runs the notebooks here.
 
-Each check takes a notebook and yields its problems; below, each is shown a notebook that it must
-object to. The last part tests tools/render_notebooks.py.
+Each check takes a notebook and yields its problems. The last part tests tools/render_notebooks.py.
 """
 
-import ast
-import importlib
 import re
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from tools import render_notebooks
 
@@ -86,75 +82,7 @@ def test_committed_notebook(path):
     assert not problems, "\n".join(problems)
 
 
-# Each check objects to what it is for.
-
 PIXEL = "iVBORw0KGgo="
-ERROR = new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
-
-
-def figure(alt="Bars: DDP is 1.8 times as fast as the baseline", text="DDP 1.8x"):
-    metadata = {"image/png": {"alt": alt}} if alt else {}
-    return new_output("display_data", data={"image/png": PIXEL, "text/plain": text}, metadata=metadata)
-
-
-def stream(text, name="stdout"):
-    return new_output("stream", name=name, text=text)
-
-
-def code(source, *outputs, count=1, tags=()):
-    return new_code_cell(source, outputs=list(outputs), execution_count=count, metadata={"tags": list(tags)})
-
-
-def good_notebook():
-    cells = [
-        new_markdown_cell("# What is asked\nSee https://example.org/home/x, ./tmp/x, and/or root/work/steps."),
-        code("ranks = 2\nprint(ranks, 'ranks')", stream("2 ranks\n"), count=1),
-        code("plot(ranks)", figure(), stream("a warning", "stderr"), count=2, tags=["nbval-ignore-output"]),
-        new_markdown_cell(f"## Your turn: 4 ranks\nAs in [00]({COMMITTED[0].name})."),
-        code("ranks = 4", count=3),
-        new_markdown_cell("## Your turn: no rank"),
-        code("0 / 0", ERROR, count=4, tags=["raises-exception"]),
-    ]
-    return new_notebook(cells=cells, metadata=render_notebooks.METADATA)
-
-
-def printed(text, name="stdout"):
-    return lambda notebook: notebook.cells[1].update(outputs=[stream(text, name)])
-
-
-def without_outputs(notebook):
-    for _, cell, _ in code_cells(notebook):
-        cell.outputs = []
-
-
-PLANTED = {
-    "counts [None, 2, 3, 4]": lambda n: n.cells[1].update(execution_count=None),
-    "no outputs at all": without_outputs,
-    "cell 1: prints, but": lambda n: n.cells[1].update(outputs=[]),
-    "cell 6: failed with ZeroDivisionError": lambda n: n.cells[6].metadata.update(tags=[]),
-    "cell 1: printed to stderr": printed("a warning", "stderr"),
-    "cell 1: skipped": lambda n: n.cells[1].metadata.update(tags=["nbval-skip"]),
-    "cell 4: skipped": lambda n: n.cells[4].update(source="# NBVAL_SKIP\nranks = 4"),
-    "cell 2: a figure without alt text": lambda n: n.cells[2].update(outputs=[figure(alt="")]),
-    "cell 2: a figure without a text": lambda n: n.cells[2].update(outputs=[figure(text="<Figure size>")]),
-    "1 headings say 'your turn'": lambda n: n.cells[3].update(source="## Your time\nIt is your turn."),
-    "leads nowhere: 99.ipynb": lambda n: n.cells[0].update(source="# Asked\n[later](99.ipynb#end)"),
-}
-# Put together here, since no file of the project may hold such a path, this one included.
-PATHS = ["/" + "root/x", "/" + "home/me", "/" + "tmp/x.py", "/" + "Users/me", "C:" + r"\Users\me", "~/.cache"]
-PLANTED |= {f"machine path {path}": printed(f"['{path}']\n") for path in PATHS}
-
-
-def test_a_good_notebook_has_no_problems():
-    assert problems_of(good_notebook()) == []
-
-
-@pytest.mark.parametrize("problem", PLANTED)
-def test_a_planted_problem_is_found(problem):
-    notebook = good_notebook()
-    PLANTED[problem](notebook)
-    found = problems_of(notebook)
-    assert any(problem in line for line in found), found
 
 
 # Rendering.
@@ -172,8 +100,8 @@ os.path.basename(os.getcwd())
 """
 
 
-def write(path, *sources, tags=("kept",)):
-    metadata = {"tags": list(tags), "scrolled": True}
+def write(path, *sources):
+    metadata = {"tags": ["kept"], "scrolled": True}
     cells = [new_code_cell(source.strip(), metadata=metadata) for source in sources]
     nbformat.write(new_notebook(cells=cells, metadata={"orig_nbformat": 4}), path)
     return path
@@ -200,7 +128,8 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("source, problems", [
-    ("raise ValueError('no')", ["ValueError"]), ("import os\nos._exit(1)", ["died"]),
+    ("import os\nos._exit(1)", ["died"]),
+    pytest.param("raise ValueError('no')", ["ValueError"], marks=pytest.mark.long),
     ("print('/', 'tmp', sep='', end='/x ')\nprint('x' * 600_000)", ["cell 0: machine path", "allowed are"]),
 ])  # fmt: skip
 def test_a_notebook_with_a_problem_is_not_written(source, problems, tmp_path, capsys):
@@ -212,43 +141,15 @@ def test_a_notebook_with_a_problem_is_not_written(source, problems, tmp_path, ca
     assert path.read_bytes() == before
 
 
-def test_a_folded_cell_is_folded_in_jupyter(tmp_path):
-    path = write(tmp_path / "example.ipynb", "1 + 1", tags=["hide-input"])
-    assert render_notebooks.main([str(path)]) == 0
-    assert nbformat.read(path, as_version=4).cells[0].metadata.jupyter.source_hidden
+def test_a_folded_cell_is_folded_in_jupyter():
+    cell = new_code_cell("1 + 1", metadata={"tags": ["hide-input"]})
+    text = render_notebooks.canonical(new_notebook(cells=[cell]))
+    assert nbformat.reads(text, as_version=4).cells[0].metadata.jupyter.source_hidden
 
 
 def test_a_stream_cut_in_pieces_is_put_together():
-    pieces = [stream("a"), stream("b"), figure(), stream("c"), stream("d", "stderr")]
+    figure = new_output("display_data", data={"image/png": PIXEL, "text/plain": "a bar"})
+    texts = [new_output("stream", name="stderr" if text == "d" else "stdout", text=text) for text in "abcd"]
+    pieces = [*texts[:2], figure, *texts[2:]]
     outputs = render_notebooks.canonical_outputs(pieces, 1)
     assert [output.get("text") for output in outputs] == ["ab", None, "c", "d"]
-
-
-def names_of_the_kit(tree):
-    """{name: what it is} of all that the cells import from helpers."""
-    bound = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "helpers":
-            for alias in node.names:
-                try:
-                    thing = importlib.import_module(f"{node.module}.{alias.name}")
-                except ModuleNotFoundError as error:
-                    if not error.name.startswith("helpers"):  # a module for another environment
-                        continue
-                    thing = getattr(importlib.import_module(node.module), alias.name)
-                bound[alias.asname or alias.name] = thing
-    return bound
-
-
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
-def test_what_the_cells_use_of_the_kit_is_there(path):
-    """Running all notebooks finds this too, minutes later."""
-    cells = (cell.source for _, cell, _ in code_cells(nbformat.read(path, as_version=4)))
-    tree = ast.parse("\n".join(re.sub(r"(?m)^(\s*)[%!].*", r"\1pass", source) for source in cells))
-    bound, missing = names_of_the_kit(tree), []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            thing = bound.get(node.value.id)
-            if isinstance(thing, ModuleType) and not hasattr(thing, node.attr):
-                missing.append(f"{node.value.id}.{node.attr}")
-    assert not missing

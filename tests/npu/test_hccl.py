@@ -38,7 +38,7 @@ def ddp_losses(kind, steps=5):
         return str(world.device), losses, [p.detach().cpu() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit(ranks):
     on_cpu = helpers.launch(ddp_losses, ranks, "cpu", threads=1, timeout=900)
     on_cards = helpers.launch(with_device, ranks, ddp_losses, "npu", threads=1, timeout=900)

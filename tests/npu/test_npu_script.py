@@ -47,6 +47,7 @@ def script(folder, text):
 
 
 @needs_npu
+@pytest.mark.long  # notebook 07 runs such scripts, too
 def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path):
     lines = []
     done = helpers.npu.run(

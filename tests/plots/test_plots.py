@@ -2,20 +2,13 @@
 
 import matplotlib
 import pytest
-from figures import assert_readable, labels
+from figures import labels
 from matplotlib.text import Text
 from records import baseline, failed, ladder, planted
 
 from helpers import plots
 from helpers.comparison.ladder import Comparison
 from helpers.plots import style
-
-
-def test_labels_that_cover_each_other_are_noticed():
-    figure, _ = plots.speed_up(ladder())
-    figure.text(0.02, 0.9, "over the title", fontsize=20)
-    with pytest.raises(AssertionError, match="covers"):
-        assert_readable(figure)
 
 
 def test_speed_up_draws_what_was_measured():

@@ -264,8 +264,9 @@ def fails():
 
 
 @pytest.mark.parametrize("what, ranks, args, who, words", [
-    (no_training, 1, (), [0], "rank 0: 0"), (only_rank_1, 2, (), [0], "rank 0: 0, rank 1: 10"),
-    (train_alone, 1, (4,), [0], "rank 0: 4"), (train_alone, 1, (10, False), [0], "never backward"),
+    (only_rank_1, 2, (), [0], "rank 0: 0, rank 1: 10"), (train_alone, 1, (10, False), [0], "never backward"),
+    pytest.param(no_training, 1, (), [0], "rank 0: 0", marks=pytest.mark.long),
+    pytest.param(train_alone, 1, (4,), [0], "rank 0: 4", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_a_function_that_does_not_train_is_named(what, ranks, args, who, words):
     with pytest.raises(timeline.NoTraining, match=words) as caught:

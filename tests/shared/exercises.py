@@ -58,8 +58,8 @@ class Checks:
         notebook: its file. known: names that its exercises use.
         exercises: {check: (prefix of its cells' ids, name that the cells define)}; None: tested elsewhere.
         mistakes: {check: [mistake, or a tuple of mistakes of one kind]}; a text with " => " edits the solution.
-        slow: checks that start processes or compile; a quick run tries only the first three kinds of mistakes.
-        marks: {check: pytest's mark, such as a reason to skip it}.
+        slow: checks that start processes or compile; a quick run tries the solution only, the notebook its attempt.
+        marks: {check: pytest's marks, such as a reason to skip it}.
     """
 
     notebook, known, exercises, mistakes, slow, marks = "", {}, {}, {}, (), {}
@@ -85,23 +85,16 @@ class Checks:
         sources = cells(self.notebook)
         attempt = sources.get(f"{cell}-code") or sources[cell]
         assert f"check.{exercise}(" in attempt, "the notebook calls this check"
-        for source, verdict in ((solution(sources[f"{cell}-solution"]), True), (attempt, False)):
+        answers = [(solution(sources[f"{cell}-solution"]), True), (attempt, False)]
+        for source, verdict in answers[:1] if exercise in self.slow else answers:
             assert getattr(check, exercise)(function(name, source, **self.known)) is verdict
             assert capsys.readouterr().out.startswith("Right. " if verdict else "Not yet. ")
 
     def test_each_kind_of_mistake_has_a_hint_of_its_own(self, mistaken, capsys):
-        kinds = self.mistakes[mistaken]
-        self._object(mistaken, kinds[:3] if mistaken in self.slow else kinds, capsys)
-
-    @pytest.mark.long
-    def test_every_mistake_has_a_hint_of_its_own(self, slowly_mistaken, capsys):
-        self._object(slowly_mistaken, self.mistakes[slowly_mistaken], capsys)
-
-    def _object(self, name, kinds, capsys):
         seen = {}
-        for kind, of_kind in enumerate(kinds):
+        for kind, of_kind in enumerate(self.mistakes[mistaken]):
             for mistake in of_kind if isinstance(of_kind, tuple) else (of_kind,):
-                hint = objection(name, self.answer(name, mistake), capsys)
+                hint = objection(mistaken, self.answer(mistaken, mistake), capsys)
                 hint = re.sub(r"\d+", "#", hint)  # other numbers make no other hint
                 assert seen.setdefault(hint, kind) == kind, f"mistakes {seen[hint]} and {kind}: {hint}"
 
@@ -109,9 +102,8 @@ class Checks:
 def pytest_generate_tests(metafunc):
     """The parameters of the tests in Checks, from the attributes of its subclasses."""
     of = metafunc.cls
-    for name, values in (
-        ("exercise", of and getattr(of, "exercises", ())), ("mistaken", of and getattr(of, "mistakes", ())),
-        ("slowly_mistaken", of and getattr(of, "slow", ())),
-    ):  # fmt: skip
-        if name in metafunc.fixturenames:
-            metafunc.parametrize(name, [pytest.param(value, marks=of.marks.get(value, ())) for value in values])
+    if "exercise" in metafunc.fixturenames:
+        metafunc.parametrize("exercise", [pytest.param(one, marks=of.marks.get(one, ())) for one in of.exercises])
+    if "mistaken" in metafunc.fixturenames:
+        of_each = [(one, [pytest.mark.long] * (one in of.slow) + of.marks.get(one, [])) for one in of.mistakes]
+        metafunc.parametrize("mistaken", [pytest.param(one, marks=marks) for one, marks in of_each])

@@ -9,6 +9,7 @@ from torch import nn
 
 import helpers
 from helpers import RunConfig
+from helpers import __main__ as cli
 from helpers.records import read
 
 TINY = dict(data="mock", augment=False, evaluate=False, lr=0.01, threads=1, device="cpu", local_batch=32)
@@ -49,6 +50,7 @@ def test_compiled_runs_train_as_eager_does(ranks):
     assert expected["measured"]["compiler"] is None
 
 
+@pytest.mark.long
 def test_a_run_too_short_for_the_tuner_says_so():
     record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=1800)
     assert record["measured"]["compiler"]["plan"] is None
@@ -105,17 +107,11 @@ def test_labels_name_the_compiler(compiler, label):
     assert RunConfig(compiler=compiler, strategy="ddp", nproc_per_node=2, precision="bf16").label == label
 
 
-def command(*arguments):
-    line = [sys.executable, "-m", "helpers", "train", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=1800)
-
-
 @pytest.mark.long
 def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
-    done = command(
-        "--model=silu_mlp", "--nproc_per_node=2", "--batch_size=16", "--steps=40", "--compiler-opt", "--log-every=5",
-        "--lr=0.01", "--device=cpu", "--threads=1", "--data=digits",
-    )  # fmt: skip
+    words = "--model=silu_mlp --nproc_per_node=2 --batch_size=16 --steps=40 --compiler-opt --log-every=5 --lr=0.01"
+    command = [sys.executable, "-m", "helpers", "train", *words.split(), "--device=cpu", "--threads=1", "--data=digits"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     line = r"epoch \d+  step \d+/40  batch time \d+\.\d{3} s  [\d,.]+ samples/s  peak memory [\d,]+ MiB  loss \d+\.\d+"
@@ -129,8 +125,8 @@ def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
 @pytest.mark.parametrize("arguments, said", [
     (["--compiler-opt=xla"], "let the command start"), (["--log-every=0"], "--log-every is 0"),
 ])  # fmt: skip
-def test_the_launch_script_under_torchrun_refuses(arguments, said, monkeypatch):
+def test_the_launch_script_under_torchrun_refuses(arguments, said, monkeypatch, capsys):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)
-    done = command(*arguments, "--steps=2")
-    assert done.returncode == 2 and said in done.stderr
+    assert cli.main(["train", *arguments, "--steps=2"]) == 2
+    assert said in capsys.readouterr().err

@@ -38,7 +38,9 @@ def losses(model, **settings):
 
 
 @pytest.mark.parametrize("ranks", TWO_AND_FOUR)
-@pytest.mark.parametrize("model, tolerance", [(float64_net, 1e-10), (float32_net, 1e-6)])
+@pytest.mark.parametrize("model, tolerance", [
+    (float64_net, 1e-10), pytest.param(float32_net, 1e-6, marks=pytest.mark.long),
+])  # fmt: skip
 def test_ddp_follows_the_losses_of_one_process(ranks, model, tolerance):
     one, _ = losses(model)
     many, _ = losses(model, strategy="ddp", nproc_per_node=ranks)
@@ -194,7 +196,9 @@ def test_cpu_data_parallel_raises_the_replicas_error():
 # -- accumulation -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy, devices", [("baseline", 1), ("ddp", 2), ("data_parallel", 2)])
+@pytest.mark.parametrize("strategy, devices", [
+    ("ddp", 2), *(pytest.param(*of, marks=pytest.mark.long) for of in (("baseline", 1), ("data_parallel", 2))),
+])  # fmt: skip
 @pytest.mark.parametrize("parts", TWO_AND_FOUR)
 def test_accumulated_micro_batches_equal_the_whole_batch(strategy, devices, parts):
     one, _ = losses(float64_net)
@@ -202,10 +206,11 @@ def test_accumulated_micro_batches_equal_the_whole_batch(strategy, devices, part
     assert (one - several).abs().max() <= 1e-10
 
 
-def test_one_device_with_micro_batches_equals_ranks_batch_norm_included():
-    """Four micro-batches on one device see what four ranks see: BatchNorm's local batch is the same."""
-    ranks, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=4)
-    parts, _ = losses(float32_net_with_norm, accumulation=4)
+@pytest.mark.parametrize("parts", TWO_AND_FOUR)
+def test_one_device_with_micro_batches_equals_ranks_batch_norm_included(parts):
+    """As many micro-batches on one device see what the ranks see: BatchNorm's local batch is the same."""
+    ranks, _ = losses(float32_net_with_norm, strategy="ddp", nproc_per_node=parts)
+    parts, _ = losses(float32_net_with_norm, accumulation=parts)
     whole, _ = losses(float32_net_with_norm)
     assert (ranks - parts).abs().max() <= 1e-5
     assert (ranks - whole).abs().max() > 1e-3, "local statistics should have shown"

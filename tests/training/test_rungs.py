@@ -82,9 +82,10 @@ RUNGS = {
     "DDP": {"strategy": "ddp", "nproc_per_node": 2}, "DataParallel": {"strategy": "data_parallel", "nproc_per_node": 2},
     "DDP, channels last": {"strategy": "ddp", "nproc_per_node": 2, "channels_last": True},
 }  # fmt: skip
+LONG = ("DataParallel", "DDP, channels last")
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("rung", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in RUNGS])
 def test_a_rung_changes_only_what_its_label_says(baseline, rung):
     (plain, expected), ranks = baseline, of_rung(**RUNGS[rung])
     for found, _ in ranks:

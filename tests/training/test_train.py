@@ -87,27 +87,20 @@ def slow_loss(outputs, labels):
     return nn.functional.cross_entropy(outputs, labels)
 
 
-def test_truncated_checkpoint_is_refused_and_the_one_before_used(tmp_path):
-    whole = losses(config(tmp_path))
-    newest, before = checkpoint.found(tmp_path)
-    newest.write_bytes(newest.read_bytes()[:-1000])
-    with pytest.raises(checkpoint.CheckpointError, match=f"{newest.name} is damaged"):
-        checkpoint.load(newest)
-    with pytest.warns(UserWarning, match="Trying the one before it"):
-        assert checkpoint.latest(tmp_path)["step"] == 15
-    assert losses(config(tmp_path, resume=True)) == whole[15:]
-
-
-@pytest.mark.parametrize("harm", ["empty", "one bit", "text"])
-def test_damage_of_any_kind_is_noticed(tmp_path, harm):
-    path = checkpoint.save(tmp_path, 3, {"weights": torch.randn(100)})
+@pytest.mark.parametrize("harm", ["empty", "cut", "one bit", "text"])
+def test_damage_of_any_kind_is_noticed_and_the_one_before_used(tmp_path, harm):
+    before, path = (checkpoint.save(tmp_path, step, {"step": step, "weights": torch.randn(100)}) for step in (2, 3))
     data = bytearray(path.read_bytes())
     if harm == "one bit":
         data[len(data) // 2] ^= 1
-    path.write_bytes({"empty": b"", "one bit": bytes(data), "text": b"not a checkpoint"}[harm])
-    with pytest.raises(checkpoint.CheckpointError, match="damaged"):
+    harmed = {"empty": b"", "cut": bytes(data[:-100]), "one bit": bytes(data), "text": b"not a checkpoint"}[harm]
+    path.write_bytes(harmed)
+    with pytest.raises(checkpoint.CheckpointError, match=f"{path.name} is damaged"):
         checkpoint.load(path)
-    with pytest.raises(checkpoint.CheckpointError, match="all 1 checkpoints"), pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="Trying the one before it"):
+        assert checkpoint.latest(tmp_path)["step"] == 2
+    before.write_bytes(harmed)
+    with pytest.raises(checkpoint.CheckpointError, match="all 2 checkpoints"), pytest.warns(UserWarning):
         checkpoint.latest(tmp_path)
 
 
@@ -121,15 +114,22 @@ def test_checkpoints_never_run_code(tmp_path):
         checkpoint.load(path)
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The checkpoint of a run's first steps."""
+    folder = tmp_path_factory.mktemp("stopped")
+    losses(config(folder, steps=5))
+    return folder
+
+
 @pytest.mark.parametrize("change, named", [
     (dict(lr=0.1), "peak_lr 0.05 (this run: 0.1)"),
     (dict(loss=slow_loss), "loss 'cross_entropy' (this run: 'slow_loss')"),
     (dict(sync_batch_norm=True), "sync_batch_norm False (this run: True)"),
 ])  # fmt: skip
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, named):
-    losses(config(tmp_path, steps=5))
+def test_a_checkpoint_of_another_run_is_refused(stopped, change, named):
     with pytest.raises(RankError, match=re.escape(f"of another run: {named}")):
-        losses(config(tmp_path, resume=True, **change))
+        losses(config(stopped, resume=True, **change))
 
 
 # -- records ------------------------------------------------------------------------------
@@ -225,8 +225,12 @@ def test_accuracy_on_the_way_does_not_change_the_training(tmp_path):
     assert [p["train_s"] for p in curve] == sorted(p["train_s"] for p in curve)
     assert curve[-1]["train_s"] == pytest.approx(sum(e["s"] for e in measured["epochs"]))
     assert measured["evaluation"]["accuracy"] == curve[-1]["accuracy"]
-    every_second = launch(train, 2, config(tmp_path / "c", steps=None, epochs=3, evaluate_every=2), timeout=600)[0]
-    assert [p["epoch"] for p in every_second["curve"]] == [2] and every_second["evaluation"]["count"] == 37
+
+
+@pytest.mark.long
+def test_accuracy_every_second_epoch(tmp_path):
+    measured = launch(train, 2, config(tmp_path, steps=None, epochs=3, evaluate_every=2), timeout=600)[0]
+    assert [p["epoch"] for p in measured["curve"]] == [2] and measured["evaluation"]["count"] == 37
 
 
 def test_the_way_survives_a_stop(tmp_path):
@@ -240,12 +244,14 @@ def test_the_way_survives_a_stop(tmp_path):
     assert both[2]["train_s"] > both[1]["train_s"]
 
 
+@pytest.mark.long
 def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
     losses(config(tmp_path, steps=5, schedule="cosine"))
     with pytest.raises(RankError, match=r"total steps 5 \(this run: 20\)"):
         losses(config(tmp_path, resume=True, schedule="cosine"))
 
 
+@pytest.mark.long  # test_config.py has the sentence
 def test_a_crowded_run_says_so():
     cores = helpers.machine("cpu").cores
     record = helpers.run(RunConfig(

@@ -31,8 +31,8 @@ def case(section, least=1, most=99):
     return enter
 
 
-def run(sections):
-    """Run the cases of some sections on this rank; the error of a failing one says which case and rank it was.
+def run(sections, needed=1):
+    """Run the cases of some sections that need so many ranks or more; an error says which case and rank it was.
 
     Each section has a job of its own, so that it starts with unused names.
     """
@@ -41,7 +41,7 @@ def run(sections):
         hvd.init()
         rank, size = hvd.rank(), hvd.size()
         for function, least, most in CASES[section]:
-            if not least <= size <= most:
+            if not needed <= least <= size <= most:
                 continue
             try:
                 function()
