@@ -92,7 +92,12 @@ class Lab:
         nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=METADATA), self.folder / name)
 
     def read(self, name):
-        """The notebook as it is on disk."""
+        """The notebook as it is on disk; while the server saves it, the file is empty or cut."""
+        for _ in range(100):
+            try:
+                return nbformat.read(self.folder / name, as_version=4)
+            except (nbformat.reader.NotJSONError, FileNotFoundError):
+                time.sleep(0.1)
         return nbformat.read(self.folder / name, as_version=4)
 
     def sessions(self, name):
