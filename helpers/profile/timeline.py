@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from numbers import Integral
 from pathlib import Path
 from statistics import median
 
@@ -40,12 +41,16 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         hosts: those of `helpers.hosts.twohosts.two_hosts(rate=…)`, to train over their cable.
 
     Raises:
-        TypeError: `what` is neither of the two. NoTraining: a rank made too few steps of an optimizer; it names the
-            rank. RankError: a rank failed, as with `launch`.
+        TypeError, ValueError: bad arguments; no rank was started.
+        NoTraining: a rank made too few steps of an optimizer; it names the rank.
+        RankError: a rank failed, as with `launch`.
     """
-    if steps < measure.AT_LEAST:
+    if counted("steps", steps) < measure.AT_LEAST:
         raise ValueError(f"{steps} step(s): at least {measure.AT_LEAST} are needed for a median and its spread")
-    nprocs, threads, env, what, args = of_what(what, nprocs, args, warm_up + steps, threads, env)
+    if not hasattr(hosts, "run") and hosts is not None:
+        raise TypeError(f"hosts is {hosts!r}; give those of `with twohosts.two_hosts(rate=50) as hosts:`")
+    made = counted("warm_up", warm_up) + steps
+    nprocs, threads, env, what, args = of_what(what, nprocs, args, kwargs, made, threads, env)
     most = LARGEST // nprocs
     options = {"timeout": timeout, "threads": threads, "env": env}
     call = (what, args, kwargs, warm_up, steps, most)
@@ -63,13 +68,27 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
     return _timeline(answers, steps, device.machine().describe() if hosts is None else _link(hosts))
 
 
-def of_what(what, nprocs, args, steps, threads, env):
+def counted(name, value):
+    """`value`, a number of steps. Raises TypeError, ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} is {value!r}; give a whole number of steps")
+    if value < 0:
+        raise ValueError(f"{name} is {value}; give 0 or more steps")
+    return int(value)
+
+
+def of_what(what, nprocs, args, kwargs, steps, threads, env):
     """(ranks, threads, env, function, arguments) of a function as it is, or of a RunConfig for so many steps."""
     env = {"KINETO_LOG_LEVEL": "99", **(env or {})}  # where the profiler finds no GPU it would say so in every cell
     if not isinstance(what, RunConfig):
         if not callable(what):
             raise TypeError(f"a function that trains or a RunConfig is needed, got {type(what).__name__}: {what!r}")
         return nprocs, threads, env, what, args
+    if args or kwargs or nprocs not in (1, what.processes):
+        raise TypeError(
+            f"{what.label} is a RunConfig for {what.processes} rank(s) and has all settings; leave out other ranks and "
+            "arguments, or change it with `.but(…)`"
+        )
     from ..data import sets
     from ..training.loop import train
 
@@ -231,12 +250,20 @@ class Timeline:
 
 
 def load(path) -> Timeline:
-    """A Timeline that `save` wrote; `conditions` names its machine and its day."""
-    kept = json.loads(Path(path).read_text(encoding="utf-8"))
-    return Timeline(
-        kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
-        f"recorded {kept['date']}: {kept['conditions']}", kept["notes"],
-    )  # fmt: skip
+    """A Timeline that `save` wrote; `conditions` names its machine and its day.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        kept = json.loads(text)
+        return Timeline(
+            kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
+            f"recorded {kept['date']}: {kept['conditions']}", kept["notes"],
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no timeline, or a part of one: write it anew with `Timeline.save`") from error
 
 
 def _rounded(value):
