@@ -1,6 +1,7 @@
 """`timeline(train, 2)`: what each rank does inside a training step, and how much of its communication is hidden."""
 
 import json
+import os
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -51,9 +52,8 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         raise TypeError(f"hosts is {hosts!r}; give those of `with twohosts.two_hosts(rate=50) as hosts:`")
     made = counted("warm_up", warm_up) + steps
     nprocs, threads, env, what, args = of_what(what, nprocs, args, kwargs, made, threads, env)
-    most = LARGEST // nprocs
     options = {"timeout": timeout, "threads": threads, "env": env}
-    call = (what, args, kwargs, warm_up, steps, most)
+    call = (what, args, kwargs, warm_up, steps, LARGEST)
     if hosts is None:
         answers = launch(_rank, nprocs, *call, **options)
     else:
@@ -62,9 +62,7 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         answers = hosts.run(_rank, *call, per_host=nprocs // 2, **{**options, "threads": threads or 1})
     recordings = [recording for _, recording, _ in answers]
     checked(recordings, steps, warm_up)
-    if not all(any(span.kind == BACKWARD for span in found) for *_, found in answers):
-        short = [r.rank for _, r, found in answers if not any(span.kind == BACKWARD for span in found)]
-        raise NoTraining(f"rank {', '.join(map(str, short))} called optimizer.step(), but never backward()", short)
+    differentiated([(recording.rank, {span.kind for span in found}) for _, recording, found in answers])
     return _timeline(answers, steps, device.machine().describe() if hosts is None else _link(hosts))
 
 
@@ -110,6 +108,13 @@ def checked(recordings, steps, warm_up):
         )  # fmt: skip
 
 
+def differentiated(kinds):
+    """Refuse ranks, (number, kinds of their spans) each, that have no backward. Raises NoTraining."""
+    short = [rank for rank, of_rank in kinds if BACKWARD not in of_rank]
+    if short:
+        raise NoTraining(f"rank {', '.join(map(str, short))} called optimizer.step(), but never backward()", short)
+
+
 def _link(hosts):
     rate = f"{hosts.rate} Mbit/s" if hosts.rate else "any rate"
     return f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}"
@@ -121,7 +126,7 @@ def _rank(what, args, kwargs, warm_up, steps, most):
 
     answer, recording, events = record.record(what, args, kwargs, record.Recorder(warm_up, steps))
     found = spans(events, recording) if events else []
-    record.keep(recording, events, most)
+    record.keep(recording, events, most // int(os.environ["WORLD_SIZE"]))
     return answer, recording, found
 
 

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 import helpers
 from helpers.hosts import twohosts
-from helpers.profile import figure, memory, spans, timeline
+from helpers.launcher import launch as launcher
+from helpers.profile import figure, spans, timeline
 from helpers.profile.spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT, Span
 
 STEPS = 5
@@ -286,12 +287,12 @@ def test_too_few_steps_are_refused():
 
 @pytest.mark.parametrize("call", [helpers.timeline, helpers.memory])
 def test_bad_arguments_are_refused_before_any_rank_starts(call, monkeypatch):
-    monkeypatch.setattr(timeline, "launch", None)
-    monkeypatch.setattr(memory, "launch", None)
+    monkeypatch.setattr(launcher, "_in_turn", None)
     two = helpers.RunConfig(strategy="ddp", nproc_per_node=2)
     for args, options, error, words in (
         ((5,), {}, TypeError, "got int: 5"), ((two, 3), {}, TypeError, "for 2 rank"),
         ((two,), {"lr": 1}, TypeError, "DDP ×2 is a RunConfig"), ((two, 2, 8), {}, TypeError, "leave out"),
+        ((train, 0), {}, ValueError, "at least 1 rank"), ((train, "two"), {}, TypeError, "nprocs is 'two'"),
         ((train,), {"warm_up": "2"}, TypeError, "warm_up is '2'"), ((train,), {"warm_up": -1}, ValueError, "is -1"),
     ):  # fmt: skip
         with pytest.raises(error, match=words):
