@@ -244,7 +244,7 @@ def name_ends(axes, ends, names, high, looks=None):
                 arrowprops={"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3, "color": style.SOFT},
             )  # fmt: skip
         axes.plot(
-            (1.05, 1.067, 1.085), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
+            (1.05, 1.065, 1.08), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
             linewidth=look.get("linewidth", 1.8), **{key: look.get(key) for key in ("color", "linestyle", "marker")},
         )  # fmt: skip
 
