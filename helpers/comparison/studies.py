@@ -58,6 +58,13 @@ class Study:
             f"torch {versions['torch']}, training code {code[:8]}"
         )
 
+    @property
+    def origin(self) -> str:
+        """`made`, and whether the training code is still that which recorded it."""
+        now = store.hashes()["training_sha256"]
+        same = all(record["environment"]["code"]["training_sha256"] == now for record in self.records)
+        return self.made + ("" if same else "; the kit's training code has changed since")
+
 
 def load(name) -> Study:
     """The study as recorded on this machine, else as it came with the kit.

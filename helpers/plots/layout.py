@@ -217,7 +217,7 @@ def _pitch(names):
 
 
 def name_ends(axes, ends, names, high, looks=None):
-    """Write the value and the name of each line beside its end, and lead the line there.
+    """Write the value and the name of each line beside its end, and lead the lines that go furthest there.
 
     Args:
         ends: (x, y, value in words) of each line; the axes' limits are set.
@@ -228,21 +228,23 @@ def name_ends(axes, ends, names, high, looks=None):
     axes.get_xlim(), axes.get_ylim()  # which sets limits that are still open
     level = [transform.transform((x, y))[1] for x, y, _ in ends]
     pitch = _pitch(names) / high
-    last = 1 + pitch
+    last, furthest = 1 + pitch, max((x for x, _, _ in ends), default=0)
     for below, place in zip(range(len(ends))[::-1], sorted(range(len(ends)), key=lambda n: -level[n]), strict=True):
         last = max(min(level[place], last - pitch), below * pitch)
         x, y, value = ends[place]
         look = (looks or [line_style(n) for n in range(len(ends))])[place]
-        # A leader to an end inside the panel would cross other lines: there the mark says which line it is.
-        leader = {
-            "arrowstyle": "-", "linewidth": 0.7, "relpos": (0, 0.5), "shrinkA": 18, "shrinkB": 3, "color": style.SOFT,
-        }  # fmt: skip
         axes.annotate(
             f"{value}  {names[place]}".strip(), (x, y), (1.09, last), "data", textcoords="axes fraction", va="center",
-            annotation_clip=False, size=9, arrowprops=leader if transform.transform((x, y))[0] > 0.9 else None,
+            annotation_clip=False, size=9,
         )  # fmt: skip
+        # A leader to any other end would cross the lines that go further: there the mark says which line it is.
+        if x == furthest:
+            axes.annotate(
+                "", (x, y), (1.048, last), "data", textcoords="axes fraction", annotation_clip=False,
+                arrowprops={"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3, "color": style.SOFT},
+            )  # fmt: skip
         axes.plot(
-            (1.05, 1.067, 1.085), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
+            (1.05, 1.065, 1.08), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
             linewidth=look.get("linewidth", 1.8), **{key: look.get(key) for key in ("color", "linestyle", "marker")},
         )  # fmt: skip
 

@@ -30,11 +30,13 @@ def memory(what, nprocs=1, *args, warm_up=2, timeout=None, threads=None, env=Non
     On CUDA the blocks are those of the caching allocator, and `reserved` is what it holds of the device's memory
     (written for it, but tried on CPUs only).
     """
-    from .timeline import checked, of_what
+    from .timeline import checked, counted, differentiated, of_what
 
-    nprocs, threads, env, what, args = of_what(what, nprocs, args, warm_up + 1, threads, env)
-    answers = launch(count_memory, nprocs, what, args, kwargs, warm_up + 1, timeout=timeout, threads=threads, env=env)
-    checked([recording for _, recording, _ in answers], warm_up + 1, 0)
+    made = counted("warm_up", warm_up) + 1
+    nprocs, threads, env, what, args = of_what(what, nprocs, args, kwargs, made, threads, env)
+    answers = launch(count_memory, nprocs, what, args, kwargs, made, timeout=timeout, threads=threads, env=env)
+    checked([recording for _, recording, _ in answers], made, 0)
+    differentiated([(recording.rank, {name for name, *_ in each.phases}) for _, recording, each in answers])
     found = answers[0][-1]
     found.peaks, found.answers = [each.peak_bytes for *_, each in answers], [answer for answer, *_ in answers]
     found.conditions = device.machine().describe()

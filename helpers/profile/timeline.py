@@ -1,9 +1,11 @@
 """`timeline(train, 2)`: what each rank does inside a training step, and how much of its communication is hidden."""
 
 import json
+import os
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from numbers import Integral
 from pathlib import Path
 from statistics import median
 
@@ -40,15 +42,18 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         hosts: those of `helpers.hosts.twohosts.two_hosts(rate=…)`, to train over their cable.
 
     Raises:
-        TypeError: `what` is neither of the two. NoTraining: a rank made too few steps of an optimizer; it names the
-            rank. RankError: a rank failed, as with `launch`.
+        TypeError, ValueError: bad arguments; no rank was started.
+        NoTraining: a rank made too few steps of an optimizer; it names the rank.
+        RankError: a rank failed, as with `launch`.
     """
-    if steps < measure.AT_LEAST:
+    if counted("steps", steps) < measure.AT_LEAST:
         raise ValueError(f"{steps} step(s): at least {measure.AT_LEAST} are needed for a median and its spread")
-    nprocs, threads, env, what, args = of_what(what, nprocs, args, warm_up + steps, threads, env)
-    most = LARGEST // nprocs
+    if not hasattr(hosts, "run") and hosts is not None:
+        raise TypeError(f"hosts is {hosts!r}; give those of `with twohosts.two_hosts(rate=50) as hosts:`")
+    made = counted("warm_up", warm_up) + steps
+    nprocs, threads, env, what, args = of_what(what, nprocs, args, kwargs, made, threads, env)
     options = {"timeout": timeout, "threads": threads, "env": env}
-    call = (what, args, kwargs, warm_up, steps, most)
+    call = (what, args, kwargs, warm_up, steps, LARGEST)
     if hosts is None:
         answers = launch(record_timeline, nprocs, *call, **options)
     else:
@@ -57,19 +62,31 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         answers = hosts.run(record_timeline, *call, per_host=nprocs // 2, **{**options, "threads": threads or 1})
     recordings = [recording for _, recording, _ in answers]
     checked(recordings, steps, warm_up)
-    if not all(any(span.kind == BACKWARD for span in found) for *_, found in answers):
-        short = [r.rank for _, r, found in answers if not any(span.kind == BACKWARD for span in found)]
-        raise NoTraining(f"rank {', '.join(map(str, short))} called optimizer.step(), but never backward()", short)
+    differentiated([(recording.rank, {span.kind for span in found}) for _, recording, found in answers])
     return _timeline(answers, steps, device.machine().describe() if hosts is None else _link(hosts))
 
 
-def of_what(what, nprocs, args, steps, threads, env):
+def counted(name, value):
+    """`value`, a number of steps. Raises TypeError, ValueError."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} is {value!r}; give a whole number of steps")
+    if value < 0:
+        raise ValueError(f"{name} is {value}; give 0 or more steps")
+    return int(value)
+
+
+def of_what(what, nprocs, args, kwargs, steps, threads, env):
     """(ranks, threads, env, function, arguments) of a function as it is, or of a RunConfig for so many steps."""
     env = {"KINETO_LOG_LEVEL": "99", **(env or {})}  # where the profiler finds no GPU it would say so in every cell
     if not isinstance(what, RunConfig):
         if not callable(what):
             raise TypeError(f"a function that trains or a RunConfig is needed, got {type(what).__name__}: {what!r}")
         return nprocs, threads, env, what, args
+    if args or kwargs or nprocs not in (1, what.processes):
+        raise TypeError(
+            f"{what.label} is a RunConfig for {what.processes} rank(s) and has all settings; leave out other ranks and "
+            "arguments, or change it with `.but(…)`"
+        )
     from ..data import sets
     from ..training.loop import train
 
@@ -91,6 +108,13 @@ def checked(recordings, steps, warm_up):
         )  # fmt: skip
 
 
+def differentiated(kinds):
+    """Refuse ranks, (number, kinds of their spans) each, that have no backward. Raises NoTraining."""
+    short = [rank for rank, of_rank in kinds if BACKWARD not in of_rank]
+    if short:
+        raise NoTraining(f"rank {', '.join(map(str, short))} called optimizer.step(), but never backward()", short)
+
+
 def _link(hosts):
     rate = f"{hosts.rate} Mbit/s" if hosts.rate else "any rate"
     return f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}"
@@ -102,7 +126,7 @@ def record_timeline(what, args, kwargs, warm_up, steps, most):
 
     answer, recording, events = record.record(what, args, kwargs, record.Recorder(warm_up, steps))
     found = spans(events, recording) if events else []
-    record.keep(recording, events, most)
+    record.keep(recording, events, most // int(os.environ["WORLD_SIZE"]))
     return answer, recording, found
 
 
@@ -231,12 +255,20 @@ class Timeline:
 
 
 def load(path) -> Timeline:
-    """A Timeline that `save` wrote; `conditions` names its machine and its day."""
-    kept = json.loads(Path(path).read_text(encoding="utf-8"))
-    return Timeline(
-        kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
-        f"recorded {kept['date']}: {kept['conditions']}", kept["notes"],
-    )  # fmt: skip
+    """A Timeline that `save` wrote; `conditions` names its machine and its day.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        kept = json.loads(text)
+        return Timeline(
+            kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
+            f"recorded {kept['date']}: {kept['conditions']}", kept["notes"],
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no timeline, or a part of one: write it anew with `Timeline.save`") from error
 
 
 def _rounded(value):

@@ -17,4 +17,5 @@ def test_the_record_has_what_the_cells_show():
         assert line.conditions.startswith("recorded ") and line.overlap()["n"] >= 5 and len(seconds) >= 5
         figure, alt = line.figure()
         assert "Hidden" in alt
-    assert list(kept["seconds"]) == ["naive", "buckets of 80 kB", "DDP, 80 kB", "DDP, 25 MB"]
+    ways = ["naive", "buckets of 80 kB", "DDP, 80 kB", "DDP, 25 MB"]
+    assert list(kept["seconds"]) in (ways, [*ways, "DDP, 80 kB again"])

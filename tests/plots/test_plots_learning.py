@@ -102,6 +102,12 @@ def test_a_name_is_led_to_by_its_own_line():
         assert led[f"{100 * end:.1f}%  {name}"] == colour
 
 
+def test_no_leader_crosses_a_line_that_goes_further():
+    shorter, longer = (trained((0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98)[:n]) for n in (10, 11))
+    [axes] = plots.accuracy_curves({"shorter": [shorter], "longer": [longer]})[0].axes
+    assert [text.xy for text in axes.texts if text.arrow_patch] == [(11, pytest.approx(98))]
+
+
 # -- time to accuracy ---------------------------------------------------------------------
 
 

@@ -81,6 +81,16 @@ def test_a_function_that_does_not_train_is_named():
     assert caught.value.ranks == [0]
 
 
+def test_a_function_without_backward_is_named():
+    def steps_only():
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1)
+        for _ in range(3):
+            optimizer.step()
+
+    with pytest.raises(NoTraining, match="never backward"):
+        helpers.memory(steps_only, threads=1, timeout=300)
+
+
 def test_a_block_is_what_was_marked_at_its_address_while_it_lived():
     blocks = [(1, 8, 0, 10), (1, 16, 20, float("inf")), (2, 4, 0, float("inf")), (3, 4, 0, 5)]
     marks = [(5, 1, ACTIVATIONS, "a"), (25, 1, ACTIVATIONS, "b"), (30, 1, GRADIENTS, ""), (7, 3, ACTIVATIONS, "late")]

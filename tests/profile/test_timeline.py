@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import helpers
 from helpers.hosts import twohosts
+from helpers.launcher import launch as launcher
 from helpers.profile import figure, spans, timeline
 from helpers.profile.spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT, Span
 
@@ -286,6 +287,26 @@ def test_too_few_steps_are_refused():
 
 
 @pytest.mark.parametrize("call", [helpers.timeline, helpers.memory])
-def test_what_cannot_train_is_refused_before_any_rank_starts(call):
-    with pytest.raises(TypeError, match="got int: 5"):
-        call(5)
+def test_bad_arguments_are_refused_before_any_rank_starts(call, monkeypatch):
+    monkeypatch.setattr(launcher, "_in_turn", None)
+    two = helpers.RunConfig(strategy="ddp", nproc_per_node=2)
+    for args, options, error, words in (
+        ((5,), {}, TypeError, "got int: 5"), ((two, 3), {}, TypeError, "for 2 rank"),
+        ((two,), {"lr": 1}, TypeError, "DDP ×2 is a RunConfig"), ((two, 2, 8), {}, TypeError, "leave out"),
+        ((train, 0), {}, ValueError, "at least 1 rank"), ((train, "two"), {}, TypeError, "nprocs is 'two'"),
+        ((train,), {"warm_up": "2"}, TypeError, "warm_up is '2'"), ((train,), {"warm_up": -1}, ValueError, "is -1"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=words):
+            call(*args, **options)
+    if call is helpers.timeline:
+        for options in ({"steps": 5.5}, {"hosts": 5}):
+            with pytest.raises(TypeError, match=" is 5"):
+                call(train, 2, "ddp", **options)
+
+
+def test_a_file_that_holds_no_timeline_is_named(tmp_path):
+    path = tmp_path / "line.json"
+    for text in ('{"ranks": ', '{"ranks": 2}', "[]"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="line.json holds no timeline"):
+            timeline.load(path)

@@ -12,6 +12,7 @@ from toys import batch, float64_net, smooth_net, toy_data
 
 import helpers
 from helpers import RunConfig, launch
+from helpers.data.batches import GlobalBatchSampler
 from helpers.training import sync_batch_norm
 from helpers.training.evaluation import evaluate
 from helpers.training.loop import train
@@ -35,6 +36,27 @@ def losses(model, **settings):
     measured = launch(train, config.processes, config, timeout=600)[0]
     assert len(measured["samples"]["loss"]) == STEPS
     return torch.tensor(measured["samples"]["loss"], dtype=torch.float64), measured
+
+
+def test_the_loop_is_that_of_plain_pytorch():
+    """Written out here for more than three epochs: a mistake that all strategies share would not show elsewhere."""
+    found, _ = losses(float64_net)
+    config, (data, _) = RunConfig(), toy_data()
+    sampler, batches, by_hand = GlobalBatchSampler(len(data), 32, seed=config.seed), [], []
+    torch.manual_seed(config.seed)
+    net = float64_net()
+    options = {"momentum": config.momentum, "weight_decay": config.weight_decay}
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, **options)
+    for epoch in range(-(-STEPS // len(sampler))):
+        sampler.set_epoch(epoch)
+        batches += sampler
+    for chosen in batches[:STEPS]:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(data.images[chosen]), data.labels[chosen])
+        loss.backward()
+        optimizer.step()
+        by_hand.append(loss.item())
+    assert found.tolist() == pytest.approx(by_hand, abs=1e-12)
 
 
 @pytest.mark.parametrize("ranks", TWO_AND_FOUR)
