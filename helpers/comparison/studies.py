@@ -58,6 +58,14 @@ class Study:
             f"torch {versions['torch']}, training code {code[:8]}"
         )
 
+    @property
+    def older(self) -> str:
+        """A sentence if the training code has changed since it was recorded, else ""."""
+        made = {record["environment"]["code"]["training_sha256"] for record in self.records}
+        if made == {store.code_state()["training_sha256"]}:
+            return ""
+        return "The training code has changed since: it was recorded with older code."
+
 
 def load(name) -> Study:
     """The study as recorded on this machine, else as it came with the kit.
@@ -358,7 +366,7 @@ STUDIES = {
         batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, sharding, xla,
         torchacc,
     )
-}
+}  # fmt: skip
 
 
 def labelled(rows, seeds):

@@ -41,7 +41,7 @@ def test_a_study_is_recorded_and_read_again(capsys, tmp_path):
     assert made == [("one", 0), ("two", 0), ("one", 1), ("two", 1)]
     assert {label: len(of) for label, of in study.groups().items()} == {"one": 2, "two": 2}
     assert list(study.groups("two")) == ["two"] and study.one("two")["config"]["seed"] == 0
-    assert store.code_state()["training_sha256"][:8] in study.made
+    assert store.code_state()["training_sha256"][:8] in study.made and study.older == ""
     kept = tmp_path / "kit" / "recorded" / "studies" / "toy.json"
     assert json.loads(kept.read_text()) == json.loads(study.path.read_text())
     study.path.unlink()
@@ -73,6 +73,7 @@ def test_runs_of_other_code_are_made_again(monkeypatch):
     studies.record("toy")
     state = {**store.code_state(), "training_sha256": "0" * 64}
     monkeypatch.setattr(store, "code_state", lambda: state)
+    assert "with older code" in studies.load("toy").older
     assert {r["environment"]["code"]["training_sha256"] for r in studies.record("toy").records} == {"0" * 64}
 
 
