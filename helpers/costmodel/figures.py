@@ -3,6 +3,7 @@
 The functions return (figure, alt), the text computed from the numbers that are drawn.
 """
 
+import itertools
 import math
 
 from .. import costmodel, measure
@@ -80,14 +81,23 @@ def sweep(seconds, link, devices, title="All-reduce by size", intervals=None) ->
             spread = [[1e3 * (middle - low)], [1e3 * (high - middle)]]
             axes.errorbar(size, 1e3 * middle, yerr=spread, color=style.INK, capsize=3.5, linewidth=1.4)
         axes.set_xticks(list(seconds), [_bytes(size) for size in seconds])
-        powers = range(*(math.floor(math.log10(1e3 * end(seconds.values()))) + k for k, end in enumerate((min, max))))
-        axes.set_yticks([10.0**k for k in powers], [f"{10.0**k:g}" for k in powers])
+        ticks = _ticks([1e3 * s for s in (*seconds.values(), *itertools.chain(*(intervals or {}).values()))])
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         axes.set(ylabel="ms", xlabel="size of the tensor (points: measured; line: fitted)")
         axes.grid(axis="y")
     first, last = min(seconds), max(seconds)
     ends = f"from {number(1e3 * seconds[first])} ms for {_bytes(first)} to {number(1e3 * seconds[last])} ms for "
     return figure, f"{clean(title)} on {devices} devices: {ends}{_bytes(last)}. {summary}"
+
+
+def _ticks(values):
+    """Ticks of a logarithmic axis, from below the least of `values` to above the largest."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 3)
+    ticks = [first * 10.0**k for k in powers for first in ((1, 2, 5) if high < 1000 * low else (1,))]
+    below, above = max(t for t in ticks if t <= low), min(t for t in ticks if t >= high)
+    return [tick for tick in ticks if below <= tick <= above]
 
 
 def scaling(curves, title="From 1 to 1,024 devices", note="") -> tuple:
