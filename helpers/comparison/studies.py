@@ -365,7 +365,7 @@ STUDIES = {
         batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, sharding, xla,
         torchacc,
     )
-}
+}  # fmt: skip
 
 
 def labelled(rows, seeds):

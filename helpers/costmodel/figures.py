@@ -3,6 +3,7 @@
 The functions return (figure, alt), the text computed from the numbers that are drawn.
 """
 
+import itertools
 import math
 
 from .. import costmodel, measure
@@ -54,11 +55,11 @@ def predicted(steps, title="Predicted and measured steps", readers=None) -> tupl
     return figure, f"{clean(title)}. {'; '.join(words)}. {summary}"
 
 
-def sweep(seconds, link, devices, title="All-reduce by size") -> tuple:
+def sweep(seconds, link, devices, title="All-reduce by size", intervals=None) -> tuple:
     """Measured all-reduces and the fitted line of a ring, on logarithmic axes, with the largest residual.
 
     Args:
-        seconds: {bytes: s}.
+        seconds: {bytes: s}. intervals: {bytes: (low, high)}, of which a whisker shows the 95% interval of the median.
     """
     if not seconds:
         raise ValueError("no all-reduce to draw: give {bytes: seconds}")
@@ -69,20 +70,34 @@ def sweep(seconds, link, devices, title="All-reduce by size") -> tuple:
         f"Latency {number(1e6 * link.latency)} µs a message, bandwidth {number(link.bandwidth / 1e6)} MB/s; "
         f"largest residual {off[worst]:+.0%} at {_bytes(worst)}."
     )
-    with sheet(title, 2.6, notes=[summary]) as (figure, [axes]):
+    notes = ["Whisker: the 95% interval of the measured median.", summary] if intervals else [summary]
+    with sheet(title, 2.6, notes=notes) as (figure, [axes]):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.plot(list(line), [1e3 * s for s in line.values()], color=style.INK, linewidth=1.6)
         axes.plot(list(seconds), [1e3 * s for s in seconds.values()], "o", color=style.BLUE, markersize=7)
+        for size, (low, high) in (intervals or {}).items():
+            middle = seconds[size]
+            spread = [[1e3 * (middle - low)], [1e3 * (high - middle)]]
+            axes.errorbar(size, 1e3 * middle, yerr=spread, color=style.INK, capsize=3.5, linewidth=1.4)
         axes.set_xticks(list(seconds), [_bytes(size) for size in seconds])
-        powers = range(*(math.floor(math.log10(1e3 * end(seconds.values()))) + k for k, end in enumerate((min, max))))
-        axes.set_yticks([10.0**k for k in powers], [f"{10.0**k:g}" for k in powers])
+        ticks = _ticks([1e3 * s for s in (*seconds.values(), *itertools.chain(*(intervals or {}).values()))])
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         axes.set(ylabel="ms", xlabel="size of the tensor (points: measured; line: fitted)")
         axes.grid(axis="y")
     first, last = min(seconds), max(seconds)
     ends = f"from {number(1e3 * seconds[first])} ms for {_bytes(first)} to {number(1e3 * seconds[last])} ms for "
     return figure, f"{clean(title)} on {devices} devices: {ends}{_bytes(last)}. {summary}"
+
+
+def _ticks(values):
+    """Ticks of a logarithmic axis, from below the least of `values` to above the largest."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)) - 1, math.floor(math.log10(high)) + 3)
+    ticks = [first * 10.0**k for k in powers for first in ((1, 2, 5) if high < 1000 * low else (1,))]
+    below, above = max(t for t in ticks if t <= low), min(t for t in ticks if t >= high)
+    return [tick for tick in ticks if below <= tick <= above]
 
 
 def scaling(curves, title="From 1 to 1,024 devices", note="") -> tuple:

@@ -11,8 +11,9 @@ beside a backward pass, which shows what does not overlap.
 import itertools
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
+from ..measure import AT_LEAST, median_interval
 from .model import Compute, Link, all_reduce
 
 
@@ -23,7 +24,8 @@ class Fit:
     Attributes:
         compute, link: see `model`. devices: ranks that measured. batches: the two batch sizes.
         points: {batch: (forward, backward, update)} and sweep: {bytes: seconds}, medians.
-        residuals: {bytes: fitted / measured - 1} of the sweep.
+        residuals: {bytes: fitted / measured - 1} of the sweep. intervals: {bytes: (low, high)}, the 95% intervals of
+            its medians, if there are enough rounds; older records have none.
     """
 
     compute: Compute
@@ -33,6 +35,7 @@ class Fit:
     points: dict
     sweep: dict
     residuals: dict
+    intervals: dict = field(default_factory=dict)
 
     def as_dict(self) -> dict:
         """For JSON; `restored` reads it."""
@@ -43,7 +46,7 @@ def restored(kept) -> Fit:
     """A Fit from what `as_dict` gave, also by way of JSON."""
     compute = {name: _frozen(value) for name, value in kept["compute"].items()}
     tables = {name: {int(key): _frozen(value) for key, value in kept[name].items()}
-              for name in ("points", "sweep", "residuals")}  # fmt: skip
+              for name in ("points", "sweep", "residuals", "intervals") if name in kept}  # fmt: skip
     return Fit(Compute(**compute), Link(**kept["link"]), kept["devices"], tuple(kept["batches"]), **tables)
 
 
@@ -64,6 +67,8 @@ def fit(answers, batches) -> Fit:
         raise ValueError(f"{len(answers)} rank(s), batches {batches}: a fit needs two ranks and two batch sizes")
     points = {batch: tuple(_middle(answers, "one", batch, part) for part in range(3)) for batch in batches}
     sweep = {size: _middle(answers, "sweep", size, 0) for size in answers[0]["sweep"]}
+    rounds = {size: _rounds(answers, "sweep", size, 0) for size in sweep}
+    intervals = {size: median_interval(of) for size, of in rounds.items() if len(of) >= AT_LEAST}
     pairs = itertools.combinations(sorted(points.items()), 2)
     first, last = max(pairs, key=lambda pair: pair[1][0] - pair[0][0])
     lines = [_line_through((first[0], first[1][part]), (last[0], last[1][part])) for part in range(2)]
@@ -80,7 +85,7 @@ def fit(answers, batches) -> Fit:
         gradients=tuple(zip(answers[0]["bytes"], ready, strict=True)), spread=_spread(answers, batches),
         broadcasts=answers[0]["broadcasts"],
     )  # fmt: skip
-    return Fit(compute, link, len(answers), tuple(batches), points, sweep, residuals)
+    return Fit(compute, link, len(answers), tuple(batches), points, sweep, residuals, intervals)
 
 
 def fit_link(seconds, devices) -> tuple:
@@ -117,9 +122,13 @@ def _line_through(first, last):
 
 
 def _middle(answers, kind, key, part):
-    """Median over the rounds of the mean over the ranks, which measured at the same time."""
+    return statistics.median(_rounds(answers, kind, key, part))
+
+
+def _rounds(answers, kind, key, part):
+    """For each round the mean over the ranks, which measured at the same time."""
     rounds = zip(*([sample[part] for sample in of[kind][key]] for of in answers), strict=True)
-    return statistics.median(statistics.fmean(ranks) for ranks in rounds)
+    return [statistics.fmean(ranks) for ranks in rounds]
 
 
 def _taken(answers, sweep):

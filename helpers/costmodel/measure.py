@@ -17,7 +17,7 @@ from .. import device
 from ..launcher.group import distributed
 
 SIZES = (2**12, 2**18, 2**20, 2**22, 2**23, 2**24)  # bytes of the tensors that are all-reduced
-WARM_UP, ROUNDS = 2, 8
+WARM_UP, ROUNDS = 1, 8
 HOOKS = {"fp16": default_hooks.fp16_compress_hook}
 
 

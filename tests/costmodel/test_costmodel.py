@@ -243,12 +243,14 @@ def test_two_ranks_measure_what_the_fit_needs():
     ways = {"DDP": {"batch": 4}, "fp16": {"batch": 4, "compression": "fp16"}, "parts": {"batch": 4, "accumulation": 2},
             "small": {"batch": 4, "bucket_mb": 1}}  # fmt: skip
     found = helpers.launch(
-        measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 3, solo=8, shape=(3, 8, 8),
+        measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 5, solo=8, shape=(3, 8, 8),
         threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=600,
     )  # fmt: skip
     row = links.row(found, (4, 64), ways)
     fitted = fit.restored(json.loads(json.dumps(row["fit"])))
     assert sorted(size for size, _ in fitted.compute.gradients) == [40, 40, 40, 4 * 10 * 3 * 64]
+    assert all(low <= fitted.sweep[size] <= high for size, (low, high) in fitted.intervals.items())
+    assert set(fitted.intervals) == set(fitted.sweep)
     readies = [ready for _, ready in fitted.compute.gradients]
     assert readies == sorted(readies) and 0 < readies[0] and readies[-1] <= 1 and fitted.compute.broadcasts
     assert set(row["ways"]) == set(ways)
@@ -256,7 +258,7 @@ def test_two_ranks_measure_what_the_fit_needs():
     losses = [of["loss"] for of in row["ways"].values()]
     assert losses[0] == pytest.approx(losses[1], abs=1e-2) and losses[0] == pytest.approx(losses[3], abs=1e-6)
     assert abs(losses[2] - losses[0]) > 1e-4, "each micro-batch has samples of its own"
-    assert len(found[0]["solo"]) == 3 and min(found[0]["solo"]) > 0 and found[1]["solo"] == []
+    assert len(found[0]["solo"]) == 5 and min(found[0]["solo"]) > 0 and found[1]["solo"] == []
 
 
 # -- what is kept -------------------------------------------------------------------------

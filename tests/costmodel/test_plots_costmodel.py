@@ -38,6 +38,14 @@ def test_a_sweep_says_its_largest_residual():
     assert "Latency 1,000 µs a message, bandwidth 100 MB/s; largest residual -50% at 1 MB." in alt
 
 
+def test_a_sweep_draws_the_spread_of_each_size():
+    intervals = {2**10: (0.0005, 0.002), 2**20: (0.01, 0.03)}
+    figure, _ = plots.sweep({2**10: 0.001, 2**20: 0.02}, SLOW, 2, intervals=intervals)
+    drawn = [container[2][0].get_segments()[0][:, 1].tolist() for container in figure.axes[0].containers]
+    assert drawn == [pytest.approx([0.5, 2]), pytest.approx([10, 30])]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["0.5", "1", "2", "5", "10", "20", "50"]
+
+
 def test_scaling_marks_regimes_and_says_where_they_change():
     model = published.typical(0.1, 32, 100e6)
     bound = costmodel.curve(model, costmodel.Link(1e-4, 1e-10), DEVICES, batch=32, algorithm="ring")
