@@ -3,7 +3,7 @@
 from ..launcher.language import local, marked
 from ..launcher.launch import RankError, RankTimeout, launch
 
-PATIENCE = 30  # s; a right answer needs a tenth of one, but on a busy machine seconds
+PATIENCE = 20  # s; a right answer needs a tenth of one, but on a busy machine seconds
 ALIKE = marked("All ranks must call the same collectives, with tensors of the same size.")
 
 
