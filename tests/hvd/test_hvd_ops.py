@@ -17,7 +17,7 @@ LONG = [(1, lab.SECTIONS, 1), (2, lab.SECTIONS, 1), (3, lab.LARGER, 1), (4, lab.
 @pytest.mark.parametrize("size, sections, needed", QUICK + [pytest.param(*one, marks=pytest.mark.long) for one in LONG])
 def test_every_case(size, sections, needed):
     """The cases of the sections that need so many ranks or more."""
-    helpers.launch(lab.run, size, sections, needed, threads=1, timeout=600)
+    helpers.launch(lab.run, size, sections, needed, threads=1, timeout=1800)
 
 
 @pytest.mark.parametrize("size, capacity", [(2, "0"), *(pytest.param(n, "5", marks=pytest.mark.long) for n in (2, 4))])

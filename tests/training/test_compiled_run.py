@@ -111,7 +111,7 @@ def test_labels_name_the_compiler(compiler, label):
 def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     words = "--model=silu_mlp --nproc_per_node=2 --batch_size=16 --steps=40 --compiler-opt --log-every=5 --lr=0.01"
     command = [sys.executable, "-m", "helpers", "train", *words.split(), "--device=cpu", "--threads=1", "--data=digits"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     line = r"epoch \d+  step \d+/40  batch time \d+\.\d{3} s  [\d,.]+ samples/s  peak memory [\d,]+ MiB  loss \d+\.\d+"
