@@ -2,6 +2,8 @@
 # ARGS passes options on, for example: make run ARGS="--help"
 python := .venv/bin/python
 
+unexport PYTHONDONTWRITEBYTECODE  # else each of a hundred processes compiles the kit anew
+
 .PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh site clean distclean bootstrap
 
 help:  ## list the targets
