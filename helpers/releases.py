@@ -180,7 +180,7 @@ def idle_gpus() -> str:
 
 # -- what differs between releases ----------------------------------------------------------------
 
-# Releases such as 2.8 and 2.10 print this on stdout for each group that is made, among what the program prints.
+# Torch 2.8 to 2.10 print this on stdout for each group that is made, among what the program prints.
 _CONNECTED = re.compile(r"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of .* is : \1\n")
 
 
