@@ -180,6 +180,14 @@ def idle_gpus() -> str:
 
 # -- what differs between releases ----------------------------------------------------------------
 
+# Torch 2.8 to 2.10 print this on stdout for each group that is made, among what the program prints.
+_CONNECTED = re.compile(r"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of .* is : \1\n")
+
+
+def without_greeting(text) -> str:
+    """What a rank printed, without gloo's lines that say it is connected to all others."""
+    return _CONNECTED.sub("", text)
+
 
 @lru_cache
 def torch_release() -> tuple:

@@ -13,6 +13,7 @@ import time
 from concurrent import futures
 from contextlib import nullcontext
 
+from .. import releases
 from ..launcher.supervisor import is_frozen
 from .imports import ROOT
 
@@ -178,8 +179,8 @@ def _relay(number, pipe, out, lock):
             lines, rest = [*lines, rest + b"\n"], b""
         with lock:
             for line in lines:
-                if line:
-                    out.write(f"[rank {number}] " + line.decode("utf-8", "backslashreplace"))
+                if text := releases.without_greeting(line.decode("utf-8", "backslashreplace")):
+                    out.write(f"[rank {number}] {text}")
             out.flush()
         if not data:
             return

@@ -14,6 +14,7 @@ import time
 from linecache import getline
 from multiprocessing.connection import Connection
 
+from .. import releases
 from . import errors, forkserver, scope
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
@@ -294,8 +295,8 @@ class Tail:
         self.pending, self.since = b"", None
 
     def _show(self, lines):
-        if lines:
-            text = "".join(f"{line.decode(errors='replace')}\n" for line in lines)
+        text = releases.without_greeting("".join(f"{line.decode(errors='replace')}\n" for line in lines))
+        if text:
             scope.printed(self.rank, self.stream, text)
 
 

@@ -183,6 +183,20 @@ def test_large_results_and_much_output(capfd):
         ]
 
 
+def test_gloo_greets_nobody_unless_a_rank_is_missing(capfd):
+    def prints():
+        with helpers.distributed("cpu"):  # releases such as 2.10 say the first line by themselves
+            for there in (1, 0):
+                said = f"Rank 0 is connected to {there} peer ranks. Expected number of connected peer ranks is : 1"
+                os.write(1, f"[Gloo] {said}\nmine\n".encode())
+
+    launch(prints, 2, timeout=300)
+    shown = capfd.readouterr().out.splitlines()
+    for rank in (0, 1):
+        mine = [line for line in shown if line.startswith(f"[rank {rank}]")]
+        assert len(mine) == 3 and [line.endswith("mine") for line in mine] == [True, False, True]
+
+
 def test_environment_and_threads_reach_the_ranks():
     seen = launch(lambda: (os.environ["PLANTED"], torch.get_num_threads()), 2, env={"PLANTED": "yes"}, threads=2)
     assert seen == [("yes", 2)] * 2 and "PLANTED" not in os.environ
