@@ -138,7 +138,11 @@ SAYING = {"local", "marked", "said", "exercise"}
 HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
 WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
 # Where all texts are for readers.
-TELLING = ("helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py")
+TELLING = (
+    "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
+    "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
+    "plots/runs.py", "helpers/device.py",
+)  # fmt: skip
 
 
 def extract(name) -> Catalog:
@@ -165,12 +169,14 @@ def extract(name) -> Catalog:
 def spoken(code, telling=False):
     """What a module says: first arguments of SAYING. Where all texts are for readers also the others.
 
-    Those are f-strings, and in checks hints that stand alone; no text of an error.
+    Those are f-strings, hints that stand alone, and defaults such as a figure's title; no text of an error.
     """
     tree = ast.parse(code)
     errors = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Raise) for part in ast.walk(node)}
     others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Call))]
     within = {id(part) for node in others for part in ast.walk(node)} | errors
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    defaults = {id(value) for function in functions for value in function.args.defaults}
     holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
     described = {ast.get_docstring(node, clean=False) for node in holders}
     for node in ast.walk(tree):
@@ -181,7 +187,7 @@ def spoken(code, telling=False):
         elif isinstance(node, ast.JoinedStr):
             if not WORDS.match(PLACE.sub("", message_of(node))):
                 continue
-        elif id(node) in within or not HINT.match(str(getattr(node, "value", ""))):
+        elif id(node) in within or not (WORDS if id(node) in defaults else HINT).match(str(getattr(node, "value", ""))):
             continue
         if isinstance(node, ast.JoinedStr):
             yield message_of(node)

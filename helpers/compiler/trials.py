@@ -9,12 +9,13 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from .. import device as devices
+from ..launcher.language import marked
 from .plan import Plan
 from .soundness import ALLOWED
 
 CLOSE = 0.9  # plans this near to the fastest are timed further in the second stage
 FINALISTS = 3
-DROPPED = ("rejected", "failed", "skipped")
+DROPPED = (marked("rejected"), marked("failed"), marked("skipped"))
 
 
 @dataclass

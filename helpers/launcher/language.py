@@ -37,15 +37,17 @@ def _part(value):
 def _read_backward(text, language):
     """The translation of the message with the most words that can have made `text`; `text` itself without one."""
     lower = text.lower()
-    for words, pattern, translation in _patterns(language):
+    for words, patterns, translation in _patterns(language):
         if not re.search("[a-z]", "".join(words)) and (said := _sentences(text)) != text:
             return said
-        found = all(word in lower for word in words) and pattern.fullmatch(text)
-        if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
+        if text.endswith(".") and not words[-1].endswith(".") or not all(word in lower for word in words):
+            continue  # the full stop is no part of a place
+        for found in filter(None, (pattern.fullmatch(text) for pattern in patterns)):
             parts = {name: local(part) for name, part in found.groupdict().items()}
             if _sure(words, found.groupdict(), parts):
                 return translation.format(**parts)
-    return text
+    said = local(text[:-1]) if text.endswith(".") else text[:-1]
+    return local("{text}.", text=said) if said != text[:-1] else text
 
 
 def _sentences(text):
@@ -70,6 +72,18 @@ def _sure(words, english, parts):
     if letters <= 3:  # marks: any text may have them
         return english != parts and not any(english[name] == parts[name] for name in prose)
     return letters > 10 or not prose
+
+
+def sentences(text) -> str:
+    """A text of many sentences, such as the alt text of a figure: each in the reader's language, or in English."""
+    parts = [text] if text in _messages(chosen()) else re.split("(?<=[.]) ", text)
+    return re.sub("(?<=。) ", "", " ".join(map(local, parts)))
+
+
+def listed(parts, mark=", ", about=None) -> str:
+    """Texts one after the other, in the reader's language; with `about` the sentence "about: part, part."."""
+    said = local(mark).join(map(local, parts))
+    return said if about is None else local("{text}.", text=local("{text}: {more}", text=about, more=said))
 
 
 def marked(text) -> str:
@@ -104,9 +118,10 @@ def _messages(language):
 
 @lru_cache(maxsize=len(CATALOGS) + 1)
 def _patterns(language):
-    """[(words, pattern, translation)] of the messages with places, those with the most words first.
+    """[(words, patterns, translation)] of the messages with places, those with the most words first.
 
-    A text may begin with a capital where its message does not.
+    The first pattern gives much to the first places, the second little. A text may begin with a capital where its
+    message does not.
     """
     found = []
     for message, translation in _messages(language).items():
@@ -120,7 +135,8 @@ def _patterns(language):
             seen.update([piece] * (place % 2))
         if words:
             translation = PLACE.sub(r"{\1}", translation)  # what is put there is a text, whatever its format was
-            found.append((words, re.compile(pattern, re.DOTALL | re.IGNORECASE), translation))
+            both = dict.fromkeys((pattern, re.sub(r"\.\*\??\)", ".*?)", pattern)))
+            found.append((words, [re.compile(one, re.DOTALL | re.IGNORECASE) for one in both], translation))
     return sorted(found, key=lambda entry: -sum(map(len, entry[0])))
 
 
@@ -128,4 +144,7 @@ def _plain(piece):
     return piece.replace("{{", "{").replace("}}", "}")
 
 
-WHOLE = (marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"))  # of two messages
+WHOLE = (  # of two messages, and what is between the parts of a list
+    marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"), marked("{text} and {more}"),
+    marked("{text} ({more})"), marked(", "), marked("; "),
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
 from ..records.words import clean, name, number, percent, samples_of, times
+from .style import said
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
@@ -47,11 +48,12 @@ def settings(records) -> tuple:
 
     machine = records[0]["environment"]["machine"]
     threads = list(dict.fromkeys(record["config"]["threads"] or machine["threads"] for record in records))
-    threads = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}"
-    device = f"{machine['name']} ({machine['kind']}), {threads} of the CPU a device"
+    threads = said(f"{said(' or ').join(map(str, threads))} thread{'s' * (threads != [1])}")
+    on = machine | {"threads": threads}
+    device = said("{name} ({kind}), {threads} of the CPU a device", **on)
     if machine["kind"] == "cpu":
-        device = f"each device is a CPU process of {threads} ({machine['name']}, {machine['cores']} cores)"
-    how = f"global batch {all_of('global_batch')} · {all_of('precision')} · {clean(device)}"
+        device = said("each device is a CPU process of {threads} ({name}, {cores} cores)", **on)
+    how = [said("global batch {batch}", batch=all_of("global_batch")), all_of("precision"), clean(device)]
     if "rounds" in records[0]:
-        how += f" · {len(records[0]['rounds'])} rounds"
-    return f"{all_of('model')} on {all_of('data')}", how
+        how.append(said("{rounds} rounds", rounds=len(records[0]["rounds"])))
+    return said("{model} on {data}", model=all_of("model"), data=all_of("data")), " · ".join(how)

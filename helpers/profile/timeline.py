@@ -9,6 +9,7 @@ from statistics import median
 
 from .. import device, measure, paths
 from ..config import RunConfig
+from ..launcher.language import marked
 from ..launcher.launch import launch
 from .spans import BACKWARD, COMMUNICATION, PHASES, SHORT_WAIT, WAIT, Span, common, length
 
@@ -92,8 +93,8 @@ def checked(recordings, steps, warm_up):
 
 
 def _link(hosts):
-    rate = f"{hosts.rate} Mbit/s" if hosts.rate else "any rate"
-    return f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}"
+    rate = f"{hosts.rate} Mbit/s" if hosts.rate else marked("any rate")
+    return marked(f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}")
 
 
 def _rank(what, args, kwargs, warm_up, steps, most):
@@ -235,7 +236,7 @@ def load(path) -> Timeline:
     kept = json.loads(Path(path).read_text(encoding="utf-8"))
     return Timeline(
         kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
-        f"recorded {kept['date']}: {kept['conditions']}", kept["notes"],
+        marked(f"recorded {kept['date']}: {kept['conditions']}"), kept["notes"],
     )  # fmt: skip
 
 
@@ -273,7 +274,7 @@ def _timeline(answers, steps, where):
     notes = [each.note for each in recordings if each.note]
     return Timeline(
         len(answers), _reasons(found), ends, 1e-9 * max(each.clock_error for each in recordings),
-        f"torch {torch.__version__}, {where}", notes, [answer for answer, *_ in answers], recordings,
+        marked(f"torch {torch.__version__}, {where}"), notes, [answer for answer, *_ in answers], recordings,
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 import math
 
+from ..launcher.language import marked
+
 
 def number(value, digits=3) -> str:
     """A number to `digits` significant digits; "–" for None."""
@@ -47,7 +49,7 @@ def mark(row) -> str:
     """What has to stand beside a run's name, because it stands in for something else; or ""."""
     if not row["note"] or row["status"] != "completed":
         return ""
-    return "CPU threads" if row["strategy"] == "data_parallel" else "see note"
+    return marked("CPU threads") if row["strategy"] == "data_parallel" else marked("see note")
 
 
 def name(row) -> str:

@@ -2,6 +2,7 @@
 
 import json
 
+from ..launcher.language import marked
 from ..paths import project_root
 from ..plots.panels import panels
 from ..plots.style import clean, percent, times
@@ -56,11 +57,11 @@ def figure(sites) -> tuple | None:
         kind = "another machine" if place else "ours"
         drawn += [{**row, "name": f"{row['label']}, {site.name} ({times(row['speed_up'])})", "kind": kind}
                   for row in numbers if row["efficiency"]]  # fmt: skip
-    notes = [
-        f"Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal. Theirs: {table['title']}; "
-        f"{table['source']}; divided here. Other devices, model and data.",
-    ]
-    return panels("Beside a published ladder", table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
+    notes = [" ".join([
+        marked("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
+        marked(f"Theirs: {table['title']}; {table['source']}; divided here."), marked("Other devices, model and data."),
+    ])]  # fmt: skip
+    return panels(marked("Beside a published ladder"), table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
 
 
 def sentences(sites) -> list:

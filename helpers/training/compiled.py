@@ -5,6 +5,7 @@ import torch
 from .. import releases
 from ..compiler import compiler_stats, optimize
 from ..compiler.plan import default_plans, quiet
+from ..launcher.language import marked
 from . import sharding
 
 ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
@@ -67,5 +68,5 @@ def note(config, model) -> str:
     if config.compiler != "auto":
         return ""
     if not model.tuner.done:
-        return "the run ended before the tuner had chosen: give it more steps"
-    return f"plan: {model.tuner.choice}"
+        return marked("the run ended before the tuner had chosen: give it more steps")
+    return marked(f"plan: {model.tuner.choice}")
