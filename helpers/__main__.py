@@ -9,6 +9,7 @@ import multiprocessing.util
 import os
 import sys
 
+from .launcher.language import said
 from .settings import add_options, chosen, hyphens
 
 
@@ -23,10 +24,10 @@ def main(arguments=None) -> int:
         print(f"\nstopped: {stop}" if str(stop) else "\nstopped", file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError) as error:  # something the caller can put right
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
         return 2
     except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
         return 1
 
 

@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
 
+import jinja2.ext
 import nbformat
 from babel.messages import Catalog
 from babel.messages.pofile import read_po, unescape, write_po
@@ -140,9 +141,12 @@ WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string th
 # Where all texts are for readers.
 TELLING = (
     "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
-    "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
-    "plots/runs.py", "helpers/device.py",
+    "report/published.py", "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py",
+    "plots/precision.py", "plots/runs.py", "helpers/device.py",
 )  # fmt: skip
+REFUSING = ("helpers/config.py", "helpers/releases.py")  # where texts of several words are those of errors
+# Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
+ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe|core|discovery|__main__)")
 
 
 def extract(name) -> Catalog:
@@ -159,17 +163,25 @@ def extract(name) -> Catalog:
                 say(message, None) if message else None
         for path in sorted(source(name).rglob("*.py")):
             telling = any(part in path.as_posix() for part in TELLING)
-            for message in spoken(path.read_text(encoding="utf-8"), telling):
+            refusing = any(part in path.as_posix() for part in REFUSING)
+            code, raising = path.read_text(encoding="utf-8"), not ELSEWHERE.search(path.as_posix())
+            for message in spoken(code, telling or refusing, raising):
+                if not refusing or len(message.split()) > 3:
+                    say(message, None)
+        for path in sorted(source(name).rglob("*.html")):
+            page = jinja2.Environment().parse(path.read_text(encoding="utf-8"))
+            for _, _, message in jinja2.ext.extract_from_ast(page, SAYING):
                 say(message, None)
     else:
         document(name, say)
     return catalog
 
 
-def spoken(code, telling=False):
-    """What a module says: first arguments of SAYING. Where all texts are for readers also the others.
+def spoken(code, telling=False, raising=False):
+    """What a module says: first arguments of SAYING; with `raising` also the texts of the errors that it raises.
 
-    Those are f-strings, hints that stand alone, and defaults such as a figure's title; no text of an error.
+    Where all texts are for readers also the others: f-strings, hints that stand alone, and defaults such as a figure's
+    title.
     """
     tree = ast.parse(code)
     errors = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Raise) for part in ast.walk(node)}
@@ -177,12 +189,19 @@ def spoken(code, telling=False):
     within = {id(part) for node in others for part in ast.walk(node)} | errors
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     defaults = {id(value) for function in functions for value in function.args.defaults}
+    of_strings = [node for node in others if isinstance(node, ast.JoinedStr)]
+    of_strings = {id(part) for node in of_strings for part in ast.walk(node) if part is not node}
     holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
     described = {ast.get_docstring(node, clean=False) for node in holders}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in SAYING and node.args:
             node = node.args[0]
-        elif not telling or id(node) in errors:
+        elif id(node) in errors:
+            if raising and id(node) not in of_strings:
+                said = message_of(node) if isinstance(node, ast.JoinedStr) else str(getattr(node, "value", ""))
+                yield from (line for line in said.split("\n") if WORDS.match(PLACE.sub("", line)))
+            continue
+        elif not telling:
             continue
         elif isinstance(node, ast.JoinedStr):
             if not WORDS.match(PLACE.sub("", message_of(node))):
@@ -203,7 +222,7 @@ def message_of(joined) -> str:
             pieces.append(part.value.replace("{", "{{").replace("}", "}}"))
         else:
             names.setdefault(ast.unparse(part), place(part.value, names.values()))
-            pieces.append(f"{{{names[ast.unparse(part)]}}}")
+            pieces.append(f"{{{names[ast.unparse(part)]}{'!s' * (part.conversion == ord('s'))}}}")
     return "".join(pieces)
 
 

@@ -3,8 +3,11 @@
 Messages are English in the code; locale/zh_CN/helpers.po has them in Chinese, brought up to date by `make messages`.
 The message of an f-string has its names in braces. A text that such a message made is read backward: what stands in
 its places is put, in the reader's language, into those of the translation. So hints and labels stay f-strings.
-What the catalog lacks is said in English. HELPERS_LANG chooses (en, zh); without it, notebooks in a folder `zh` get
-Chinese.
+What the catalog lacks is said in English. A place with !s, as in {name!s}, is code and stays. HELPERS_LANG
+chooses (en, zh); without it, notebooks in a folder `zh` get Chinese.
+
+Errors are raised in English, so that programs and records never depend on the language. `said` puts the text of one
+into the reader's language where it is shown: in a notebook's traceback, a panel, a form, a terminal.
 """
 
 import ast
@@ -16,6 +19,7 @@ from .. import paths
 
 CATALOGS = {"zh": "zh_CN"}
 PLACE = re.compile(r"\{([a-z_]\w*)[^{}]*\}", re.IGNORECASE)  # {name}, {name:g} or {name!r}
+CODE = re.compile(r"\{(\w+)!s\}")
 ENTRY = re.compile(r'^msgid ((?:".*"\n)+)msgstr ((?:".*"\n?)+)', re.MULTILINE)
 
 
@@ -23,7 +27,9 @@ def local(text, /, **values) -> str:
     """`text` in the reader's language, with `values` in its named places, as str.format puts them."""
     said = _messages(chosen())
     if values:
-        return said.get(text, text).format(**{name: _part(value) for name, value in values.items()})
+        code = CODE.findall(text)
+        parts = {name: value if name in code else _part(value) for name, value in values.items()}
+        return said.get(text, text).format(**parts)
     if not said or text in said:
         return said.get(text, text)
     return _read_backward(text, chosen())
@@ -37,17 +43,17 @@ def _part(value):
 def _read_backward(text, language):
     """The translation of the message with the most words that can have made `text`; `text` itself without one."""
     lower = text.lower()
-    for words, patterns, translation in _patterns(language):
+    for words, pattern, code, translation in _patterns(language):
         if not re.search("[a-z]", "".join(words)) and (said := _sentences(text)) != text:
             return said
-        if text.endswith(".") and not words[-1].endswith(".") or not all(word in lower for word in words):
-            continue  # the full stop is no part of a place
-        for found in filter(None, (pattern.fullmatch(text) for pattern in patterns)):
-            parts = {name: local(part) for name, part in found.groupdict().items()}
+        found = all(word in lower for word in words) and pattern.fullmatch(text)
+        if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
+            parts = {name: part if name in code else local(part) for name, part in found.groupdict().items()}
             if _sure(words, found.groupdict(), parts):
                 return translation.format(**parts)
-    said = local(text[:-1]) if text.endswith(".") else text[:-1]
-    return local("{text}.", text=said) if said != text[:-1] else text
+    if text.endswith(".") and local(text[:-1]) != text[:-1]:
+        return local("{text}.", text=text[:-1])
+    return text
 
 
 def _sentences(text):
@@ -86,6 +92,23 @@ def listed(parts, mark=", ", about=None) -> str:
     return said if about is None else local("{text}.", text=local("{text}: {more}", text=about, more=said))
 
 
+def said(text) -> str:
+    """The text of an error in the reader's language, line by line. Indented lines stay: they are frames and code."""
+    return re.sub(r"(?m)^\S.*$", lambda line: local(line[0]), text)
+
+
+class Told(Exception):
+    """An error that is printed as it is shown, in the reader's language; `args` are in English."""
+
+    def __str__(self):
+        return said(super().__str__())
+
+
+def in_english(error) -> str:
+    """The text of an error as records have it."""
+    return str(error.args[0]) if isinstance(error, Told) else str(error)
+
+
 def marked(text) -> str:
     """`text` as it is: a message for the catalog, which is put into words later."""
     return text
@@ -118,25 +141,26 @@ def _messages(language):
 
 @lru_cache(maxsize=len(CATALOGS) + 1)
 def _patterns(language):
-    """[(words, patterns, translation)] of the messages with places, those with the most words first.
+    """[(words, pattern, names of places for code, translation)] of messages with places, the most words first.
 
-    The first pattern gives much to the first places, the second little. A text may begin with a capital where its
-    message does not.
+    A text may begin with a capital where its message does not.
     """
     found = []
     for message, translation in _messages(language).items():
         pieces = PLACE.split(message)  # words and names by turns
         words = [piece.lower() for piece in map(_plain, pieces[::2]) if piece.strip()]
-        pattern, seen = "", set()
+        pattern, seen, code = "", set(), CODE.findall(message)
         for place, piece in enumerate(pieces):
-            few = "" if pieces[place + 1 : place + 2] == [" "] else "?"  # a name of two words before a number
-            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>.*{few})"
+            few = ".*?"
+            if pieces[place + 1 : place + 2] == [" "]:
+                few = "[^ ]*" if piece in code else ".*"  # a name of two words before a number
+            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>{few})"
             pattern += name if place % 2 else re.escape(_plain(piece))
             seen.update([piece] * (place % 2))
         if words:
             translation = PLACE.sub(r"{\1}", translation)  # what is put there is a text, whatever its format was
-            both = dict.fromkeys((pattern, re.sub(r"\.\*\??\)", ".*?)", pattern)))
-            found.append((words, [re.compile(one, re.DOTALL | re.IGNORECASE) for one in both], translation))
+            pattern = re.compile(pattern, re.DOTALL | re.IGNORECASE)
+            found.append((words, pattern, code, translation))
     return sorted(found, key=lambda entry: -sum(map(len, entry[0])))
 
 

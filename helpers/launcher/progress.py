@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import contextmanager
 
 from . import display, errors, scope
+from .language import local
 
 REDRAW = 0.2  # s
 PATIENCE = 2.0  # s that a single launch may take before its progress is shown
@@ -31,7 +32,7 @@ def panel():
     for progress in list(recent):
         progress.display.again(progress.rows)
     if not recent:
-        print("No runs yet in this kernel.")
+        print(local("No runs yet in this kernel."))
 
 
 def best_display(without=()):
@@ -177,7 +178,7 @@ class Progress:
         subject = text.partition(":")[0]  # the numbers after it are measured in each process
         if text and subject not in self.advised:
             self.advised.add(subject)
-            self.display.say(text)
+            self.display.say(local(text))
 
     def _redraw(self, now=False):
         if self.row is not None and (now or time.monotonic() - self.drawn >= REDRAW):

@@ -1,5 +1,6 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
+from ..launcher.language import local, marked
 from ..records.words import clean, name, number, percent, samples_of, times
 from .style import said
 
@@ -16,6 +17,11 @@ def table(comparison):
     return frame
 
 
+def shown(comparison):
+    """The same in the reader's language."""
+    return table(comparison).rename(columns=local).map(local)
+
+
 def cells(comparison) -> list:
     """The same as lists, the first of which names the columns."""
     rows = comparison.rows()
@@ -24,15 +30,15 @@ def cells(comparison) -> list:
 
 
 def _cells(row, samples):
-    cells = {"run": name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
+    cells = {marked("run"): name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
     low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
     numbers = {
-        "step time (ms)": middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
-        f"{samples}/s": number(row["images_per_s"]), "speed-up": times(row["speed_up"]),
-        "predicted": times(row["predicted"]), "efficiency": percent(row["efficiency"]),
-        "accuracy": percent(row["accuracy"]), "final loss": number(row["final_loss"]),
-        "peak memory (MB)": number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
-        "whole run (s)": number(row["total_s"]),
+        marked("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
+        f"{samples}/s": number(row["images_per_s"]), marked("speed-up"): times(row["speed_up"]),
+        marked("predicted"): times(row["predicted"]), marked("efficiency"): percent(row["efficiency"]),
+        marked("accuracy"): percent(row["accuracy"]), marked("final loss"): number(row["final_loss"]),
+        marked("peak memory (MB)"): number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
+        marked("whole run (s)"): number(row["total_s"]),
     }  # fmt: skip
     if row["status"] != "completed":
         predicted = numbers["predicted"]

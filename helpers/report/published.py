@@ -71,11 +71,13 @@ def sentences(sites) -> list:
         return []
     first, *others = rows(table)
     best = max(others, key=lambda row: row["speed_up"])
-    told = f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
-    told += f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
+    told = (
+        f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
+        f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
+    )
     if None not in (first["accuracy"], best["accuracy"]):
-        each = [f"{percent(row['accuracy'])} on {row['name']}" for row in (first, best)]
-        told += f"; accuracy {', '.join(each)}"
+        accuracies = [percent(row["accuracy"]) for row in (first, best)]
+        told = f"{told}; accuracy {accuracies[0]} on {first['name']}, {accuracies[1]} on {best['name']}"
     said = [Said(told + ".", ())]
     for row in others:
         if row["speed_up"] < 1:
@@ -86,8 +88,8 @@ def sentences(sites) -> list:
         if ddp:
             top = max(ddp, key=lambda row: row["speed_up"])
             record = next(record for record in ladder.records if record["run_id"] == top["run_id"])
-            text = f"On {site.name}: {clean(top['label'], 60)} {times(top['speed_up'])}, "
-            text += f"an efficiency of {percent(top['efficiency'])}"
-            text += f"; accuracy {percent(top['accuracy'])}" if top["accuracy"] is not None else ""
+            speed_up, efficiency = times(top["speed_up"]), percent(top["efficiency"])
+            text = f"On {site.name}: {clean(top['label'], 60)} {speed_up}, an efficiency of {efficiency}"
+            text = text if top["accuracy"] is None else f"{text}; accuracy {percent(top['accuracy'])}"
             said.append(Said(text + ".", ids(record, ladder.comparison.baseline)))
     return said

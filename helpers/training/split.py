@@ -9,12 +9,13 @@ from torch import nn
 from torch.distributed import pipelining
 
 from .. import releases
+from ..launcher.language import Told
 from .gpt import GPT
 
 ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
 
 
-class CannotSplit(ValueError):
+class CannotSplit(Told, ValueError):
     """The model cannot be shared out like this; the message says by what, and what to choose instead."""
 
 
