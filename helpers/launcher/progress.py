@@ -126,12 +126,13 @@ class Progress:
     def event(self, event):
         """An event of a rank: a training step, or a note on what takes long."""
         if event.get("event") == "note":
-            self.row.numbers = event["text"]
+            self.row.numbers = local(event["text"])
             self._redraw(now=True)
         if event.get("event") == "step":
             self.row.share = event["step"] / event["steps"]
-            step, speed = f"step {event['step']}/{event['steps']}", f"{event['images_per_s']:.0f} {event['samples']}/s"
-            self.row.numbers = f"{step} · loss {event['loss']:.3f} · {speed}"
+            loss, speed = f"{event['loss']:.3f}", f"{event['images_per_s']:.0f} {event['samples']}/s"
+            of = {"step": event["step"], "steps": event["steps"], "loss": loss, "speed": speed}
+            self.row.numbers = local("step {step}/{steps} · loss {loss} · {speed}", **of)
             self._redraw(now=event["step"] == event["steps"])
 
     def tick(self):
@@ -171,7 +172,7 @@ class Progress:
 
     def note(self, text):
         """A message between runs."""
-        self.display.say(text)
+        self.display.say(local(text))
 
     def advise(self, text):
         """A message before a run starts; shown once, however many runs it holds for."""

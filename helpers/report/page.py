@@ -4,7 +4,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from .. import plots
-from ..launcher.language import chosen, local, marked
+from ..launcher.language import chosen, local, marked, sentences
 from ..plots import style
 from ..plots.runs import row, wall_time
 from ..plots.style import clean, number, percent
@@ -97,7 +97,7 @@ def _in_words(cells):
 
 
 def _images(drawn):
-    return [{"src": style.data_uri(style.png(figure)), "alt": alt} for figure, alt in drawn]
+    return [{"src": style.data_uri(style.png(figure)), "alt": sentences(alt)} for figure, alt in drawn]
 
 
 def _linked(said, places):

@@ -28,7 +28,7 @@ def prepare(config, model, log) -> None:
         optimize(model, plans, rounds=ROUNDS, log=log)
     else:
         quiet()
-        log(f"compiling with {config.compiler} in the first step …")
+        log(marked(f"compiling with {config.compiler} in the first step …"))
         # FSDP gathers weights between its units, which no graph can contain.
         for part in sharding.units(model) if config.strategy == "fsdp" else [model]:
             releases.compile_in_place(part, config.compiler)
