@@ -136,13 +136,14 @@ def with_slots(text, say) -> str:
 # Catalogs
 
 SAYING = {"local", "marked", "said", "exercise"}
+NOTES = {"left", "choose"}
 HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
 WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
 # Where all texts are for readers.
 TELLING = (
     "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
-    "report/published.py", "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py",
-    "plots/precision.py", "plots/runs.py", "helpers/device.py",
+    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py", "/figures.py", "/figure.py",
+    "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py", "plots/runs.py", "helpers/device.py",
 )  # fmt: skip
 REFUSING = ("helpers/config.py", "helpers/releases.py")  # where texts of several words are those of errors
 # Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
@@ -170,7 +171,7 @@ def extract(name) -> Catalog:
                     say(message, None)
         for path in sorted(source(name).rglob("*.html")):
             page = jinja2.Environment().parse(path.read_text(encoding="utf-8"))
-            for _, _, message in jinja2.ext.extract_from_ast(page, SAYING):
+            for _, _, (message, *_) in jinja2.ext.extract_from_ast(page, SAYING, babel_style=False):
                 say(message, None)
     else:
         document(name, say)
@@ -184,7 +185,7 @@ def spoken(code, telling=False, raising=False):
     title.
     """
     tree = ast.parse(code)
-    errors = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Raise) for part in ast.walk(node)}
+    errors = {id(part) for node in ast.walk(tree) if _tells(node) for part in ast.walk(node)}
     others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Call))]
     within = {id(part) for node in others for part in ast.walk(node)} | errors
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
@@ -197,8 +198,8 @@ def spoken(code, telling=False, raising=False):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in SAYING and node.args:
             node = node.args[0]
         elif id(node) in errors:
-            if raising and id(node) not in of_strings:
-                said = message_of(node) if isinstance(node, ast.JoinedStr) else str(getattr(node, "value", ""))
+            if raising and id(node) not in of_strings and isinstance(node, (ast.JoinedStr, ast.Constant)):
+                said = message_of(node) if isinstance(node, ast.JoinedStr) else str(node.value)
                 yield from (line for line in said.split("\n") if WORDS.match(PLACE.sub("", line)))
             continue
         elif not telling:
@@ -212,6 +213,11 @@ def spoken(code, telling=False, raising=False):
             yield message_of(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in described:
             yield node.value
+
+
+def _tells(node):
+    """Whether a statement raises an error, or adds a note to the report of a migration."""
+    return isinstance(node, ast.Raise) or getattr(getattr(node, "func", None), "attr", None) in NOTES
 
 
 def message_of(joined) -> str:

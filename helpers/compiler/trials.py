@@ -51,7 +51,8 @@ class Candidate:
         wrong = [f"{name} {times(error)}" for name, error in zip(("outputs", "gradients"), errors, strict=True)
                  if not error <= ALLOWED]  # fmt: skip
         if wrong:
-            self.drop("rejected", f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
+            wrong = marked(f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
+            self.drop("rejected", wrong)
 
     def fail(self, error, when="at its first step") -> None:
         """Drop out because of an exception."""
@@ -62,8 +63,8 @@ class Candidate:
         """What the check found, in words."""
         if self.why:
             return f"{self.status}, {self.why}"
-        took = f"{self.compile_s:.1f} s to compile, " if self.plan.compiled else ""
-        return f"{took}outputs {times(self.output_error)} and gradients {times(self.gradient_error)} eager's own error"
+        text = marked(f"outputs {times(self.output_error)} and gradients {times(self.gradient_error)} eager's own error")
+        return marked(f"{self.compile_s:.1f} s to compile, {text}") if self.plan.compiled else text
 
     def drop(self, status, why) -> None:
         """Take no further part in the trials."""
@@ -122,7 +123,7 @@ class Trials:
         """The outputs of the plan whose turn it is; its time is taken when backward has ended."""
         number, candidate = self.turns[self.at]
         if self.timer is not None and self.timer.running and candidate is not self.baseline:
-            candidate.drop("failed", f"its backward pass broke off in round {number}")
+            candidate.drop("failed", marked(f"its backward pass broke off in round {number}"))
         self.timer = StepTimer(device, lambda seconds: self._add_sample(number, candidate, seconds))
         # A plan that was dropped keeps its turns, since all ranks must count alike; eager takes them.
         call = candidate.call or self.baseline.call
@@ -173,7 +174,7 @@ class Trials:
             candidate.status, candidate.why = "slower", factor
         fastest.status, fastest.why = "chosen", ""
         if fastest is self.baseline:
-            fastest.why = f"no other plan was {self.min_gain:g}× as fast"
+            fastest.why = marked(f"no other plan was {self.min_gain:g}× as fast")
         self.winner = fastest
 
 

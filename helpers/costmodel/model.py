@@ -45,7 +45,7 @@ class Link:
     def __post_init__(self):
         for name, value in vars(self).items():
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"a link's {name} is {value}; give 0 or more, in seconds")
+                raise ValueError(f"a link's {name!s} is {value}; give 0 or more, in seconds")
 
     @property
     def bandwidth(self) -> float:

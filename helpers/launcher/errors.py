@@ -190,9 +190,13 @@ def _signal_name(number):
         return str(number)
 
 
-def timeout_error(seconds, stacks, waiting, world_size, others=marked("all ranks were stopped")):
+ALL_STOPPED = marked("all ranks were stopped")
+
+
+def timeout_error(seconds, stacks, waiting, world_size, others=ALL_STOPPED):
     """The error for a run of `world_size` ranks of which `waiting` were not done in time."""
-    told = marked(f"no result after {seconds:g} s: rank {', '.join(map(str, waiting))} of {world_size} had not returned")
+    late = ", ".join(map(str, waiting))
+    told = marked(f"no result after {seconds:g} s: rank {late} of {world_size} had not returned")
     return RankTimeout(f"{told}; {others}. {WHERE}\n\n{stacks_text(stacks, waiting)}", stacks)
 
 

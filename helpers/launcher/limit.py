@@ -93,6 +93,11 @@ def explained(error):
     held = _held() - before
     asked = ASKED.search(text)
     more = marked(f"asked for {_readable(asked[1])} more") if asked else marked("asked for more")
+    return out_of_memory(size, held, more)
+
+
+def out_of_memory(size, held, more):
+    """The error of a rank that may hold `size` bytes and held `held`; `more` is what it asked for."""
     return OutOfMemory(marked(
         f"it may hold {in_words(size)} (memory= of launch), held {in_words(held)} and {more}. Let it hold less: a "
         "smaller batch, activation checkpointing, a sharded optimizer or model (ZeRO, FSDP); or allow it more"

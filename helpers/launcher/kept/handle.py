@@ -189,7 +189,7 @@ class Ranks:
             self._grouped = False
             self._interrupted(name)
         except (Ended, LauncherError) as error:
-            self._end("failed", marked(f"since {_cause(error)}"))
+            self._end("failed", _since(error))
             raise
         except RankError:
             self._grouped = False
@@ -265,9 +265,9 @@ class Ranks:
                 return
             self._crew.pump(0)
             if self._crew.failures:
-                self._end("failed", marked(f"since {_cause(self._crew.lost())}"))
+                self._end("failed", _since(self._crew.lost()))
         except LauncherError as error:
-            self._end("failed", marked(f"since {_cause(error)}"))
+            self._end("failed", _since(error))
         finally:
             self._lock.release()
 
@@ -277,9 +277,10 @@ def _queued(names):
     scope.write(None, "stdout", display.waiting_for(names) + "\n")
 
 
-def _cause(error):
+def _since(error):
     """Why ranks have ended, in half a sentence."""
-    return in_english(error).partition("\n")[0].partition(".")[0].partition(";")[0]
+    cause = in_english(error).partition("\n")[0].partition(".")[0].partition(";")[0]
+    return marked(f"since {cause}")
 
 
 class _Held:
