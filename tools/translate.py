@@ -195,7 +195,7 @@ def spoken(code, telling=False, raising=False):
     holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
     described = {ast.get_docstring(node, clean=False) for node in holders}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in SAYING and node.args:
+        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in SAYING and node.args:
             node = node.args[0]
         elif id(node) in errors:
             if raising and id(node) not in of_strings and isinstance(node, (ast.JoinedStr, ast.Constant)):
