@@ -103,7 +103,8 @@ def plans(tried, title) -> tuple:
     looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
     named = [
         ("✓ " * (row["status"] == "chosen") + row["plan"],
-         [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))], _gain(row))
+         [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))],
+         style.said(", ").join(map(style.said, _gain(row))))
         for row in timed
     ]  # fmt: skip
     if timed:
@@ -111,7 +112,7 @@ def plans(tried, title) -> tuple:
     else:
         with sheet(title, notes=notes, panels=0) as (figure, _):
             pass
-    words = [listed([_gain(row)], about=clean(row["plan"])) for row in timed]
+    words = [listed(_gain(row), about=clean(row["plan"])) for row in timed]
     about = listed([marked("speed-up of a training step over eager")], about=clean(title))
     return figure, " ".join([about, *words, *reasons, *notes[: not timed]])
 
@@ -121,7 +122,7 @@ def _gain(row):
     if row["status"] != "baseline" and row["compile_s"]:
         pays = _pays(None) if row["break_even"] is None else f"pays at step {math.ceil(row['break_even']):,}"
         words += [f"{number(row['compile_s'])} s to compile", pays]
-    return ", ".join(words + [marked("chosen")] * (row["status"] == "chosen"))
+    return words + [marked("chosen")] * (row["status"] == "chosen")
 
 
 def recorded(tables, plan="inductor") -> tuple:

@@ -48,7 +48,8 @@ def stages(ranks, title="Four stages of data parallel training") -> tuple:
             axes.axhline(y + 0.5, color=style.GRID, linewidth=0.8)
             sums = {name: sum(e - b for stage, b, e in of if stage == name) for name in used}
             words.append(listed((f"{local(name)} {number(ms)} ms" for name, ms in sums.items()), about=clean(label)))
-    return figure, " ".join([f"{clean(title)}, {number(most)} ms in all.", *words])
+    about = local("{text}.", text=listed([clean(title), f"{number(most)} ms in all"]))
+    return figure, " ".join([about, *words])
 
 
 def departures(tensors, backward, title="When the gradients leave") -> tuple:
@@ -108,7 +109,7 @@ def drift(runs, title="How far apart the ranks' weights are", y="largest differe
     figure = lines(title, {label: dict(enumerate(of)) for label, of in runs.items()}, "step", y, number, low=0)
     words = [listed([f"{number(of[0])} at first", f"{number(of[-1])} at last"], about=clean(label))
              for label, of in runs.items()]  # fmt: skip
-    return figure, " ".join([f"{clean(title)}, a line a run.", *words])
+    return figure, " ".join([local("{text}.", text=listed([clean(title), marked("a line a run")])), *words])
 
 
 def over_rate(sweeps, title) -> tuple:

@@ -82,7 +82,7 @@ def _sure(words, english, parts):
 
 def sentences(text) -> str:
     """A text of many sentences, such as the alt text of a figure: each in the reader's language, or in English."""
-    parts = [text] if text in _messages(chosen()) else re.split("(?<=[.]) ", text)
+    parts = [text] if text in _messages(chosen()) else re.split("(?<=[.。]) ", text)
     return re.sub("(?<=。) ", "", " ".join(map(local, parts)))
 
 

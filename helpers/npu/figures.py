@@ -66,7 +66,8 @@ def _cards_words(label, processes, predicted):
     for rank, of in enumerate(processes):
         cards = local(" and ").join(f"npu:{card} ({of[card]:,})" for card in sorted(of)) or local("none")
         words.append(local("process {rank} on {cards}", rank=rank, cards=cards))
-    guess = local(f" (process 1 predicted on npu:{predicted[label]})") if label in predicted else ""
+    card = f"npu:{predicted.get(label)}"
+    guess = local(f" (process 1 predicted on {card})") if label in predicted else ""
     return listed([listed(words) + guess], about=clean(label))
 
 
@@ -118,7 +119,7 @@ def scales(runs, on=EMULATED) -> tuple:
         told = [f"{steps[0][0]:,.0f} at first", f"{steps[-1][0]:,.0f} at last"]
         told.append(f"steps left out: {[n for n, (_, left_out) in enumerate(steps) if left_out]}")
         words.append(listed(told, about=clean(label)))
-    return figure, " ".join([f"{title}, a line a run.", *words])
+    return figure, " ".join([local("{text}.", text=listed([title, marked("a line a run")])), *words])
 
 
 def _numbered(runs):

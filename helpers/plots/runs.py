@@ -113,7 +113,7 @@ def loss(records) -> tuple:
             axes.plot(seen, losses, **line_style(place))
             end = next((value for value in reversed(losses) if isfinite(value)), 0.0)  # it may have diverged
             ends.append((seen[-1], end, number(losses[-1])))
-            alt.append(f"{label}: from {number(losses[0])} to {number(losses[-1])}.")
+            alt.append(listed([f"from {number(losses[0])} to {number(losses[-1])}"], about=label))
         mean = marked(f"training loss (mean of {block} steps)") if block > 1 else marked("training loss")
         axes.set(xlabel=marked("samples seen"), ylabel=mean, xlim=(0, None), ylim=(0, None))
         ticks(axes.xaxis)

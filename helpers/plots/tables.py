@@ -54,7 +54,8 @@ def settings(records) -> tuple:
 
     machine = records[0]["environment"]["machine"]
     threads = list(dict.fromkeys(record["config"]["threads"] or machine["threads"] for record in records))
-    threads = said(f"{said(' or ').join(map(str, threads))} thread{'s' * (threads != [1])}")
+    many = said(" or ").join(map(str, threads))
+    threads = said("1 thread") if threads == [1] else said("{threads} threads", threads=many)
     on = machine | {"threads": threads}
     device = said("{name} ({kind}), {threads} of the CPU a device", **on)
     if machine["kind"] == "cpu":
