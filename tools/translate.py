@@ -142,8 +142,9 @@ WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string th
 # Where all texts are for readers.
 TELLING = (
     "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
-    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py", "/figures.py", "/figure.py",
-    "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py", "plots/runs.py", "helpers/device.py",
+    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py", "helpers/device.py",
+    "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
+    "plots/runs.py",
 )  # fmt: skip
 REFUSING = ("helpers/config.py", "helpers/releases.py")  # where texts of several words are those of errors
 # Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
@@ -195,7 +196,8 @@ def spoken(code, telling=False, raising=False):
     holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
     described = {ast.get_docstring(node, clean=False) for node in holders}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in SAYING and node.args:
+        called = getattr(node, "func", None)
+        if getattr(called, "id", getattr(called, "attr", None)) in SAYING and node.args:  # also style.said
             node = node.args[0]
         elif id(node) in errors:
             if raising and id(node) not in of_strings and isinstance(node, (ast.JoinedStr, ast.Constant)):

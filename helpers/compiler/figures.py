@@ -72,8 +72,8 @@ def _outline(axes, y, shares):
         axes.barh(y, fused, 0.46, first, fill=False, edgecolor=style.INK, linewidth=2.2, zorder=3)
     right = first + fused / 2 > 50
     axes.text(
-        first + fused if right else first, y + 0.37, f"can be fused: {fused:.0f}%", size=9, color=style.SOFT,
-        va="center", ha="right" if right else "left",
+        first + fused if right else first, y + 0.37, style.said(f"can be fused: {fused:.0f}%"), size=9,
+        color=style.SOFT, va="center", ha="right" if right else "left",
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def parts(steps, title="Where a step goes", measured=None) -> tuple:
     for name, step in steps.items():
         spent = (1e3 * seconds for seconds in (step.compute, step.taken, step.exposed, step.straggling))
         bars = list(zip(spent, PARTS.values(), strict=True))
-        named.append((name, bars, f"{number(1e3 * step.seconds)} ms, {style.said(step.regime)}"))
+        named.append((name, bars, style.said(f"{number(1e3 * step.seconds)} ms, {step.regime}")))
     marks = [(y, 1e3 * measured[name], "D", style.INK) for y, name in enumerate(steps)] if measured else []
     key = [(name, *look) for name, look in PARTS.items()]
     key += [(marked("measured"), style.INK, None, "D")] * bool(measured)

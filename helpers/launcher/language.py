@@ -81,9 +81,11 @@ def _sure(words, english, parts):
 
 
 def sentences(text) -> str:
-    """A text of many sentences, such as the alt text of a figure: each in the reader's language, or in English."""
-    parts = [text] if text in _messages(chosen()) else re.split("(?<=[.。]) ", text)
-    return re.sub("(?<=。) ", "", " ".join(map(local, parts)))
+    """A text of many sentences or lines, such as the alt text of a figure: each in the reader's language, or English."""
+    if text in _messages(chosen()):
+        return local(text)
+    lines = (" ".join(map(local, re.split("(?<=[.。]) ", line))) for line in text.split("\n"))
+    return re.sub("(?<=。) ", "", "\n".join(lines))
 
 
 def listed(parts, mark=", ", about=None) -> str:

@@ -83,7 +83,7 @@ def parts(records) -> tuple:
                 bar(axes, y - 0.13, of.get(part, 0), look, begin, 0.4, clip_on=False)
                 begin += of.get(part, 0)
             words = [f"{style.said(part)} {number(of[part], 2)}" for part in looks if of.get(part)]
-            axes.text(0, y + 0.23, f"{', '.join(words)} s", va="center", size=9, color=style.SOFT)
+            axes.text(0, y + 0.23, f"{style.said(', ').join(words)} s", va="center", size=9, color=style.SOFT)
             style.beside(axes, y - 0.13, f"{number(record['total_s'])} s", weight="bold")
             alt.append(listed([f"{number(record['total_s'])} s in all", listed(words)], "; ", name(row(record))))
     return figure, " ".join(alt)

@@ -48,14 +48,10 @@ def fonts() -> list:
 
 
 def said(text, /, **values) -> str:
-    """A figure's text in the reader's language, if there is a font for it: boxes would be worse than English.
-
-    One of several lines may also be as many texts.
-    """
+    """A figure's text in the reader's language, if there is a font for it: boxes would be worse than English."""
     if len(fonts()) == 1:
         return text.format(**values) if values else text
-    whole = local(text, **values) if values else sentences(text)
-    return "\n".join(map(local, text.split("\n"))) if whole == text else whole
+    return local(text, **values) if values else sentences(text)
 
 
 def look():

@@ -155,4 +155,5 @@ def draw_memory(memory, title=None) -> tuple:
 def memory_said(memory) -> str:
     """What is in use at the peak, in a sentence."""
     parts = [(row["kind"], size(row["bytes at the peak"])) for row in memory.rows() if row["bytes at the peak"]]
-    return f"In use at the peak: {', '.join(f'{style.said(kind)} {most}' for kind, most in parts)}."
+    parts = style.said(", ").join(f"{style.said(kind)} {most}" for kind, most in parts)
+    return f"In use at the peak: {parts}."

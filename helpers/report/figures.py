@@ -81,7 +81,7 @@ def machines(sites, first="ours") -> list:
     samples = samples_of(rows)
     columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", f"{samples}/s", number, None))
     notes = [f"Speed-up: {samples}/s over the baseline of the same machine; whisker: middle half of the timed steps."]
-    how = clean(plots.style.said(" and ").join(site.name for site in sites))
+    how = clean(plots.style.said(" and ").join(plots.style.said(site.name) for site in sites))
     how = f"recorded: {how}" if first == "recorded" else how
     return [panels(marked("Machines side by side"), how, rows[:MOST], columns, notes, named)]
 
@@ -93,4 +93,4 @@ def _count(value):
 def _where(ladders):
     names = dict.fromkeys(ladder.name for ladder in ladders)
     named = clean(next(iter(names)), 60) if len(names) == 1 else f"{len(names)} comparisons"
-    return f"{ladders[0].machine} · {named}"
+    return f"{plots.style.said(ladders[0].machine)} · {plots.style.said(named)}"
