@@ -66,4 +66,5 @@ def _words(rows, key, title, text):
     (low, first), (high, last) = known[0], known[-1]
     if low == high:
         return listed([f"{text(low)} ({first if len(known) == 1 else local('all')})"], about=style.clean(title))
-    return f"{style.clean(title)}: from {text(low)} ({first}) to {text(high)} ({last})."
+    ends = {"low": text(low), "first": first, "high": text(high), "last": last}
+    return local("{title}: from {low} ({first}) to {high} ({last}).", title=style.clean(title), **ends)

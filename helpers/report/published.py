@@ -5,11 +5,12 @@ import json
 from ..launcher.language import marked
 from ..paths import project_root
 from ..plots.panels import panels
-from ..plots.style import clean, percent, times
+from ..plots.style import clean, percent, said, times
 from .figures import ACCURACY, EFFICIENCY
 from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
+UNIT, TITLE = marked("s an epoch"), marked("{model} on {data}, seconds an epoch")  # so the table has them
 
 
 def tables() -> dict:
@@ -49,8 +50,9 @@ def figure(sites) -> tuple | None:
     table = tables().get(LADDER)
     if table is None:
         return None
+    unit = said(table["unit"])
     drawn = [
-        {**row, "name": f"{row['name']}, {row['value']:g} {table['unit']} ({times(row['speed_up'])})", "kind": "theirs"}
+        {**row, "name": f"{row['name']}, {row['value']:g} {unit} ({times(row['speed_up'])})", "kind": "theirs"}
         for row in rows(table)
     ]
     for place, (site, _, numbers) in enumerate(ours(sites)):
