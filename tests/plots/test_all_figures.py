@@ -64,7 +64,7 @@ THEIRS = ("No bars", SHARED, "another note", *(record["label"] for record in com
 STAYS = set(  # names, units and terms that Chinese texts write so, see locale/zh_CN/glossary.csv
     "ms rank batch epoch eager inductor images loss scale resnet digits softmax reduce npu baseline DataParallel "
     "helpers training strategies Amdahl torch cu compiled group Some Other tbf Intel Xeon Processor GHz Mbit ResNet "
-    "CIFAR cpu nn py".split()
+    "CIFAR cpu nn py all".split()
 )
 
 
