@@ -157,7 +157,7 @@ def _patterns(language):
     return sorted(found, key=lambda entry: -sum(map(len, entry[0])))
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=4096)
 def _compiled(pattern):
     return re.compile(pattern, re.DOTALL | re.IGNORECASE)
 

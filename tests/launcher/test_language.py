@@ -126,6 +126,21 @@ def test_what_is_wrong_with_settings_is_shown_in_chinese_and_raised_in_english(m
     assert language.said(english) == english
 
 
+@pytest.mark.long
+def test_every_message_with_values_is_read_as_itself(monkeypatch):
+    monkeypatch.setenv("HELPERS_LANG", "zh")
+    for english, chinese in language._messages("zh").items():
+        names = list(dict.fromkeys(found[1] for found in language.PLACE.finditer(english)))
+        wordless = not re.search("[a-z]{3}", language.PLACE.sub("", english))  # marks: nothing to know it by
+        if names and not wordless and "{{" not in english and english.count("{") == len(names):
+            values = {name: "s" if name in ("s", "s_b") else f"q{place}x" for place, name in enumerate(names)}
+            assert language.local(filled(english, values)) == filled(chinese, values)
+
+
+def filled(text, values):
+    return language.PLACE.sub(lambda found: values[found[1]], text)
+
+
 BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\n    the rank was stopped\nValueError: no label'
 OF_RANKS = [
     lambda: errors.rank_error([errors.Failure(1, 0, exitcode=-9)], (), 2),
