@@ -51,7 +51,7 @@ def _read_backward(text, language):
         found = all(word in lower for word in words) and _compiled(pattern).fullmatch(text)
         if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
             parts = {name: part if name in code else local(part) for name, part in found.groupdict().items()}
-            if _sure(words, found.groupdict(), parts):
+            if _sure(words, found.groupdict(), {name: part for name, part in parts.items() if name not in code}):
                 return translation.format(**parts)
     return text
 
@@ -81,8 +81,11 @@ def _sure(words, english, parts):
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
     prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    if any(". " in english[name] for name in prose):  # the end of a sentence is no part of a place
+        return False
     if letters <= 3:  # marks: any text may have them
-        return english != parts and not any(english[name] == parts[name] for name in prose)
+        changed = any(english[name] != part for name, part in parts.items())
+        return changed and not any(english[name] == parts[name] for name in prose)
     return letters > 10 or not prose
 
 
