@@ -9,7 +9,7 @@ import multiprocessing.util
 import os
 import sys
 
-from .launcher.language import said
+from .launcher.language import local, said
 from .settings import add_options, chosen, hyphens
 
 
@@ -124,7 +124,7 @@ def _run(options):
     here = device.machine(settings.get("device"))
     if here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
         raise ValueError(idle)  # hours on a CPU beside a GPU are nobody's wish
-    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {here.describe()}", flush=True)
+    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {local(here.describe())}", flush=True)
     if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:

@@ -122,7 +122,7 @@ class Setting:
         if value not in allowed:
             listed = ", ".join(map(repr, allowed)) + (f", or {self.or_own}" if self.or_own else "")
             near = difflib.get_close_matches(str(value), [name for name in allowed if name], n=1)
-            hint = marked(f". Did you mean {near[0]!r}?") if near else ""
+            hint = ". " + marked(f"Did you mean {near[0]!r}?") if near else ""
             raise ValueError(f"{self.called!s} is {value!r}; allowed: {listed}{hint}")
 
     def _check_number(self, value):

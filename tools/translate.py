@@ -146,7 +146,7 @@ TELLING = (
     "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
     "plots/runs.py",
 )  # fmt: skip
-REFUSING = ("helpers/config.py", "helpers/releases.py")  # where texts of several words are those of errors
+REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # where texts of several words are those of errors
 # Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
 ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe|core|discovery|__main__)")
 
@@ -295,7 +295,7 @@ def nearest(message, gone):
 HAN = "\u4e00-\u9fff"
 VERBATIM = re.compile(
     r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>|\{\w[^{}]*\}"
-    r"|--[\w-]+(?:=[!-~]+)?)"
+    r"|--[\w-]+(?:=[!-~]+)?|\(\)|'[^' ]+')"
 )
 WIDE = str.maketrans(",;:?!", "\uff0c\uff1b\uff1a\uff1f\uff01")
 MARKS = rf"(?<=[{HAN}])[,;:?]|(?<!\d)[,:](?!\s)|[,:](?![\s\d])|[;?!](?![\s\[])"

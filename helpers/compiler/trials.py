@@ -63,7 +63,8 @@ class Candidate:
         """What the check found, in words."""
         if self.why:
             return f"{self.status}, {self.why}"
-        text = marked(f"outputs {times(self.output_error)} and gradients {times(self.gradient_error)} eager's own error")
+        outputs, gradients = times(self.output_error), times(self.gradient_error)
+        text = marked(f"outputs {outputs} and gradients {gradients} eager's own error")
         return marked(f"{self.compile_s:.1f} s to compile, {text}") if self.plan.compiled else text
 
     def drop(self, status, why) -> None:

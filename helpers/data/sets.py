@@ -170,7 +170,7 @@ def training_samples(data):
 
 def samples_are(train_set) -> str:
     """What to call the samples: what the set itself says (`of`), else "sequences" if it has their `length`."""
-    return getattr(train_set, "of", None) or ("sequences" if hasattr(train_set, "length") else "images")
+    return getattr(train_set, "of", None) or (marked("sequences") if hasattr(train_set, "length") else marked("images"))
 
 
 def classes(train_set):

@@ -44,15 +44,15 @@ def _read_backward(text, language):
     """The translation of the message with the most words that can have made `text`; `text` itself without one."""
     lower = text.lower()
     for words, pattern, code, translation in _patterns(language):
-        if not re.search("[a-z]", "".join(words)) and (said := _sentences(text)) != text:
-            return said
-        found = all(word in lower for word in words) and pattern.fullmatch(text)
+        if not re.search("[a-z]", "".join(words)):
+            cut = min(_sentences(text), _before_the_stop(text), key=lambda said: len(re.findall("[a-z]", said)))
+            if cut != text:
+                return cut
+        found = all(word in lower for word in words) and _compiled(pattern).fullmatch(text)
         if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
             parts = {name: part if name in code else local(part) for name, part in found.groupdict().items()}
-            if _sure(words, found.groupdict(), parts):
+            if _sure(words, found.groupdict(), {name: part for name, part in parts.items() if name not in code}):
                 return translation.format(**parts)
-    if text.endswith(".") and local(text[:-1]) != text[:-1]:
-        return local("{text}.", text=text[:-1])
     return text
 
 
@@ -69,14 +69,23 @@ def _sentences(text):
     return best
 
 
+def _before_the_stop(text):
+    """`text` as a message and a full stop."""
+    said = local(text[:-1]) if text.endswith(".") else text
+    return text if said in (text, text[:-1]) else local("{text}.", text=said)
+
+
 def _sure(words, english, parts):
     """Whether a text was made from one message, not from several: the words of a short one are in many texts."""
     letters = len(re.findall("[a-z]", "".join(words)))
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
     prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    if any(". " in english[name] for name in prose):  # the end of a sentence is no part of a place
+        return False
     if letters <= 3:  # marks: any text may have them
-        return english != parts and not any(english[name] == parts[name] for name in prose)
+        changed = any(english[name] != part for name, part in parts.items())
+        return changed and not any(english[name] == parts[name] for name in prose)
     return letters > 10 or not prose
 
 
@@ -161,9 +170,13 @@ def _patterns(language):
             seen.update([piece] * (place % 2))
         if words:
             translation = PLACE.sub(r"{\1}", translation)  # what is put there is a text, whatever its format was
-            pattern = re.compile(pattern, re.DOTALL | re.IGNORECASE)
             found.append((words, pattern, code, translation))
     return sorted(found, key=lambda entry: -sum(map(len, entry[0])))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern):
+    return re.compile(pattern, re.DOTALL | re.IGNORECASE)
 
 
 def _plain(piece):

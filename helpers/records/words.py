@@ -34,7 +34,7 @@ def percent(share) -> str:
 def samples_of(rows) -> str:
     """What the samples of all rows are, such as "images"; "samples" if they are not the same."""
     found = {clean(row["samples_are"], 20) for row in rows}
-    return found.pop() if len(found) == 1 else "samples"
+    return found.pop() if len(found) == 1 else marked("samples")
 
 
 def clean(text, width=None) -> str:
@@ -54,4 +54,7 @@ def mark(row) -> str:
 
 def name(row) -> str:
     """A run's name with its mark, such as "DataParallel ×2 (CPU threads)"."""
-    return clean(row["label"]) + (f" ({mark(row)})" if mark(row) else "")
+    label, known = clean(row["label"]), mark(row)
+    if known == "CPU threads":
+        return marked(f"{label} (CPU threads)")
+    return marked(f"{label} (see note)") if known else label

@@ -85,7 +85,7 @@ def _ladder(report, ladder, places, drawn):
     return {
         "name": ladder.called, "what": ladder.what, "said": _linked(report.sentences(ladder), places),
         "figures": _images(report.figures(ladder)) if drawn else [],
-        "samples": local(samples_of(ladder.rows())),
+        "samples": samples_of(ladder.rows()),
         "numbers": _in_words(plots.cells(ladder.comparison)) if ladder.comparison else None,
         "wall_time": _wall_time(measured) if drawn and measured else None,
         "settings": _settings(ladder.records) if drawn else None,

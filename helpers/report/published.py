@@ -96,6 +96,7 @@ def sentences(sites) -> list:
             record = next(record for record in ladder.records if record["run_id"] == top["run_id"])
             speed_up, efficiency = times(top["speed_up"]), percent(top["efficiency"])
             text = f"On {site.name}: {clean(top['label'], 60)} {speed_up}, an efficiency of {efficiency}"
-            text = text if top["accuracy"] is None else f"{text}; accuracy {percent(top['accuracy'])}"
+            accuracy = f"accuracy {percent(top['accuracy'])}"
+            text = text if top["accuracy"] is None else f"{text}; {accuracy}"
             said.append(Said(text + ".", ids(record, ladder.comparison.baseline)))
     return said

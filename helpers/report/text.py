@@ -44,8 +44,9 @@ def lines(said) -> list:
 
 def summary(report) -> str:
     """What was read, in a sentence or two."""
-    machines = local("1 machine") if len(report.sites) == 1 else local("{n} machines", n=len(report.sites))
-    told = local("{runs} of {machines}", runs=count(report.records), machines=machines)
+    told = local("{runs} of 1 machine", runs=count(report.records))
+    if len(report.sites) != 1:
+        told = local("{runs} of {n} machines", runs=count(report.records), n=len(report.sites))
     ended = [record["status"] for record in report.records if record["status"] != "completed"]
     if ended:
         told = local("{told}, {n} of them not completed", told=told, n=len(ended))
