@@ -144,7 +144,7 @@ TELLING = (
     "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
     "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py",
 )  # fmt: skip
-REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # where texts of several words are those of errors
+REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # texts of several words are errors'
 # Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
 ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe|core|discovery|__main__)")
 
