@@ -146,7 +146,7 @@ TELLING = (
     "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
     "plots/runs.py",
 )  # fmt: skip
-REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # where texts of several words are those of errors
+REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # texts of several words are errors'
 # Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
 ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe|core|discovery|__main__)")
 
