@@ -142,7 +142,7 @@ WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string th
 # Where all texts are for readers.
 TELLING = (
     "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
-    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py", "helpers/device.py",
+    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py",
     "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
     "plots/runs.py",
 )  # fmt: skip

@@ -90,7 +90,7 @@ def _sure(words, english, parts):
 
 
 def sentences(text) -> str:
-    """A text of many sentences or lines, such as the alt text of a figure: each in the reader's language, or English."""
+    """A text of several sentences or lines, such as the alt text of a figure: each in the reader's language."""
     if text in _messages(chosen()):
         return local(text)
     lines = (" ".join(map(local, re.split("(?<=[.。]) ", line))) for line in text.split("\n"))
