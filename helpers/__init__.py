@@ -11,6 +11,7 @@ from .comparison.form import form
 from .device import choose as choose_devices
 from .device import machine
 from .launcher.display import in_notebook
+from .launcher.errors import translate_tracebacks
 from .launcher.group import World, distributed
 from .launcher.launch import (
     LauncherError,
@@ -71,3 +72,4 @@ def _add_magic():
 if in_notebook():
     _start_early()
     _add_magic()
+    translate_tracebacks(sys.modules["IPython"].get_ipython())

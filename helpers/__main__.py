@@ -9,6 +9,7 @@ import multiprocessing.util
 import os
 import sys
 
+from .launcher.language import local, said
 from .settings import add_options, chosen, hyphens
 
 
@@ -23,10 +24,10 @@ def main(arguments=None) -> int:
         print(f"\nstopped: {stop}" if str(stop) else "\nstopped", file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError) as error:  # something the caller can put right
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
         return 2
     except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
         return 1
 
 
@@ -123,7 +124,7 @@ def _run(options):
     here = device.machine(settings.get("device"))
     if here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
         raise ValueError(idle)  # hours on a CPU beside a GPU are nobody's wish
-    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {here.describe()}", flush=True)
+    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {local(here.describe())}", flush=True)
     if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:

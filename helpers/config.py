@@ -253,7 +253,7 @@ class RunConfig:
              f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"),
         ] + [
             (strategy not in one.only and getattr(self, name) != one.default,
-             f"{name} is {getattr(self, name)!r}, which only strategy {' or '.join(map(repr, one.only))} can do, not "
+             f"{name!s} is {getattr(self, name)!r}, which only strategy {' or '.join(map(repr, one.only))} can do, not "
              f"{strategy!r}; leave it out, or choose {one.only[0]!r}")
             for name, one in settings_of(type(self)).items() if one.only
         ] + [
@@ -277,15 +277,16 @@ class RunConfig:
              "checkpoint_every and resume need a checkpoint_dir to save to and load from"),
         ] + [
             (self.epochs is not None and (getattr(self, name) or 0) > self.epochs,
-             f"{name} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)")
+             f"{name!s} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)")
             for name in ("lr_warmup_epochs", "evaluate_every")
         ]  # fmt: skip
         if isinstance(self.model, str) and isinstance(self.data, str):
             reads, holds = ("tokens" if name in OF_TOKENS else "images" for name in (self.model, self.data))
+            fits = "data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"
             refusals.append((
                 reads != holds,
-                f"model is {self.model!r}, which reads {reads}, and data is {self.data!r}, which holds {holds}; choose "
-                + ("data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"),
+                f"model is {self.model!r}, which reads {reads}, and data is {self.data!r}, which holds {holds}; "
+                f"choose {fits}",
             ))  # fmt: skip
         if compiler == "xla":
             refusals += [

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
 from typing import Any, get_args
 
+from .launcher.language import marked
+
 # Settings that are no option of a command, and why: the command itself decides them.
 NO_OPTION = {
     "train": {"nnodes": "the launcher says how many hosts take part"},
@@ -107,11 +109,11 @@ class Setting:
             self._check_choice(value)
         elif self.type is bool:
             if not isinstance(value, bool):
-                raise TypeError(f"{self.name} is {value!r}; it must be True or False")
+                raise TypeError(f"{self.name!s} is {value!r}; it must be True or False")
         elif self.type in (int, float):
             self._check_number(value)
         elif self.type is str and not isinstance(value, (str, os.PathLike)):
-            raise TypeError(f"{self.name} is {value!r}; it must be text")
+            raise TypeError(f"{self.name!s} is {value!r}; it must be text")
         elif self.type is object:
             self.own(value)
 
@@ -120,18 +122,20 @@ class Setting:
         if value not in allowed:
             listed = ", ".join(map(repr, allowed)) + (f", or {self.or_own}" if self.or_own else "")
             near = difflib.get_close_matches(str(value), [name for name in allowed if name], n=1)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{self.called} is {value!r}; allowed: {listed}{hint}")
+            hint = ". " + marked(f"Did you mean {near[0]!r}?") if near else ""
+            raise ValueError(f"{self.called!s} is {value!r}; allowed: {listed}{hint}")
 
     def _check_number(self, value):
-        whole, allowed = self.type is int, f"{self.least} or more" if self.above is None else f"above {self.above}"
-        allowed += "" if self.below is None else f" and below {self.below}"
+        whole = self.type is int
+        allowed = marked(f"{self.least} or more") if self.above is None else marked(f"above {self.above}")
+        allowed = allowed if self.below is None else marked(f"{allowed} and below {self.below}")
         if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            raise TypeError(f"{self.called} is {value!r}; it must be a {'whole ' * whole}number, {allowed}")
+            number = marked("a whole number") if whole else marked("a number")
+            raise TypeError(f"{self.called!s} is {value!r}; it must be {number}, {allowed}")
         low = value < self.least if self.above is None else value <= self.above
         if low or not value < (float("inf") if self.below is None else self.below):
-            finite = "" if whole or self.below is not None else " and finite"
-            raise ValueError(f"{self.called} is {value}; it must be {allowed}{finite}")
+            allowed = allowed if whole or self.below is not None else marked(f"{allowed} and finite")
+            raise ValueError(f"{self.called!s} is {value}; it must be {allowed}")
 
     def standard(self, value):
         """The spelling of `value` that stands in records."""

@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
 
+import jinja2.ext
 import nbformat
 from babel.messages import Catalog
 from babel.messages.pofile import read_po, unescape, write_po
@@ -135,10 +136,19 @@ def with_slots(text, say) -> str:
 # Catalogs
 
 SAYING = {"local", "marked", "said", "exercise"}
+NOTES = {"left", "choose"}
 HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
 WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
 # Where all texts are for readers.
-TELLING = ("helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py")
+TELLING = (
+    "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
+    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py",
+    "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
+    "plots/runs.py",
+)  # fmt: skip
+REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # texts of several words are errors'
+# Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
+ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe|core|discovery|__main__)")
 
 
 def extract(name) -> Catalog:
@@ -155,38 +165,61 @@ def extract(name) -> Catalog:
                 say(message, None) if message else None
         for path in sorted(source(name).rglob("*.py")):
             telling = any(part in path.as_posix() for part in TELLING)
-            for message in spoken(path.read_text(encoding="utf-8"), telling):
+            refusing = any(part in path.as_posix() for part in REFUSING)
+            code, raising = path.read_text(encoding="utf-8"), not ELSEWHERE.search(path.as_posix())
+            for message in spoken(code, telling or refusing, raising):
+                if not refusing or len(message.split()) > 3:
+                    say(message, None)
+        for path in sorted(source(name).rglob("*.html")):
+            page = jinja2.Environment().parse(path.read_text(encoding="utf-8"))
+            for _, _, (message, *_) in jinja2.ext.extract_from_ast(page, SAYING, babel_style=False):
                 say(message, None)
     else:
         document(name, say)
     return catalog
 
 
-def spoken(code, telling=False):
-    """What a module says: first arguments of SAYING. Where all texts are for readers also the others.
+def spoken(code, telling=False, raising=False):
+    """What a module says: first arguments of SAYING; with `raising` also the texts of the errors that it raises.
 
-    Those are f-strings, and in checks hints that stand alone; no text of an error.
+    Where all texts are for readers also the others: f-strings, hints that stand alone, and defaults such as a figure's
+    title.
     """
     tree = ast.parse(code)
-    errors = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Raise) for part in ast.walk(node)}
+    errors = {id(part) for node in ast.walk(tree) if _tells(node) for part in ast.walk(node)}
     others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Call))]
     within = {id(part) for node in others for part in ast.walk(node)} | errors
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    defaults = {id(value) for function in functions for value in function.args.defaults}
+    of_strings = [node for node in others if isinstance(node, ast.JoinedStr)]
+    of_strings = {id(part) for node in of_strings for part in ast.walk(node) if part is not node}
     holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
     described = {ast.get_docstring(node, clean=False) for node in holders}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in SAYING and node.args:
+        called = getattr(node, "func", None)
+        if getattr(called, "id", getattr(called, "attr", None)) in SAYING and node.args:  # also style.said
             node = node.args[0]
-        elif not telling or id(node) in errors:
+        elif id(node) in errors:
+            if raising and id(node) not in of_strings and isinstance(node, (ast.JoinedStr, ast.Constant)):
+                said = message_of(node) if isinstance(node, ast.JoinedStr) else str(node.value)
+                yield from (line for line in said.split("\n") if WORDS.match(PLACE.sub("", line)))
+            continue
+        elif not telling:
             continue
         elif isinstance(node, ast.JoinedStr):
             if not WORDS.match(PLACE.sub("", message_of(node))):
                 continue
-        elif id(node) in within or not HINT.match(str(getattr(node, "value", ""))):
+        elif id(node) in within or not (WORDS if id(node) in defaults else HINT).match(str(getattr(node, "value", ""))):
             continue
         if isinstance(node, ast.JoinedStr):
             yield message_of(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in described:
             yield node.value
+
+
+def _tells(node):
+    """Whether a statement raises an error, or adds a note to the report of a migration."""
+    return isinstance(node, ast.Raise) or getattr(getattr(node, "func", None), "attr", None) in NOTES
 
 
 def message_of(joined) -> str:
@@ -197,7 +230,7 @@ def message_of(joined) -> str:
             pieces.append(part.value.replace("{", "{{").replace("}", "}}"))
         else:
             names.setdefault(ast.unparse(part), place(part.value, names.values()))
-            pieces.append(f"{{{names[ast.unparse(part)]}}}")
+            pieces.append(f"{{{names[ast.unparse(part)]}{'!s' * (part.conversion == ord('s'))}}}")
     return "".join(pieces)
 
 
@@ -262,7 +295,7 @@ def nearest(message, gone):
 HAN = "\u4e00-\u9fff"
 VERBATIM = re.compile(
     r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>|\{\w[^{}]*\}"
-    r"|--[\w-]+(?:=[!-~]+)?)"
+    r"|--[\w-]+(?:=[!-~]+)?|\(\)|'[^' ]+')"
 )
 WIDE = str.maketrans(",;:?!", "\uff0c\uff1b\uff1a\uff1f\uff01")
 MARKS = rf"(?<=[{HAN}])[,;:?]|(?<!\d)[,:](?!\s)|[,:](?![\s\d])|[;?!](?![\s\[])"

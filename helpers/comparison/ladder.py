@@ -8,6 +8,7 @@ from .. import device
 from ..config import RunConfig, dtype_of
 from ..launcher import turns
 from ..launcher.background import start
+from ..launcher.language import marked
 from ..launcher.launch import RankError
 from ..launcher.progress import Progress
 from .comparison import Comparison
@@ -96,7 +97,7 @@ def compare(
     there_and_back = [pair for k in range(rounds) for pair in ladder_once[:: -1 if k % 2 else 1]]
     labels = [config.label for config, _ in there_and_back]
     work = partial(_one_after_the_other, there_and_back, prediction or {}, group, timeout)
-    title = f"the comparison of {configs[0].label} and {len(configs) - 1} more"
+    title = marked(f"the comparison of {configs[0].label} and {len(configs) - 1} more")
     if background:
         return start(title, work, labels)
     progress = Progress(labels)

@@ -8,6 +8,7 @@ from .. import releases
 from ..config import TORCHVISION_MODELS
 from ..launcher import group, turns
 from ..launcher.background import start
+from ..launcher.language import in_english, marked
 from ..launcher.launch import launch, prepare_launcher
 from ..launcher.progress import Progress
 from ..records import store
@@ -138,12 +139,12 @@ def _written(record):
     began = time.time()
     try:
         yield
-        record.update(status="completed", error=None)
+        record.update(status=marked("completed"), error=None)
     except KeyboardInterrupt:
         record.update(status="stopped", error="stopped by the reader")
         raise
     except BaseException as error:
-        record["error"] = f"{type(error).__name__}: {error}"
+        record["error"] = f"{type(error).__name__}: {in_english(error)}"
         raise
     finally:
         record["total_s"] = time.time() - began

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from .. import device
 from ..config import RunConfig, dtype_of
+from ..launcher.language import local
 from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
 from ..records import store
@@ -53,7 +54,7 @@ class Study:
         first = self.records[0]
         machine, versions = first["environment"]["machine"], first["environment"]["versions"]
         code = first["environment"]["code"]["training_sha256"]
-        return (
+        return local(
             f"recorded {first['started'][:10]} on {machine['name']} ({machine['kind']}, {machine['cores']} cores), "
             f"torch {versions['torch']}, training code {code[:8]}"
         )

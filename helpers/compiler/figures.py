@@ -6,15 +6,17 @@ The functions return (figure, alt).
 import math
 from statistics import median
 
+from ..launcher.language import listed, local, marked
 from ..plots import style
 from ..plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
 from ..records.words import clean, number, percent, times
 from .trials import DROPPED
 
 FILLS = {  # kinds of work: colour, hatch
-    "convolution": (style.SKY, ""), "depthwise convolution": (style.SKY, "xx"), "matmul": (style.GREEN, ""),
-    "normalisation": (style.ORANGE, "//"), "pointwise": (style.ORANGE, ""),
-    "pooling/softmax/loss": (style.PURPLE, "\\\\"), "other": (style.GREY, ".."), "bookkeeping": ("none", ""),
+    marked("convolution"): (style.SKY, ""), marked("depthwise convolution"): (style.SKY, "xx"),
+    marked("matmul"): (style.GREEN, ""), marked("normalisation"): (style.ORANGE, "//"),
+    marked("pointwise"): (style.ORANGE, ""), marked("pooling/softmax/loss"): (style.PURPLE, "\\\\"),
+    marked("other"): (style.GREY, ".."), marked("bookkeeping"): ("none", ""),
 }  # fmt: skip
 FUSED = ("normalisation", "pointwise")
 
@@ -39,21 +41,22 @@ def profile(profiles) -> tuple:
         "Outlined: normalisation and pointwise work, which a compiler can fuse. At most: how much faster a step "
         "would be if they took no time (Amdahl); a better memory layout or better convolutions can give more."
     ]
-    bounds = [f"at most {times(p.pointwise_bound)}" if math.isfinite(p.pointwise_bound) else "no bound"
+    bounds = [f"at most {times(p.pointwise_bound)}" if math.isfinite(p.pointwise_bound) else marked("no bound")
               for p in profiles.values()]  # fmt: skip
     named = [
         (name, [(100 * p.share.get(kind, 0), look) for kind, look in FILLS.items()], bound)
         for (name, p), bound in zip(profiles.items(), bounds, strict=True)
     ]
-    title = "Where a training step spends its time"
-    figure = rows(title, "% of the step", named, key=key, notes=notes, high=0.66, thick=0.46)
+    title = marked("Where a training step spends its time")
+    figure = rows(title, marked("% of the step"), named, key=key, notes=notes, high=0.66, thick=0.46)
     words = []
     for y, (each, (name, p), bound) in enumerate(zip(named, profiles.items(), bounds, strict=True)):
         _outline(figure.axes[0], y, [value for value, _ in each[1]])
         fused = percent(sum(p.share.get(kind, 0) for kind in FUSED))
         largest = max(p.share, key=p.share.get)
-        words.append(f"{clean(name)}: most is {largest} ({percent(p.share[largest])}); {fused} can be fused, {bound}.")
-    return figure, " ".join(["Share of a training step by kind of work, and the bound on fusing it.", *words])
+        most = f"most is {local(largest)} ({percent(p.share[largest])})"
+        words.append(listed([most, listed([f"{fused} can be fused", bound])], "; ", clean(name)))
+    return figure, " ".join([marked("Share of a training step by kind of work, and the bound on fusing it."), *words])
 
 
 def _outline(axes, y, shares):
@@ -69,8 +72,8 @@ def _outline(axes, y, shares):
         axes.barh(y, fused, 0.46, first, fill=False, edgecolor=style.INK, linewidth=2.2, zorder=3)
     right = first + fused / 2 > 50
     axes.text(
-        first + fused if right else first, y + 0.37, f"can be fused: {fused:.0f}%", size=9, color=style.SOFT,
-        va="center", ha="right" if right else "left",
+        first + fused if right else first, y + 0.37, style.said(f"can be fused: {fused:.0f}%"), size=9,
+        color=style.SOFT, va="center", ha="right" if right else "left",
     )  # fmt: skip
 
 
@@ -90,16 +93,18 @@ def plans(tried, title) -> tuple:
         raise ValueError("no plan to draw: give the rows of model.tuner, after some training steps")
     timed = [row for row in tried if row["speed_up"] is not None and row["status"] not in DROPPED]
     timed.sort(key=lambda row: -row["speed_up"])
+    unknown = marked("no reason was given")
     reasons = [
-        f"{clean(row['plan'])} – {row['status']}: {clean(row['why']).rstrip('.') or 'no reason was given'}."
+        f"{clean(row['plan'])} – {style.said(row['status'])}: {style.said(clean(row['why']).rstrip('.') or unknown)}."
         for row in tried if row not in timed
     ]  # fmt: skip
-    notes = ["Whisker: middle half of the rounds." if timed else "No plan has been timed."]
+    notes = [marked("Whisker: middle half of the rounds.") if timed else marked("No plan has been timed.")]
     notes += [f"✗ {reason}" for reason in reasons]
     looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
     named = [
         ("✓ " * (row["status"] == "chosen") + row["plan"],
-         [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))], _gain(row))
+         [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))],
+         style.said(", ").join(map(style.said, _gain(row))))
         for row in timed
     ]  # fmt: skip
     if timed:
@@ -107,17 +112,17 @@ def plans(tried, title) -> tuple:
     else:
         with sheet(title, notes=notes, panels=0) as (figure, _):
             pass
-    words = [f"{clean(row['plan'])}: {_gain(row)}." for row in timed]
-    return figure, " ".join([f"{clean(title)}: speed-up of a training step over eager.", *words, *reasons,
-                             *notes[: not timed]])  # fmt: skip
+    words = [listed(_gain(row), about=clean(row["plan"])) for row in timed]
+    about = listed([marked("speed-up of a training step over eager")], about=clean(title))
+    return figure, " ".join([about, *words, *reasons, *notes[: not timed]])
 
 
 def _gain(row):
-    words = times(row["speed_up"])
+    words = [times(row["speed_up"])]
     if row["status"] != "baseline" and row["compile_s"]:
-        pays = "never pays" if row["break_even"] is None else f"pays at step {math.ceil(row['break_even']):,}"
-        words += f", {number(row['compile_s'])} s to compile, {pays}"
-    return words + ", chosen" * (row["status"] == "chosen")
+        pays = _pays(None) if row["break_even"] is None else f"pays at step {math.ceil(row['break_even']):,}"
+        words += [f"{number(row['compile_s'])} s to compile", pays]
+    return words + [marked("chosen")] * (row["status"] == "chosen")
 
 
 def recorded(tables, plan="inductor") -> tuple:
@@ -133,19 +138,20 @@ def recorded(tables, plan="inductor") -> tuple:
     found = {name: row for name, row in found.items() if row and row["speed_up"]}
     if not found:
         raise ValueError(f"{plan} was timed in none of the {len(tables)} case(s)")
-    said = {name: times(row["speed_up"]) + ("" if clear(row) else ", undecided") for name, row in found.items()}
+    undecided = marked("undecided")
+    said = {name: times(row["speed_up"]) + ("" if clear(row) else f", {undecided}") for name, row in found.items()}
     named = [(name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], said[name])
              for name, row in found.items()]  # fmt: skip
     title = f"Speed of a training step with {plan}, over eager in the same format"
     notes = ["Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible."]
     figure = _gains(title, named, found.values(), notes)
-    return figure, " ".join([f"{title}.", *(f"{clean(name)}: {words}." for name, words in said.items())])
+    return figure, " ".join([f"{title}.", *(listed([words], about=clean(name)) for name, words in said.items())])
 
 
 def _gains(title, named, timed, notes):
     """Bars of speed-ups over eager, with the middle half of each."""
     most = max(row["speed_up_q3"] for row in timed)
-    figure = rows(title, "speed-up over eager", named, notes=notes, line=1, most=most)
+    figure = rows(title, marked("speed-up over eager"), named, notes=notes, line=1, most=most)
     for y, row in enumerate(timed):
         whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
     return figure
@@ -180,15 +186,15 @@ def break_even(series) -> tuple:
     far = max(2 * each["compile_s"] / eager["step_s"] for each in others)
     last = 1.5 * pays[-1] if pays else max(10.0, far)
     notes = [
-        "Circle: from this step on the plan has taken less time than eager, compiling included." if pays else "",
+        marked("Circle: from this step on the plan has taken less time than eager, compiling included.") * bool(pays),
         f"Left out, since they have no times: {left_out}." if left_out else "",
     ]
     words = ["", *map(_pays, after)]
     names, _ = line_names([each["name"] for each in timed], lines=1)
     names = [f"{name}\n{said}" if said else name for name, said in zip(names, words, strict=True)]
     high = max(3.3, 0.34 * len(names))
-    with sheet("When is compiling won back?", high, notes=notes) as (figure, [axes]):
-        axes.set(xlabel="training steps", ylabel="seconds won over eager", xlim=(0, last))
+    with sheet(marked("When is compiling won back?"), high, notes=notes) as (figure, [axes]):
+        axes.set(xlabel=marked("training steps"), ylabel=marked("seconds won over eager"), xlim=(0, last))
         for place, each in enumerate(timed):
             axes.plot([0, last], [_won(eager, each, n) for n in (0, last)], **line_style(place))
         ticks(axes.xaxis, "{:,.0f}")
@@ -196,10 +202,12 @@ def break_even(series) -> tuple:
         for steps in filter(None, after):
             axes.plot(steps, 0, "o", markersize=11, fillstyle="none", color=style.INK, zorder=5)
         name_ends(axes, [(last, _won(eager, each, last), "") for each in timed], names, high)
-    alt = [f"Seconds won over eager, compiling included. {clean(eager['name'])}: {number(eager['step_s'])} s a step."]
+    alt = [marked("Seconds won over eager, compiling included.")]
+    alt.append(listed([f"{number(eager['step_s'])} s a step"], about=clean(eager["name"])))
     for each, steps in zip(others, after, strict=True):
-        told = f"{number(each['compile_s'])} s to compile, {number(each['step_s'])} s a step"
-        alt.append(f"{clean(each['name'])}: {told} ({eager['step_s'] / each['step_s']:.2f}×), {_pays(steps)}.")
+        took = f"{number(each['step_s'])} s a step ({eager['step_s'] / each['step_s']:.2f}×)"
+        told = [f"{number(each['compile_s'])} s to compile", took, _pays(steps)]
+        alt.append(listed(told, about=clean(each["name"])))
     return figure, " ".join([*alt, *filter(None, notes[1:])])
 
 
@@ -217,8 +225,8 @@ def _won(eager, plan, steps):
 
 def _pays(steps):
     if steps is None:
-        return "never pays"
-    return f"pays after {steps:,} step{'s' * (steps != 1)}" if steps else "pays at once"
+        return marked("never pays")
+    return f"pays after {steps:,} step{'s' * (steps != 1)}" if steps else marked("pays at once")
 
 
 # -- which steps it made slow -------------------------------------------------------------
@@ -243,9 +251,9 @@ def step_times(samples, events) -> tuple:
     everything = [1000 * seconds for run in samples.values() for seconds in run]
     longest = max(map(len, samples.values()))
     air = 0.5 + 0.02 * longest
-    alt = ["Time of each training step, on a logarithmic axis, with marks where something was compiled."]
-    notes = ["Diamond and dotted line: a step in which something was compiled."]
-    title = "Time of each training step"
+    alt = [marked("Time of each training step, on a logarithmic axis, with marks where something was compiled.")]
+    notes = [marked("Diamond and dotted line: a step in which something was compiled.")]
+    title = marked("Time of each training step")
     with sheet(title, 1.15, notes=notes, panels=len(samples), stacked=True) as (figure, panels):
         for axes, (name, seconds) in zip(panels, samples.items(), strict=True):
             compiled = sorted(set(events.get(name, ())))
@@ -258,7 +266,7 @@ def step_times(samples, events) -> tuple:
                 "\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), "axes fraction",
                 textcoords="offset points", va="center", size=9, annotation_clip=False,
             )  # fmt: skip
-            alt.append(f"{clean(name)}: {', '.join(words)}.")
+            alt.append(listed(words, about=clean(name)))
         panels[-1].set_xlabel("step")
     return figure, " ".join(alt)
 
@@ -285,7 +293,7 @@ def _run(axes, milliseconds, compiled):
 def _run_words(seconds, compiled):
     """The usual step, and what compiling made of others."""
     if not compiled:
-        return [f"median {number(1000 * median(seconds))} ms", "nothing was compiled"]
+        return [f"median {number(1000 * median(seconds))} ms", marked("nothing was compiled")]
     plain = [each for index, each in enumerate(seconds) if index not in compiled]
     words = [f"other steps: median {number(1000 * median(plain))} ms"] if plain else []
     some = ", ".join(str(index + 1) for index in compiled[:6]) + ", …" * (len(compiled) > 6)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from ..launcher.language import marked
 from .plan import Plan, default_plans
 from .tuner import Tuner
 
@@ -27,9 +28,10 @@ class Settings:
         ):  # fmt: skip
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-                raise TypeError(f"{name} is {value!r}; it must be a {'number' if kind is float else 'whole number'}")
+                number = marked("a number") if kind is float else marked("a whole number")
+                raise TypeError(f"{name!s} is {value!r}; it must be {number}")
             if not least <= value or math.isnan(value):
-                raise ValueError(f"{name} is {value}; it must be {least} or more")
+                raise ValueError(f"{name!s} is {value}; it must be {least} or more")
         if self.log is not None and not callable(self.log):
             raise TypeError(f"log is {self.log!r}; give a function that takes a line of text, or None")
 

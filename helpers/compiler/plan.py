@@ -37,7 +37,7 @@ class Plan:
             raise TypeError(f"backend is {self.backend!r}; give a backend's name, or a function that compiles a graph")
         for name in ("channels_last", "bf16"):
             if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} is {getattr(self, name)!r}; it must be True or False")
+                raise TypeError(f"{name!s} is {getattr(self, name)!r}; it must be True or False")
 
     @property
     def compiled(self) -> bool:

@@ -9,12 +9,13 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from .. import device as devices
+from ..launcher.language import marked
 from .plan import Plan
 from .soundness import ALLOWED
 
 CLOSE = 0.9  # plans this near to the fastest are timed further in the second stage
 FINALISTS = 3
-DROPPED = ("rejected", "failed", "skipped")
+DROPPED = (marked("rejected"), marked("failed"), marked("skipped"))
 
 
 @dataclass
@@ -50,7 +51,8 @@ class Candidate:
         wrong = [f"{name} {times(error)}" for name, error in zip(("outputs", "gradients"), errors, strict=True)
                  if not error <= ALLOWED]  # fmt: skip
         if wrong:
-            self.drop("rejected", f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
+            wrong = marked(f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
+            self.drop("rejected", wrong)
 
     def fail(self, error, when="at its first step") -> None:
         """Drop out because of an exception."""
@@ -61,8 +63,9 @@ class Candidate:
         """What the check found, in words."""
         if self.why:
             return f"{self.status}, {self.why}"
-        took = f"{self.compile_s:.1f} s to compile, " if self.plan.compiled else ""
-        return f"{took}outputs {times(self.output_error)} and gradients {times(self.gradient_error)} eager's own error"
+        outputs, gradients = times(self.output_error), times(self.gradient_error)
+        text = marked(f"outputs {outputs} and gradients {gradients} eager's own error")
+        return marked(f"{self.compile_s:.1f} s to compile, {text}") if self.plan.compiled else text
 
     def drop(self, status, why) -> None:
         """Take no further part in the trials."""
@@ -121,7 +124,7 @@ class Trials:
         """The outputs of the plan whose turn it is; its time is taken when backward has ended."""
         number, candidate = self.turns[self.at]
         if self.timer is not None and self.timer.running and candidate is not self.baseline:
-            candidate.drop("failed", f"its backward pass broke off in round {number}")
+            candidate.drop("failed", marked(f"its backward pass broke off in round {number}"))
         self.timer = StepTimer(device, lambda seconds: self._add_sample(number, candidate, seconds))
         # A plan that was dropped keeps its turns, since all ranks must count alike; eager takes them.
         call = candidate.call or self.baseline.call
@@ -172,7 +175,7 @@ class Trials:
             candidate.status, candidate.why = "slower", factor
         fastest.status, fastest.why = "chosen", ""
         if fastest is self.baseline:
-            fastest.why = f"no other plan was {self.min_gain:g}× as fast"
+            fastest.why = marked(f"no other plan was {self.min_gain:g}× as fast")
         self.winner = fastest
 
 

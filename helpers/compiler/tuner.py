@@ -11,6 +11,7 @@ import types
 import torch
 from torch.utils import _pytree as pytree
 
+from ..launcher.language import local, marked
 from . import decisions, trials
 from .plan import Plan, device_of
 from .soundness import Judge
@@ -71,22 +72,24 @@ class Tuner:
 
     def __str__(self):
         rows = self.rows()
-        return trials.text(rows, self.summary()) if rows else self.summary()
+        return trials.text(rows, local(self.summary())) if rows else local(self.summary())
 
     def summary(self) -> str:
         """What was chosen and what it cost, in a line."""
         rows = self.rows()
         if not rows:
-            return "nothing was tried yet: plans are tried in the first training steps"
+            return marked("nothing was tried yet: plans are tried in the first training steps")
         if not self.done:
             timed = sum(row["status"] in ("baseline", "timing") for row in rows)
-            return f"{timed} of {len(rows)} plans are being timed"
+            return marked(f"{timed} of {len(rows)} plans are being timed")
         chosen = next(row for row in rows if row["status"] == "chosen")
         spent = sum(row["compile_s"] or 0.0 for row in rows)
-        text = f"chose {chosen['plan']} of {len(rows)} plans, {chosen['speed_up'] or 1.0:.2f}× eager's speed"
-        text += f"; {spent:.1f} s were spent on compiling"
+        text = marked(
+            f"chose {chosen['plan']} of {len(rows)} plans, {chosen['speed_up'] or 1.0:.2f}× eager's speed; "
+            f"{spent:.1f} s were spent on compiling"
+        )
         if self.from_cache:
-            text += f" when it was decided, {self.from_cache}"
+            text = marked(f"{text} when it was decided, {self.from_cache}")
         return text + (f"; {self.chosen.failure}" if self.chosen.failure else "")
 
     # -- the first step: is each plan right? ----------------------------------------------
@@ -104,7 +107,7 @@ class Tuner:
         spent = 0.0
         for one in candidates:
             if one.status != "baseline" and spent >= self.settings.budget_s:
-                one.drop("skipped", f"the budget of {self.settings.budget_s:g} s was spent")
+                one.drop("skipped", marked(f"the budget of {self.settings.budget_s:g} s was spent"))
             else:
                 spent = max(trials.gather(spent + self._check(one, judge)))
         trials.agree(candidates)
@@ -114,7 +117,7 @@ class Tuner:
         """Compile a plan and hold it against eager; returns the seconds that took."""
         began, plan = time.perf_counter(), one.plan
         if plan.compiled:
-            self._log(f"optimize: compiling {plan} …")
+            self._log(marked(f"optimize: compiling {plan} …"))
         try:
             one.call = self.forward
             if one.status != "baseline":
@@ -125,9 +128,9 @@ class Tuner:
             if one.status == "baseline":
                 raise
             one.fail(error)
-        self._log(f"optimize: {plan}: {one.verdict()}")
+        self._log(f"optimize: {plan}: {local(one.verdict())}")
         if one.status == "baseline" and judge.compared_with != "fp64":
-            self._log(f"optimize: plans are compared with {judge.compared_with}")
+            self._log(marked(f"optimize: plans are compared with {judge.compared_with}"))
         return time.perf_counter() - began
 
     # -- the end of the trials ------------------------------------------------------------
@@ -142,7 +145,7 @@ class Tuner:
         name = self._cache_name()
         if name and trials.is_main():
             decisions.write(name, str(winner.plan), self._rows)
-        self._log(f"optimize: {self.summary()}")
+        self._log(f"optimize: {local(self.summary())}")
 
     def _choose(self, plan, call):
         self.chosen = ChosenPlan(
@@ -170,12 +173,12 @@ class Tuner:
         if one.is_timed:
             self._rows, self.from_cache = found["rows"], found["made"]
             self._choose(plan, one.call)
-            self._log(f"optimize: {self.summary()}")
+            self._log(f"optimize: {local(self.summary())}")
         return one.is_timed
 
     def _log(self, text):
         if trials.is_main() and self.settings.log is not None:
-            self.settings.log(text)
+            self.settings.log(local(text))
 
     # -- copies of the model --------------------------------------------------------------
 
@@ -226,8 +229,8 @@ class ChosenPlan:
             outputs = self.forward(*args, **kwargs)  # raises if it was the model's own error
             self.plan = Plan()
             text = " ".join(str(error).split())[:160]
-            self.failure = f"{plan} failed later, eager since: {type(error).__name__}: {text}"
-            self.log(f"optimize: {self.failure}")
+            self.failure = marked(f"{plan} failed later, eager since: {type(error).__name__}: {text}")
+            self.log(f"optimize: {local(self.failure)}")
             return outputs
 
     def _call(self, plan):
@@ -241,13 +244,14 @@ class ChosenPlan:
         if self.recompiled < self.recompiles:
             self.recompiled += 1
             self.known.append(signature)
-            self.log(f"optimize: compiling {self.plan} for another shape ({self.recompiled} of {self.recompiles}) …")
+            count = f"{self.recompiled} of {self.recompiles}"
+            self.log(local(f"optimize: compiling {self.plan} for another shape ({count}) …"))
             return True
         if not self.other_shapes:
-            self.log(
+            self.log(local(
                 "optimize: a batch of another shape runs without the compiler, as compiling again takes longer than a "
                 "few steps can win back; drop or pad the last batch, or allow recompiles=1"
-            )
+            ))  # fmt: skip
         self.other_shapes += 1
         return False
 

@@ -7,6 +7,7 @@ import itertools
 import math
 
 from .. import costmodel, measure
+from ..launcher.language import listed, local, marked
 from ..plots import style
 from ..plots.layout import line_names, line_style, name_ends, name_rows, rows, sheet, whisker
 from ..records.words import clean, number, percent
@@ -14,8 +15,8 @@ from ..records.words import clean, number, percent
 REGIMES = {costmodel.COMPUTE: style.GREEN, costmodel.BANDWIDTH: style.ORANGE, costmodel.LATENCY: style.PURPLE}
 MARKS = {costmodel.COMPUTE: "o", costmodel.BANDWIDTH: "s", costmodel.LATENCY: "D"}
 PARTS = {  # of a step: colour and hatch
-    "computing": (style.SKY, ""), "taken from computing": (style.YELLOW, ".."), "waiting for the network":
-    (style.ORANGE, "//"), "waiting for the slowest": (style.GREY, "xx"),
+    marked("computing"): (style.SKY, ""), marked("taken from computing"): (style.YELLOW, ".."),
+    marked("waiting for the network"): (style.ORANGE, "//"), marked("waiting for the slowest"): (style.GREY, "xx"),
 }  # fmt: skip
 
 
@@ -35,24 +36,25 @@ def predicted(steps, title="Predicted and measured steps", readers=None) -> tupl
     errors = {name: costmodel.error(of["predicted"], of["measured"]) for name, of in steps.items()}
     worst = max(errors, key=lambda name: abs(errors[name]))
     summary = f"Largest error: {errors[worst]:+.1%} ({clean(worst)})."
-    key = [("measured, median", style.SKY, ""), ("the model", style.INK, None, "D")]
+    key = [(marked("measured, median"), style.SKY, ""), (marked("the model"), style.INK, None, "D")]
     marks, words, named = [], [], []
     for y, (name, of) in enumerate(steps.items()):
         ours, theirs = (number(1e3 * of[which]) for which in ("measured", "predicted"))
         named.append((name, [(1e3 * of["measured"], (style.SKY, ""))], f"{ours} ms, error {errors[name]:+.1%}"))
         marks.append((y, 1e3 * of["predicted"], "D", style.INK))
-        words.append(f"{clean(name)}: measured {ours} ms, predicted {theirs} ms, error {errors[name]:+.1%}")
+        told = [f"measured {ours} ms", f"predicted {theirs} ms", f"error {errors[name]:+.1%}"]
         if name in readers:
             marks.append((y, 1e3 * readers[name], "o", style.RED))
-            words[-1] += f", the reader predicted {number(1e3 * readers[name])} ms"
-    key += [("the reader", style.RED, None, "o")] * bool(readers)
+            told.append(f"the reader predicted {number(1e3 * readers[name])} ms")
+        words.append(local("{text}: {more}", text=clean(name), more=listed(told)))
+    key += [(marked("the reader"), style.RED, None, "o")] * bool(readers)
     spreads = {y: measure.median_interval(of["steps"]) for y, of in enumerate(steps.values()) if of.get("steps")}
-    notes = ["Whisker: the 95% interval of the measured median.", summary] if spreads else [summary]
+    notes = [marked("Whisker: the 95% interval of the measured median."), summary] if spreads else [summary]
     most = max((1e3 * high for _, high in spreads.values()), default=0)
     figure = rows(title, "ms a step", named, key=key, notes=notes, marks=marks, most=most)
     for y, (low, high) in spreads.items():
         whisker(figure.axes[0], y, named[y][1][0][0], 1e3 * low, 1e3 * high)
-    return figure, f"{clean(title)}. {'; '.join(words)}. {summary}"
+    return figure, " ".join([*_told(title, words), summary])
 
 
 def sweep(seconds, link, devices, title="All-reduce by size", intervals=None) -> tuple:
@@ -84,11 +86,12 @@ def sweep(seconds, link, devices, title="All-reduce by size", intervals=None) ->
         ticks = _ticks([1e3 * s for s in (*seconds.values(), *itertools.chain(*(intervals or {}).values()))])
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-        axes.set(ylabel="ms", xlabel="size of the tensor (points: measured; line: fitted)")
+        axes.set(ylabel="ms", xlabel=marked("size of the tensor (points: measured; line: fitted)"))
         axes.grid(axis="y")
     first, last = min(seconds), max(seconds)
-    ends = f"from {number(1e3 * seconds[first])} ms for {_bytes(first)} to {number(1e3 * seconds[last])} ms for "
-    return figure, f"{clean(title)} on {devices} devices: {ends}{_bytes(last)}. {summary}"
+    least, most = (f"{number(1e3 * seconds[end])} ms" for end in (first, last))
+    ends = f"{clean(title)} on {devices} devices: from {least} for {_bytes(first)} to {most} for {_bytes(last)}."
+    return figure, " ".join([ends, summary])
 
 
 def _ticks(values):
@@ -125,7 +128,7 @@ def scaling(curves, title="From 1 to 1,024 devices", note="") -> tuple:
                           markersize=6, markeredgewidth=0.6, clip_on=False)  # fmt: skip
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
-        axes.set(xlabel="devices", ylabel="efficiency, %", ylim=(0, 100))
+        axes.set(xlabel=marked("devices"), ylabel=marked("efficiency, %"), ylim=(0, 100))
         axes.grid(axis="y")
         ends = [(of[-1].devices, 100 * of[-1].efficiency, percent(of[-1].efficiency)) for of in curves.values()]
         name_ends(axes, ends, names, high, looks)
@@ -136,9 +139,16 @@ def _words(name, of):
     """A curve in words: its end, and where its regime changes."""
     changes = [f"{b.regime} from {b.devices:,} devices" for a, b in zip(of[1:], of[2:], strict=False)
                if a.regime != b.regime]  # fmt: skip
-    first = f"{of[1].regime} on {of[1].devices:,}" if len(of) > 1 else of[0].regime
+    first = of[0].regime
+    if len(of) > 1:
+        first = local("{regime} on {devices}", regime=of[1].regime, devices=f"{of[1].devices:,}")
     end = f"efficiency {percent(of[-1].efficiency)} on {of[-1].devices:,} devices"
-    return f"{clean(name)}: {end}; {', '.join([first, *changes])}."
+    return listed([end, listed([first, *changes])], "; ", clean(name))
+
+
+def _told(title, words):
+    """The sentences of an alt text."""
+    return f"{clean(title)}.", local("{text}.", text=listed(words, "; "))
 
 
 def parts(steps, title="Where a step goes", measured=None) -> tuple:
@@ -153,16 +163,18 @@ def parts(steps, title="Where a step goes", measured=None) -> tuple:
     for name, step in steps.items():
         spent = (1e3 * seconds for seconds in (step.compute, step.taken, step.exposed, step.straggling))
         bars = list(zip(spent, PARTS.values(), strict=True))
-        named.append((name, bars, f"{number(1e3 * step.seconds)} ms, {step.regime}"))
+        named.append((name, bars, style.said(f"{number(1e3 * step.seconds)} ms, {step.regime}")))
     marks = [(y, 1e3 * measured[name], "D", style.INK) for y, name in enumerate(steps)] if measured else []
-    key = [(name, *look) for name, look in PARTS.items()] + [("measured", style.INK, None, "D")] * bool(measured)
+    key = [(name, *look) for name, look in PARTS.items()]
+    key += [(marked("measured"), style.INK, None, "D")] * bool(measured)
     figure = rows(title, "ms a step", named, key=key, marks=marks)
-    words = [
-        f"{clean(name)}: {number(1e3 * step.seconds)} ms, of it computing {number(1e3 * step.compute)} ms and waiting "
-        f"for the network {number(1e3 * step.exposed)} ms, {step.regime}"
-        + (f", measured {number(1e3 * measured[name])} ms" if measured else "") for name, step in steps.items()
-    ]  # fmt: skip
-    return figure, f"{clean(title)}. {'; '.join(words)}."
+    words = []
+    for name, step in steps.items():
+        whole, computing, waiting = (number(1e3 * each) for each in (step.seconds, step.compute, step.exposed))
+        told = [f"of it computing {computing} ms and waiting for the network {waiting} ms", step.regime]
+        told += [f"measured {number(1e3 * measured[name])} ms"] if measured else []
+        words.append(local("{text}: {more}", text=clean(name), more=listed([f"{whole} ms", *told])))
+    return figure, " ".join(_told(title, words))
 
 
 def residuals(tables, title="The model against published tables") -> tuple:
@@ -178,20 +190,20 @@ def residuals(tables, title="The model against published tables") -> tuple:
     if not found:
         raise ValueError("no table to draw: give {label: rows of published.against}")
     most = max(0.1, *(abs(row["residual"]) for _, row in found))
-    notes = ["Hollow: the model was made from this row, so it must be 0."]
+    notes = [marked("Hollow: the model was made from this row, so it must be 0.")]
     with sheet(title, 0.3 * len(found), notes=notes) as (figure, [axes]):
         name_rows(axes, [label for label, _ in found], 3.6, 1, 9)
-        axes.set(xlim=(-110 * most, 110 * most), xlabel="% of speed: model too fast →")
+        axes.set(xlim=(-110 * most, 110 * most), xlabel=marked("% of speed: model too fast →"))
         axes.axvline(0, color=style.INK, linewidth=1)
         axes.grid(axis="x")
         for y, (_, row) in enumerate(found):
             axes.plot(100 * row["residual"], y, "o", markersize=8, color=style.BLUE, clip_on=False,
                       fillstyle="none" if row["given"] else "full")  # fmt: skip
             style.beside(axes, y, f"{number(row['published'])} published, {number(row['model'])} model", size=9)
-    words = [
-        f"{clean(label)}: " + ("given" if row["given"] else f"residual {row['residual']:+.1%}") for label, row in found
-    ]
-    return figure, f"{clean(title)}. {'; '.join(words)}."
+    told = (marked("given") if row["given"] else f"residual {row['residual']:+.1%}" for _, row in found)
+    words = [local("{text}: {more}", text=clean(label), more=more)
+             for (label, _), more in zip(found, told, strict=True)]  # fmt: skip
+    return figure, " ".join(_told(title, words))
 
 
 def _bytes(size):

@@ -13,8 +13,10 @@ import math
 from dataclasses import dataclass, replace
 from statistics import median
 
+from ..launcher.language import marked
+
 FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes: what DDP collects before it sends
-COMPUTE, BANDWIDTH, LATENCY = "compute-bound", "bandwidth-bound", "latency-bound"
+COMPUTE, BANDWIDTH, LATENCY = marked("compute-bound"), marked("bandwidth-bound"), marked("latency-bound")
 HIDDEN = 0.1  # a step is compute-bound while waiting for the network is at most this share of it
 ALGORITHMS = ("ring", "tree", "best")
 
@@ -43,7 +45,7 @@ class Link:
     def __post_init__(self):
         for name, value in vars(self).items():
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"a link's {name} is {value}; give 0 or more, in seconds")
+                raise ValueError(f"a link's {name!s} is {value}; give 0 or more, in seconds")
 
     @property
     def bandwidth(self) -> float:

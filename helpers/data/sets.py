@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import IterableDataset
 
+from ..launcher.language import marked
 from ..paths import data_root, project_root
 from .prepare import prepare
 from .recipes import wanted
@@ -100,8 +101,8 @@ def ensure(name: str, root=None, say=None) -> None:
 
 def missing(name: str, root: Path, reason: str) -> DataMissing:
     """The error to raise for a set that cannot be read."""
-    return DataMissing(f"the data set {name} in {root / name} {reason}. To make it, type\n"
-                       f"    {command(name, root)}")
+    told = marked(f"the data set {name} in {root / name!s} {reason}. To make it, type")
+    return DataMissing(f"{told}\n    {command(name, root)}")
 
 
 def load(name: str, split: str, root=None) -> ImageSet | TokenSet:
@@ -169,7 +170,7 @@ def training_samples(data):
 
 def samples_are(train_set) -> str:
     """What to call the samples: what the set itself says (`of`), else "sequences" if it has their `length`."""
-    return getattr(train_set, "of", None) or ("sequences" if hasattr(train_set, "length") else "images")
+    return getattr(train_set, "of", None) or (marked("sequences") if hasattr(train_set, "length") else marked("images"))
 
 
 def classes(train_set):

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..launcher.language import marked
 from ..paths import replace_file
 
 try:
@@ -187,22 +188,22 @@ def problem(folder: Path, recipe: dict, checksums: bool = True) -> str | None:
     try:
         manifest = read_manifest(folder)
     except FileNotFoundError:
-        return "is not there"
+        return marked("is not there")
     except ValueError:
-        return f"has a damaged {MANIFEST}"
+        return marked(f"has a damaged {MANIFEST}")
     for key, wanted in recipe.items():
         if manifest["recipe"].get(key) != wanted:
-            return f"was made with {key} {manifest['recipe'].get(key)}, not {wanted}"
+            return marked(f"was made with {key!s} {manifest['recipe'].get(key)}, not {wanted}")
     for path, expected in manifest["files"].items():
         try:
             if checksums:
                 check(folder / path, expected)
             elif (folder / path).stat().st_size != expected["bytes"]:
-                return f"is damaged: {path} has not its full size"
+                return marked(f"is damaged: {path} has not its full size")
         except FileNotFoundError:
-            return f"is damaged: {path} is missing"
+            return marked(f"is damaged: {path} is missing")
         except ValueError as error:
-            return f"is damaged: {error}"
+            return marked(f"is damaged: {error}")
     return None
 
 

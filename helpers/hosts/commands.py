@@ -77,7 +77,7 @@ class Job:
             if value is None and name in ("wait", "timeout"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number, {least} or more")
+                raise ValueError(f"{name!s} is {value!r}; it must be a whole number, {least} or more")
         self.named = hosts is not None
         self.hosts = [f"host{n}" for n in range(nnodes)] if hosts is None else _host_names(hosts, nnodes)
         self.endpoint = _endpoint(endpoint) if endpoint else None
@@ -89,7 +89,7 @@ class Job:
         for name, value in chosen.items():
             _plain("a variable's name", name, r"[A-Za-z_]\w*")
             if not isinstance(value, str) or "\n" in value or "\0" in value:
-                raise ValueError(f"the variable {name} is {value!r}; it must be text of one line")
+                raise ValueError(f"the variable {name!s} is {value!r}; it must be text of one line")
         chosen.setdefault("OMP_NUM_THREADS", str(self.config.threads or 1))
         if self.timeout:
             chosen["HELPERS_TIMEOUT"] = str(self.timeout)
@@ -238,7 +238,7 @@ def _endpoint(text):
 
 def _plain(name, value, pattern):
     if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise ValueError(f"{name} is {value!r}; it must look like {pattern}")
+        raise ValueError(f"{name!s} is {value!r}; it must look like {pattern}")
     return value
 
 

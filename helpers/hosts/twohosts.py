@@ -199,7 +199,7 @@ def _means(rate, delay, by):
     for name, value, unit in (("rate", rate, "megabits a second"), ("delay", delay, "milliseconds")):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value < 1e6 and (value or name == "delay")):
-            raise ValueError(f"{name} is {value!r}; give a positive number of {unit}, or None")
+            raise ValueError(f"{name!s} is {value!r}; give a positive number of {unit}, or None")
     if by not in (None, *SHAPES):
         raise ValueError(f"by is {by!r}; allowed: None, {', '.join(map(repr, SHAPES))}")
     if (by == "tbf" and delay) or (by == "plain" and (rate or delay)):

@@ -117,9 +117,9 @@ def _check(compression, options):
         if compression != "powersgd":
             raise ValueError(f"{name} is given, but compression is {compression!r}; it goes with 'powersgd' only")
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} is {value!r}; give a whole number")
+            raise TypeError(f"{name!s} is {value!r}; give a whole number")
         if value < least:
-            raise ValueError(f"{name} is {value}; give {least} or more")
+            raise ValueError(f"{name!s} is {value}; give {least} or more")
 
 
 class PowerSGD:

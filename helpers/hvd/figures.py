@@ -4,13 +4,14 @@ The functions return (figure, alt).
 """
 
 from .. import measure
+from ..launcher.language import listed, local, marked
 from ..plots import style
 from ..plots.layout import DASHED, bar, line_style, lines, name_rows, sheet
 from ..records.words import clean, number, percent
 
 STAGES = {  # of a step, as the ranks note them: colour and hatch
-    "split": (style.YELLOW, ".."), "bind": (style.GREEN, "xx"), "compute": (style.SKY, ""),
-    "intervene": (style.ORANGE, "//"), "update": (style.PURPLE, "\\\\"),
+    marked("split"): (style.YELLOW, ".."), marked("bind"): (style.GREEN, "xx"), marked("compute"): (style.SKY, ""),
+    marked("intervene"): (style.ORANGE, "//"), marked("update"): (style.PURPLE, "\\\\"),
 }  # fmt: skip
 ROUNDING = 0.005  # ms; a timeline has whole microseconds
 PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a tensor
@@ -46,8 +47,9 @@ def stages(ranks, title="Four stages of data parallel training") -> tuple:
                 bar(axes, y + thick * (used.index(name) + 0.5) - 0.4, e - b, STAGES[name], b - begin, thick)
             axes.axhline(y + 0.5, color=style.GRID, linewidth=0.8)
             sums = {name: sum(e - b for stage, b, e in of if stage == name) for name in used}
-            words.append(f"{clean(label)}: " + ", ".join(f"{name} {number(ms)} ms" for name, ms in sums.items()) + ".")
-    return figure, " ".join([f"{clean(title)}, {number(most)} ms in all.", *words])
+            words.append(listed((f"{local(name)} {number(ms)} ms" for name, ms in sums.items()), about=clean(label)))
+    about = local("{text}.", text=listed([clean(title), f"{number(most)} ms in all"]))
+    return figure, " ".join([about, *words])
 
 
 def departures(tensors, backward, title="When the gradients leave") -> tuple:
@@ -72,7 +74,8 @@ def departures(tensors, backward, title="When the gradients leave") -> tuple:
     messages = [sorted(of, key=lambda name: tensors[name]) for of in messages]
     labels = [f"{of[0]} and {len(of) - 1} more" if len(of) > 1 else of[0] for of in messages]
     last = max(over, *(ended for *_, ended in tensors.values())) - begin
-    key = [("backward runs", *STAGES["compute"]), ("ready, waits", *PHASES["wait"]), ("all-reduce", *PHASES["reduce"])]
+    key = [(marked("backward runs"), *STAGES["compute"]), (marked("ready, waits"), *PHASES["wait"])]
+    key += [("all-reduce", *PHASES["reduce"])]
     with sheet(title, 0.27 * (len(labels) + 1), key=key) as (figure, [axes]):
         name_rows(axes, ["backward", *labels], 2.6, 1)
         axes.set(xlim=(min(0, *(ready - begin for ready, *_ in tensors.values())), 1.01 * last), xlabel="ms")
@@ -85,10 +88,10 @@ def departures(tensors, backward, title="When the gradients leave") -> tuple:
             axes.plot(ready, [y] * len(ready), "|", color=style.INK, markersize=11)
         axes.axvline(over - begin, color=style.INK, linewidth=1, linestyle=DASHED)
     early = sum(ended <= over for *_, ended in tensors.values())
-    return figure, (
-        f"{clean(title)}. Backward takes {number(over - begin)} ms. {len(tensors)} gradients leave in "
-        f"{len(messages)} messages; {early} of the gradients have been reduced before backward is over."
-    )
+    return figure, " ".join([
+        f"{clean(title)}.", f"Backward takes {number(over - begin)} ms.", f"{len(tensors)} gradients leave in "
+        f"{len(messages)} messages; {early} of the gradients have been reduced before backward is over.",
+    ])  # fmt: skip
 
 
 # -- values -------------------------------------------------------------------------------
@@ -104,8 +107,9 @@ def drift(runs, title="How far apart the ranks' weights are", y="largest differe
         ValueError: no run has a value.
     """
     figure = lines(title, {label: dict(enumerate(of)) for label, of in runs.items()}, "step", y, number, low=0)
-    words = [f"{clean(label)}: {number(of[0])} at first, {number(of[-1])} at last." for label, of in runs.items()]
-    return figure, " ".join([f"{clean(title)}, a line a run.", *words])
+    words = [listed([f"{number(of[0])} at first", f"{number(of[-1])} at last"], about=clean(label))
+             for label, of in runs.items()]  # fmt: skip
+    return figure, " ".join([local("{text}.", text=listed([clean(title), marked("a line a run")])), *words])
 
 
 def over_rate(sweeps, title) -> tuple:
@@ -123,7 +127,7 @@ def over_rate(sweeps, title) -> tuple:
     with sheet(title, 2.7, panels=len(sweeps)) as (figure, axes):
         for each, (optimizer, of) in zip(axes, sweeps.items(), strict=True):
             each.set_title(clean(optimizer))
-            each.set(xscale="log", xlabel="learning rate", ylim=(0, 1))
+            each.set(xscale="log", xlabel=marked("learning rate"), ylim=(0, 1))
             each.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
             each.grid(axis="y")
             rates = sorted({rate for points in of.values() for rate in points})
@@ -136,6 +140,7 @@ def over_rate(sweeps, title) -> tuple:
                 low, high = ([found[end] for found in spread.values()] for end in ("q1", "q3"))
                 each.fill_between(list(spread), low, high, color=look["color"], alpha=0.2, linewidth=0)
                 top = max(spread, key=lambda rate: spread[rate]["median"])
-                words.append(f"{clean(optimizer)}, {clean(line)}: best {percent(spread[top]['median'])} at {top:g}.")
+                best = f"best {percent(spread[top]['median'])} at {top:g}"
+                words.append(listed([best], about=listed(map(clean, (optimizer, line)))))
         axes[0].legend(loc="lower left", frameon=False)
     return figure, " ".join([f"{clean(title)}.", *words])

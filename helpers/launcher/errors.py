@@ -8,6 +8,8 @@ import traceback
 from dataclasses import dataclass
 from types import MethodType
 
+from .language import Told, marked, said
+
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames are left out of tracebacks and stacks
 
 
@@ -27,7 +29,18 @@ def shown(error):
         for file, number, function, line in traceback.extract_tb(error.__traceback__)
         if not file.startswith((OURS, os.path.dirname(IPython.__file__) + os.sep))
     ]
-    return ["Traceback (most recent call last):", *lines, f"{type(error).__name__}: {error}"]
+    return ["Traceback (most recent call last):", *lines, f"{type(error).__name__}: {said(str(error))}"]
+
+
+def translate_tracebacks(shell):
+    """Have an IPython shell show the text of errors in the reader's language."""
+    plain = shell.InteractiveTB.structured_traceback
+
+    def translated(kind, error, *rest, **options):
+        *frames, last = plain(kind, error, *rest, **options)
+        return [*frames, last.replace(str(error), said(str(error)))]
+
+    shell.InteractiveTB.structured_traceback = translated
 
 
 def interrupted(text):
@@ -37,7 +50,7 @@ def interrupted(text):
     return error
 
 
-class RankError(RuntimeError):
+class RankError(Told, RuntimeError):
     """A rank failed; the other ranks were stopped.
 
     Attributes:
@@ -111,11 +124,14 @@ LOST_PEER = (
 )
 
 
+ITS_TRACEBACK, WHERE = marked("Its traceback:"), marked("Where they stood:")
+
+
 def in_short(error) -> str:
     """What went wrong in one line: which rank, and the last line of its traceback if it could send one."""
     lines = [line for line in getattr(error, "traceback", "").splitlines() if line.strip()]
     text = f"rank {error.rank}: {lines[-1]}" if lines else str(error)
-    return text.partition("\n")[0]
+    return said(text.partition("\n")[0])
 
 
 def first_failure(failures):
@@ -123,39 +139,48 @@ def first_failure(failures):
     return min(failures, key=lambda failure: (failure.secondary, failure.when))
 
 
-def rank_error(failures, finished, world_size, others="the other ranks were stopped"):
-    """The RankError for a run with `failures`; `finished` ranks had already returned; what became of the `others`."""
+def rank_error(failures, finished, world_size, kept=False):
+    """The RankError for a run with `failures`; `finished` ranks had already returned; whether the others are `kept`."""
     failure = first_failure(failures)
-    others = f"; {others}" if world_size > 1 else ""
     beyond = isinstance(failure.exception, OutOfMemory)
+    message = _ending(failure, beyond)
+    if world_size > 1 and kept:
+        message = marked(f"{message}; the others were interrupted, and all keep what they hold")
+    elif world_size > 1:
+        message = marked(f"{message}; the other ranks were stopped")
+    message += "."
     if failure.text:
-        what = f"is out of memory: {failure.exception}" if beyond else "failed"
-        message = f"rank {failure.rank} {what}{others}. Its traceback:\n\n{failure.text.rstrip()}"
-    else:
-        message = f"rank {failure.rank} {_ending(failure.exitcode)}{others}."
+        message += f" {ITS_TRACEBACK}\n\n{failure.text.rstrip()}"
     if failure.secondary and finished:
-        message += (
-            f"\n\nRank {failure.rank} was waiting for a peer that had gone: rank "
+        message += "\n\n" + marked(
+            f"Rank {failure.rank} was waiting for a peer that had gone: rank "
             f"{', '.join(map(str, sorted(finished)))} had already returned. Every rank has to call "
             "the same collectives, the same number of times."
         )
     also = sorted(f.rank for f in failures if f is not failure and not f.secondary)
     if also:
-        message += f"\n\nRank {', '.join(map(str, also))} failed too, a moment later."
+        message += "\n\n" + marked(f"Rank {', '.join(map(str, also))} failed too, a moment later.")
     kind = RankOutOfMemory if beyond else RankError
     return kind(message, failure.rank, failure.exception, failure.text, failure.exitcode)
 
 
-def _ending(exitcode):
-    if exitcode is not None and exitcode < 0:
-        name = _signal_name(-exitcode)
-        why = {
-            "SIGKILL": " Nothing in the program does that by itself: very often the system ran out of "
-            "memory. Try a smaller batch or fewer ranks",
-            "SIGSEGV": " Its last stack is in the output above, if it could be written",
-        }.get(name, "")
-        return f"was killed by signal {name}.{why}" if why else f"was killed by signal {name}"
-    return f"left with exit code {exitcode} before its function returned"
+def _ending(failure, beyond):
+    """What became of a rank."""
+    rank, exitcode = failure.rank, failure.exitcode
+    if beyond:
+        return marked(f"rank {rank} is out of memory: {failure.exception}")
+    if failure.text:
+        return marked(f"rank {rank} failed")
+    if exitcode is None or exitcode >= 0:
+        return marked(f"rank {rank} left with exit code {exitcode} before its function returned")
+    killed = marked(f"rank {rank} was killed by signal {_signal_name(-exitcode)}")
+    return killed + {
+        -signal.SIGKILL: ". " + marked(
+            "Nothing in the program does that by itself: very often the system ran out of memory. Try a smaller batch "
+            "or fewer ranks"
+        ),
+        -signal.SIGSEGV: ". " + marked("Its last stack is in the output above, if it could be written"),
+    }.get(exitcode, "")  # fmt: skip
 
 
 def _signal_name(number):
@@ -165,18 +190,21 @@ def _signal_name(number):
         return str(number)
 
 
-def timeout_error(seconds, stacks, waiting, world_size, others="all ranks were stopped"):
+ALL_STOPPED = marked("all ranks were stopped")
+
+
+def timeout_error(seconds, stacks, waiting, world_size, others=ALL_STOPPED):
     """The error for a run of `world_size` ranks of which `waiting` were not done in time."""
-    lines = [
-        f"no result after {seconds:g} s: rank {', '.join(map(str, waiting))} of {world_size} had not returned; "
-        f"{others}. Where they stood:"
-    ]
-    return RankTimeout("\n".join(lines) + "\n\n" + stacks_text(stacks, waiting), stacks)
+    late = ", ".join(map(str, waiting))
+    told = marked(f"no result after {seconds:g} s: rank {late} of {world_size} had not returned")
+    return RankTimeout(f"{told}; {others}. {WHERE}\n\n{stacks_text(stacks, waiting)}", stacks)
 
 
 def frozen_text(rank, pid):
     """What to say of a rank that was stopped by a signal."""
-    return f"rank {rank} (process {pid}) is stopped, state T; the others wait for it. To let it go on: kill -CONT {pid}"
+    return marked(
+        f"rank {rank} (process {pid}) is stopped, state T; the others wait for it. To let it go on: kill -CONT {pid}"
+    )
 
 
 def stacks_text(stacks, ranks):

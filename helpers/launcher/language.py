@@ -3,8 +3,11 @@
 Messages are English in the code; locale/zh_CN/helpers.po has them in Chinese, brought up to date by `make messages`.
 The message of an f-string has its names in braces. A text that such a message made is read backward: what stands in
 its places is put, in the reader's language, into those of the translation. So hints and labels stay f-strings.
-What the catalog lacks is said in English. HELPERS_LANG chooses (en, zh); without it, notebooks in a folder `zh` get
-Chinese.
+What the catalog lacks is said in English. A place with !s, as in {name!s}, is code and stays. HELPERS_LANG
+chooses (en, zh); without it, notebooks in a folder `zh` get Chinese.
+
+Errors are raised in English, so that programs and records never depend on the language. `said` puts the text of one
+into the reader's language where it is shown: in a notebook's traceback, a panel, a form, a terminal.
 """
 
 import ast
@@ -16,6 +19,7 @@ from .. import paths
 
 CATALOGS = {"zh": "zh_CN"}
 PLACE = re.compile(r"\{([a-z_]\w*)[^{}]*\}", re.IGNORECASE)  # {name}, {name:g} or {name!r}
+CODE = re.compile(r"\{(\w+)!s\}")
 ENTRY = re.compile(r'^msgid ((?:".*"\n)+)msgstr ((?:".*"\n?)+)', re.MULTILINE)
 
 
@@ -23,7 +27,9 @@ def local(text, /, **values) -> str:
     """`text` in the reader's language, with `values` in its named places, as str.format puts them."""
     said = _messages(chosen())
     if values:
-        return said.get(text, text).format(**{name: _part(value) for name, value in values.items()})
+        code = CODE.findall(text)
+        parts = {name: value if name in code else _part(value) for name, value in values.items()}
+        return said.get(text, text).format(**parts)
     if not said or text in said:
         return said.get(text, text)
     return _read_backward(text, chosen())
@@ -37,13 +43,15 @@ def _part(value):
 def _read_backward(text, language):
     """The translation of the message with the most words that can have made `text`; `text` itself without one."""
     lower = text.lower()
-    for words, pattern, translation in _patterns(language):
-        if not re.search("[a-z]", "".join(words)) and (said := _sentences(text)) != text:
-            return said
-        found = all(word in lower for word in words) and pattern.fullmatch(text)
+    for words, pattern, code, translation in _patterns(language):
+        if not re.search("[a-z]", "".join(words)):
+            cut = min(_sentences(text), _before_the_stop(text), key=lambda said: len(re.findall("[a-z]", said)))
+            if cut != text:
+                return cut
+        found = all(word in lower for word in words) and _compiled(pattern).fullmatch(text)
         if found and not (text.endswith(".") and not words[-1].endswith(".")):  # the full stop is no part of a place
-            parts = {name: local(part) for name, part in found.groupdict().items()}
-            if _sure(words, found.groupdict(), parts):
+            parts = {name: part if name in code else local(part) for name, part in found.groupdict().items()}
+            if _sure(words, found.groupdict(), {name: part for name, part in parts.items() if name not in code}):
                 return translation.format(**parts)
     return text
 
@@ -61,15 +69,55 @@ def _sentences(text):
     return best
 
 
+def _before_the_stop(text):
+    """`text` as a message and a full stop."""
+    said = local(text[:-1]) if text.endswith(".") else text
+    return text if said in (text, text[:-1]) else local("{text}.", text=said)
+
+
 def _sure(words, english, parts):
     """Whether a text was made from one message, not from several: the words of a short one are in many texts."""
     letters = len(re.findall("[a-z]", "".join(words)))
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
     prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    if any(". " in english[name] for name in prose):  # the end of a sentence is no part of a place
+        return False
     if letters <= 3:  # marks: any text may have them
-        return english != parts and not any(english[name] == parts[name] for name in prose)
+        changed = any(english[name] != part for name, part in parts.items())
+        return changed and not any(english[name] == parts[name] for name in prose)
     return letters > 10 or not prose
+
+
+def sentences(text) -> str:
+    """A text of several sentences or lines, such as the alt text of a figure: each in the reader's language."""
+    if text in _messages(chosen()):
+        return local(text)
+    lines = (" ".join(map(local, re.split("(?<=[.。]) ", line))) for line in text.split("\n"))
+    return re.sub("(?<=。) ", "", "\n".join(lines))
+
+
+def listed(parts, mark=", ", about=None) -> str:
+    """Texts one after the other, in the reader's language; with `about` the sentence "about: part, part."."""
+    said = local(mark).join(map(local, parts))
+    return said if about is None else local("{text}.", text=local("{text}: {more}", text=about, more=said))
+
+
+def said(text) -> str:
+    """The text of an error in the reader's language, line by line. Indented lines stay: they are frames and code."""
+    return re.sub(r"(?m)^\S.*$", lambda line: local(line[0]), text)
+
+
+class Told(Exception):
+    """An error that is printed as it is shown, in the reader's language; `args` are in English."""
+
+    def __str__(self):
+        return said(super().__str__())
+
+
+def in_english(error) -> str:
+    """The text of an error as records have it."""
+    return str(error.args[0]) if isinstance(error, Told) else str(error)
 
 
 def marked(text) -> str:
@@ -104,7 +152,7 @@ def _messages(language):
 
 @lru_cache(maxsize=len(CATALOGS) + 1)
 def _patterns(language):
-    """[(words, pattern, translation)] of the messages with places, those with the most words first.
+    """[(words, pattern, names of places for code, translation)] of messages with places, the most words first.
 
     A text may begin with a capital where its message does not.
     """
@@ -112,20 +160,30 @@ def _patterns(language):
     for message, translation in _messages(language).items():
         pieces = PLACE.split(message)  # words and names by turns
         words = [piece.lower() for piece in map(_plain, pieces[::2]) if piece.strip()]
-        pattern, seen = "", set()
+        pattern, seen, code = "", set(), CODE.findall(message)
         for place, piece in enumerate(pieces):
-            few = "" if pieces[place + 1 : place + 2] == [" "] else "?"  # a name of two words before a number
-            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>.*{few})"
+            few = ".*?"
+            if pieces[place + 1 : place + 2] == [" "]:
+                few = "[^ ]*" if piece in code else ".*"  # a name of two words before a number
+            name = f"(?P={piece})" if piece in seen else f"(?P<{piece}>{few})"
             pattern += name if place % 2 else re.escape(_plain(piece))
             seen.update([piece] * (place % 2))
         if words:
             translation = PLACE.sub(r"{\1}", translation)  # what is put there is a text, whatever its format was
-            found.append((words, re.compile(pattern, re.DOTALL | re.IGNORECASE), translation))
+            found.append((words, pattern, code, translation))
     return sorted(found, key=lambda entry: -sum(map(len, entry[0])))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern):
+    return re.compile(pattern, re.DOTALL | re.IGNORECASE)
 
 
 def _plain(piece):
     return piece.replace("{{", "{").replace("}}", "}")
 
 
-WHOLE = (marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"))  # of two messages
+WHOLE = (  # of two messages, and what is between the parts of a list
+    marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"), marked("{text} and {more}"),
+    marked("{text} ({more})"), marked(", "), marked("; "),
+)  # fmt: skip

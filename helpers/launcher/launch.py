@@ -24,6 +24,7 @@ from numbers import Integral
 from .. import device, releases
 from . import client, errors, interpreter, limit, payload, scope, turns
 from .background import start
+from .language import marked
 from .progress import Watch
 from .rank import emit
 from .supervisor import Supervisor
@@ -159,7 +160,7 @@ def _stop_interrupted(run):
 
 
 def _stopped(run):
-    return f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
+    return marked(f"all {run.nprocs} ranks were stopped") if run.nprocs > 1 else marked("the rank was stopped")
 
 
 def check_function(fn, args, kwargs, caller="launch"):

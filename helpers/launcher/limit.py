@@ -16,6 +16,7 @@ from pathlib import Path
 from .. import device
 from . import malloc
 from .errors import OutOfMemory
+from .language import marked
 
 LEAST = 32_000_000  # bytes; the threads of a process group and of autograd take some 15 MB
 UNITS = {"MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30}
@@ -91,11 +92,16 @@ def explained(error):
     size, before = _imposed
     held = _held() - before
     asked = ASKED.search(text)
-    more = f"asked for {_readable(asked[1])} more" if asked else "asked for more"
-    return OutOfMemory(
+    more = marked(f"asked for {_readable(asked[1])} more") if asked else marked("asked for more")
+    return out_of_memory(size, held, more)
+
+
+def out_of_memory(size, held, more):
+    """The error of a rank that may hold `size` bytes and held `held`; `more` is what it asked for."""
+    return OutOfMemory(marked(
         f"it may hold {in_words(size)} (memory= of launch), held {in_words(held)} and {more}. Let it hold less: a "
         "smaller batch, activation checkpointing, a sharded optimizer or model (ZeRO, FSDP); or allow it more"
-    )
+    ))  # fmt: skip
 
 
 def _held():

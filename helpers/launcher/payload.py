@@ -17,6 +17,8 @@ from types import ModuleType
 
 import cloudpickle
 
+from .language import marked
+
 
 def pack(fn, args, kwargs, environment, threads, path=None, memory=None):
     """Return the payload as bytes; `path` is the ranks' import path (default: that of this process).
@@ -83,8 +85,8 @@ def _blame(fn, args, kwargs, error):
     culprits = [f"argument {i + 1} ({type(a).__name__})" for i, a in enumerate(args) if not _can_travel(a)]
     culprits += [f"argument {k}= ({type(v).__name__})" for k, v in kwargs.items() if not _can_travel(v)]
     culprits += [f"variable {k!r} ({type(v).__name__})" for k, v in _used_variables(fn).items() if not _can_travel(v)]
-    what = ", ".join(culprits) or "something it refers to"
-    return (
+    what = ", ".join(culprits) or marked("something it refers to")
+    return marked(
         f"{name}() cannot be sent to the ranks: {what} cannot be pickled ({error}). "
         f"Create it inside {name}(), or pass what is needed to create it."
     )

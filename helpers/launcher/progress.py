@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import contextmanager
 
 from . import display, errors, scope
+from .language import local
 
 REDRAW = 0.2  # s
 PATIENCE = 2.0  # s that a single launch may take before its progress is shown
@@ -31,7 +32,7 @@ def panel():
     for progress in list(recent):
         progress.display.again(progress.rows)
     if not recent:
-        print("No runs yet in this kernel.")
+        print(local("No runs yet in this kernel."))
 
 
 def best_display(without=()):
@@ -125,12 +126,13 @@ class Progress:
     def event(self, event):
         """An event of a rank: a training step, or a note on what takes long."""
         if event.get("event") == "note":
-            self.row.numbers = event["text"]
+            self.row.numbers = local(event["text"])
             self._redraw(now=True)
         if event.get("event") == "step":
             self.row.share = event["step"] / event["steps"]
-            step, speed = f"step {event['step']}/{event['steps']}", f"{event['images_per_s']:.0f} {event['samples']}/s"
-            self.row.numbers = f"{step} · loss {event['loss']:.3f} · {speed}"
+            loss, speed = f"{event['loss']:.3f}", f"{event['images_per_s']:.0f} {event['samples']}/s"
+            of = {"step": event["step"], "steps": event["steps"], "loss": loss, "speed": speed}
+            self.row.numbers = local("step {step}/{steps} · loss {loss} · {speed}", **of)
             self._redraw(now=event["step"] == event["steps"])
 
     def tick(self):
@@ -170,14 +172,14 @@ class Progress:
 
     def note(self, text):
         """A message between runs."""
-        self.display.say(text)
+        self.display.say(local(text))
 
     def advise(self, text):
         """A message before a run starts; shown once, however many runs it holds for."""
         subject = text.partition(":")[0]  # the numbers after it are measured in each process
         if text and subject not in self.advised:
             self.advised.add(subject)
-            self.display.say(text)
+            self.display.say(local(text))
 
     def _redraw(self, now=False):
         if self.row is not None and (now or time.monotonic() - self.drawn >= REDRAW):

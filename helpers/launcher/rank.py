@@ -23,6 +23,7 @@ from types import SimpleNamespace
 
 from .. import releases
 from . import limit, malloc, payload
+from .language import marked
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
 _last_acts = []
@@ -170,10 +171,10 @@ def _run(call):
 
 def unsendable(value, error):
     """The error of a rank whose return value cannot be pickled."""
-    return TypeError(
+    return TypeError(marked(
         f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
         "Return numbers, tensors, lists or dictionaries of them."
-    )
+    ))  # fmt: skip
 
 
 def failure(error, ours=(__file__,)):

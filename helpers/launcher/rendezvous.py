@@ -19,8 +19,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from .. import releases
+from .language import marked
 
-INSTEAD = "pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500"
+INSTEAD = marked("pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500")
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _groups = itertools.count()  # a second group must not read what the first wrote
 _mpirun = {}  # the store of this process's mpirun job, which lives as long as the process

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 
 from .. import releases
 from . import errors, forkserver, scope
+from .language import local
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
@@ -185,7 +186,7 @@ class Supervisor:
         alive = set(self.pids) - set(self.exits)
         self.frozen = {rank: self.pids[rank] for rank in sorted(alive) if is_frozen(self.pids[rank])}
         for rank in sorted(set(self.frozen) - set(before)):
-            scope.printed(None, "stderr", errors.frozen_text(rank, self.frozen[rank]) + "\n")
+            scope.printed(None, "stderr", local(errors.frozen_text(rank, self.frozen[rank])) + "\n")
 
     def _pump_until(self, done, seconds):
         end = time.monotonic() + seconds

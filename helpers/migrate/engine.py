@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..launcher.language import marked
 from .blame import Blame
 from .notes import Notes
 from .script import Script
@@ -83,7 +84,7 @@ def migrate(path_or_source, *, to="npu", style="article", name=None):
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
     text, name, encoding = _read(path_or_source, name)
     if name.endswith(".ipynb") or text.lstrip().startswith('{"') and '"cells"' in text:
-        advice = "migrate its script (jupyter nbconvert --to script NAME.ipynb), and copy the changes"
+        advice = marked("migrate its script (jupyter nbconvert --to script NAME.ipynb), and copy the changes")
         raise MigrationError(name, None, f"this is a notebook, and migrate reads scripts: {advice}")
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     parse(text[len(mark) :], name)

@@ -2,6 +2,7 @@
 
 import textwrap
 
+from ..launcher.language import local
 from .steps import STEPS
 
 
@@ -9,38 +10,42 @@ def report(migration):
     """Lines are those of the result; those of the source follow where they differ."""
     parts = [_head(migration)]
     if migration.changes:
-        parts += ["", "Changed"]
+        parts += ["", local("Changed")]
         for step in migration.steps:
             added = [change.line for change in migration.changes if change.step == step and not change.removed]
             removed = sum(change.step == step and change.removed for change in migration.changes)
-            where = f" (line{'s' * (len(added) != 1)} {_ranges(added)})" if added else ""
-            parts.append(f"  {STEPS[step - 1]}: +{len(added)} −{removed}{where}")
-    for kind, title in (("left", "Seen and not changed"), ("choose", "Only you can choose")):
+            where = local("line {lines}", lines=_ranges(added)) if len(added) == 1 else ""
+            where = local("lines {lines}", lines=_ranges(added)) if len(added) > 1 else where
+            parts.append(f"  {STEPS[step - 1]}: +{len(added)} −{removed}{f' ({where})' if where else ''}")
+    for kind, title in (("left", local("Seen and not changed")), ("choose", local("Only you can choose"))):
         notes = [note for note in migration.notes if note.kind == kind]
         if notes:
             parts += ["", title]
         for note in notes:
-            parts.append(f"  {_place(migration, note)}{note.text}")
-            parts += textwrap.wrap(note.advice, 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+            parts.append(f"  {_place(migration, note)}{local(note.text)}")
+            parts += textwrap.wrap(local(note.advice), 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(parts) + "\n"
 
 
 def _head(migration):
     if not migration.changed:
-        return f"{migration.name}: nothing to change for NPUs"
+        return local("{name!s}: nothing to change for NPUs", name=migration.name)
     count, steps = sum(not change.removed for change in migration.changes), len(migration.steps)
     gone = sum(change.removed for change in migration.changes)
-    return (
-        f"{migration.name}: {count} line{'s' * (count != 1)} written and {gone} taken out "
-        f"in {steps} step{'s' * (steps != 1)} ({migration.style} style)"
-    )
+    return local(
+        "{name!s}: {count} line{s} written and {gone} taken out in {steps} step{s_b} ({style} style)",
+        name=migration.name, count=count, s="s" * (count != 1), gone=gone, steps=steps, s_b="s" * (steps != 1),
+        style=migration.style,
+    )  # fmt: skip
 
 
 def _place(migration, note):
     if note.line is None:
         return ""
     more = f", {_ranges(note.lines[1:])}" if len(note.lines) > 1 else ""
-    was = f" (line {note.source_line} of the source)" if note.source_line not in (None, note.line) else ""
+    was = ""
+    if note.source_line not in (None, note.line):
+        was = " " + local("(line {line} of the source)", line=note.source_line)
     return f"{migration.name}:{note.line}{more}{was}: "
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..launcher import progress
+from ..launcher.language import marked
 from ..paths import cache_root
 
 SOURCE = Path(__file__).parent / "csrc" / "npu.cpp"
@@ -53,11 +54,9 @@ def _compiler():
     for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
         if found := shutil.which(name):
             return found
-    what = (
-        f"CXX is {wanted!r}, which is no program here"
-        if wanted
-        else "there is none here (looked for c++, g++, clang++)"
-    )
+    what = marked("there is none here (looked for c++, g++, clang++)")
+    if wanted:
+        what = marked(f"CXX is {wanted!r}, which is no program here")
     raise NpuMissing(
         f"the emulated NPU has to be compiled, and needs a C++ compiler for it: {what}.\n"
         "Install one (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; conda: conda install "

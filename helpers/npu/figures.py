@@ -6,11 +6,12 @@ The functions return (figure, alt). None of them shows speed, of which an emulat
 
 from statistics import median
 
+from ..launcher.language import listed, local, marked
 from ..plots import style
 from ..plots.layout import DASHED, fitted, lines, sheet
 from ..records.words import clean
 
-EMULATED = "emulated NPU"
+EMULATED = marked("emulated NPU")
 PROCESSES = ((style.SKY, ""), (style.ORANGE, "//"), (style.GREEN, "xx"), (style.PURPLE, ".."))  # colour, hatch
 
 
@@ -31,8 +32,8 @@ def cards(runs, predicted=None, on=EMULATED, count=None) -> tuple:
     predicted, count = predicted or {}, count or used[-1] + 1
     key = [(f"process {rank}", *PROCESSES[rank]) for rank in range(max(map(len, runs.values())))]
     title = f"Cards that each process used ({on})"
-    notes = ["Dashed frame: the card predicted for process 1. Below each card: operators."] if predicted else []
-    with sheet(title, 0.9 * len(runs) + 0.25, key=key, notes=notes) as (figure, [axes]):
+    notes = marked("Dashed frame: the card predicted for process 1. Below each card: operators.")
+    with sheet(title, 0.9 * len(runs) + 0.25, key=key, notes=[notes] if predicted else ()) as (figure, [axes]):
         for y, (label, processes) in enumerate(runs.items()):
             for card in range(count):
                 _card(axes, card, y, processes, predicted.get(label) == card)
@@ -56,17 +57,18 @@ def _card(axes, card, y, processes, expected):
         axes.barh(y, width, left=card - 0.45 + place * width, color=colour, hatch=hatch, linewidth=0.8, **look)
     if expected:
         axes.barh(y, 0.98, 0.56, left=card - 0.49, color="none", edgecolor=style.INK, linestyle=DASHED, linewidth=1.2)
-    text = " + ".join(f"{operators:,}" for _, operators in here) or "idle"
+    text = " + ".join(f"{operators:,}" for _, operators in here) or marked("idle")
     axes.text(card, y + 0.32, text, ha="center", va="top", size=9)
 
 
 def _cards_words(label, processes, predicted):
-    words = [
-        f"process {rank} on " + (" and ".join(f"npu:{card} ({of[card]:,})" for card in sorted(of)) or "none")
-        for rank, of in enumerate(processes)
-    ]
-    guess = f" (process 1 predicted on npu:{predicted[label]})" if label in predicted else ""
-    return f"{clean(label)}: {', '.join(words)}{guess}."
+    words = []
+    for rank, of in enumerate(processes):
+        cards = local(" and ").join(f"npu:{card} ({of[card]:,})" for card in sorted(of)) or local("none")
+        words.append(local("process {rank} on {cards}", rank=rank, cards=cards))
+    card = f"npu:{predicted.get(label)}"
+    guess = local(f" (process 1 predicted on {card})") if label in predicted else ""
+    return listed([listed(words) + guess], about=clean(label))
 
 
 def accuracy(runs, fall) -> tuple:
@@ -79,21 +81,22 @@ def accuracy(runs, fall) -> tuple:
     Raises:
         ValueError: no run has an epoch.
     """
-    title = "Validation accuracy with and without the schedule (recorded)"
+    title = marked("Validation accuracy with and without the schedule (recorded)")
     medians = {label: [median(epoch) for epoch in zip(*seeds, strict=True)] for label, seeds in runs.items()}
     seeds = max(map(len, runs.values()), default=0)
     notes = [
         f"Thick: median of {seeds} seeds; thin: each seed.",
         f"With the schedule, the learning rate falls to a tenth before epoch {fall}.",
     ]
-    figure = lines(title, _numbered(medians), "epoch", "accuracy, %", "{:.1f}".format, notes=notes,
+    figure = lines(title, _numbered(medians), "epoch", marked("accuracy, %"), "{:.1f}".format, notes=notes,
                    thin={label: [dict(enumerate(of)) for of in each] for label, each in runs.items()})  # fmt: skip
     words = []
     for label, values in medians.items():
         last = [of[-1] for of in runs[label]]
-        spread = f"{values[-1]:.1f} % ({min(last):.1f} to {max(last):.1f})"
-        words.append(f"{clean(label)}: {spread} after epoch {len(values) - 1}.")
-    return figure, " ".join([f"{title}, median of {seeds} seeds and their range.", *words])
+        spread = local("{low} to {high}", low=f"{min(last):.1f}", high=f"{max(last):.1f}")
+        words.append(listed([f"{values[-1]:.1f} % ({spread}) after epoch {len(values) - 1}"], about=clean(label)))
+    about = local("{text}.", text=listed([title, f"median of {seeds} seeds and their range"]))
+    return figure, " ".join([about, *words])
 
 
 def scales(runs, on=EMULATED) -> tuple:
@@ -108,14 +111,15 @@ def scales(runs, on=EMULATED) -> tuple:
     title = f"Loss scale over the steps ({on})"
     marks = [(n, scale, "") for steps in runs.values() for n, (scale, left_out) in enumerate(steps) if left_out]
     series = _numbered({label: [scale for scale, _ in steps] for label, steps in runs.items()})
-    notes = ["Cross: the gradients overflowed, and the step is left out."]
-    figure = lines(title, series, "step", "scale", "{:,.0f}".format, marks=marks, log=2, notes=notes, stairs=True)
-    words = [
-        f"{clean(label)}: {steps[0][0]:,.0f} at first, {steps[-1][0]:,.0f} at last, "
-        f"steps left out: {[n for n, (_, left_out) in enumerate(steps) if left_out]}."
-        for label, steps in runs.items()
-    ]
-    return figure, " ".join([f"{title}, a line a run.", *words])
+    notes = [marked("Cross: the gradients overflowed, and the step is left out.")]
+    look = {"marks": marks, "log": 2, "notes": notes, "stairs": True}
+    figure = lines(title, series, "step", marked("scale"), "{:,.0f}".format, **look)
+    words = []
+    for label, steps in runs.items():
+        told = [f"{steps[0][0]:,.0f} at first", f"{steps[-1][0]:,.0f} at last"]
+        told.append(f"steps left out: {[n for n, (_, left_out) in enumerate(steps) if left_out]}")
+        words.append(listed(told, about=clean(label)))
+    return figure, " ".join([local("{text}.", text=listed([title, marked("a line a run")])), *words])
 
 
 def _numbered(runs):

@@ -5,6 +5,7 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
+from ..launcher.language import local
 from ..paths import project_root, replace_file
 from .build import NpuMissing, library
 from .loading import real_torch_npu
@@ -40,7 +41,7 @@ def run_or_show(lesson, name, function, *args, **kwargs):
 @lru_cache  # once a lesson
 def _say_so(lesson):
     where = ", ".join(read(lesson).get("where", {}).values()) or "another machine"
-    print(f"there is no C++ compiler here: what cards do is shown from here on as it was recorded ({where})")
+    print(local(f"there is no C++ compiler here: what cards do is shown from here on as it was recorded ({where})"))
 
 
 @lru_cache

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..launcher.language import marked
 from .cards import MOST_CARDS, check_settings
 from .loading import real_torch_npu, shims
 
@@ -50,8 +51,10 @@ class Finished:
     def check(self):
         """This object, if the script ended well; else RuntimeError with the end of what it said."""
         if self.timed_out or self.returncode:
-            how = "took too long and was stopped" if self.timed_out else f"ended with status {self.returncode}"
-            raise RuntimeError(f"the script {how}:\n" + "\n".join(self.output.splitlines()[-25:]))
+            how = marked(f"the script ended with status {self.returncode}:")
+            if self.timed_out:
+                how = marked("the script took too long and was stopped:")
+            raise RuntimeError(f"{how}\n" + "\n".join(self.output.splitlines()[-25:]))
         return self
 
 

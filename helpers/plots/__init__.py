@@ -17,9 +17,9 @@ from .ladder import speed_up
 from .precision import speed_over_batch
 from .runs import loss, parts, steps
 from .style import html, show
-from .tables import cells, settings, table
+from .tables import cells, settings, shown, table
 
 __all__ = [
     "accuracy_curves", "cells", "clean", "html", "loss", "name", "number", "parts", "percent", "settings", "show",
-    "speed_over_batch", "speed_up", "steps", "summary", "table", "time_to_accuracy", "times",
+    "shown", "speed_over_batch", "speed_up", "steps", "summary", "table", "time_to_accuracy", "times",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ import math
 from statistics import fmean
 
 from .. import measure
-from ..launcher.language import marked
+from ..launcher.language import listed, local, marked
 from ..records import seeds
 from ..records.words import samples_of
 from . import style
@@ -15,14 +15,14 @@ from .layout import DASHED, bar, line_names, line_style, name_ends, name_rows, s
 from .style import beside, number, percent, times
 
 OVER = {  # key in a curve's entry, name of the axis, one and several of its unit
-    "epoch": ("epoch", marked("epochs"), "epoch", "epochs"),
-    "step": ("step", marked("updates of the weights"), "update", "updates"),
-    "seconds": ("train_s", marked("seconds of training"), "s", "s"),
+    "epoch": ("epoch", marked("epochs"), marked("after {x} epoch"), marked("after {x} epochs")),
+    "step": ("step", marked("updates of the weights"), marked("after {x} update"), marked("after {x} updates")),
+    "seconds": ("train_s", marked("seconds of training"), *[marked("after {x} s")] * 2),
 }
 ROW = 0.62  # inches
 BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and the lower bar
     ("speed_up_to_target", marked("speed-up in time"), style.BLUE, "", {"weight": "bold"}),
-    ("speed_up", "speed-up in {}/s", "none", "///", {"color": style.SOFT}),
+    ("speed_up", marked("speed-up in {samples}/s"), "none", "///", {"color": style.SOFT}),
 )
 
 
@@ -45,10 +45,11 @@ def accuracy_curves(groups, over="epoch", target=None) -> tuple:
     found = seeds.rows(groups, 1 if target is None else target)
     rows = [row for row in found if row["seeds"]]
     marks = seeds.marks(rows) if over == "seconds" else {}
-    notes = [seeds.left_out(found), *(f"{mark} {note}" for note, mark in marks.items())]
+    notes = [seeds.left_out(found, style.said), *(f"{mark} {style.said(note)}" for note, mark in marks.items())]
     means = [_mean_curve(row["curves"], OVER[over][0]) for row in rows]
-    names, high = line_names([seeds.marked(row, marks) for row in rows])
-    title = marked(f"Test accuracy over {OVER[over][1]}: {seeds.trained(rows)}")
+    names, high = line_names([seeds.with_marks(row, marks) for row in rows])
+    trained = seeds.trained(rows, style.said)
+    title = marked(f"Test accuracy over {OVER[over][1]}: {trained}")
     with sheet(title, high, notes=[_spread_words(rows), *notes]) as (figure, [axes]):
         for place, curve in enumerate(means):
             x, mean, low, upper = zip(*curve, strict=True)
@@ -60,8 +61,8 @@ def accuracy_curves(groups, over="epoch", target=None) -> tuple:
         _scale(axes, means, over, target)
         name_ends(axes, [(curve[-1][0], curve[-1][1], f"{curve[-1][1]:.1f}%") for curve in means], names, high)
     words = [_curve_words(row["label"], curve, over, target) for row, curve in zip(rows, means, strict=True)]
-    alt = f"Test accuracy over {OVER[over][1]}, a line a label. {_spread_words(rows)}"
-    return figure, " ".join([alt, *words, *filter(None, notes)])
+    alt = f"Test accuracy over {OVER[over][1]}, a line a label."
+    return figure, " ".join([alt, _spread_words(rows), *words, *filter(None, notes)])
 
 
 def _mean_curve(curves, key):
@@ -88,11 +89,12 @@ def _spread(values):
 def _spread_words(rows):
     few, many = (f(row["seeds"] for row in rows) for f in (min, max))
     if many == 1:
-        return "One seed a line."
-    band = "their middle half" if few >= measure.AT_LEAST else "from the lowest to the highest seed"
+        return marked("One seed a line.")
+    band = marked("their middle half") if few >= measure.AT_LEAST else marked("from the lowest to the highest seed")
     if few < measure.AT_LEAST <= many:
         band = f"their middle half, or from the lowest to the highest of fewer than {measure.AT_LEAST} seeds"
-    return f"Line: mean of {few if few == many else f'{few} to {many}'} seeds. Light band: {band}."
+    count = few if few == many else style.said("{few} to {many}", few=few, many=many)
+    return " ".join([f"Line: mean of {count} seeds.", f"Light band: {band}."])
 
 
 def _scale(axes, means, over, target):
@@ -113,15 +115,19 @@ def _scale(axes, means, over, target):
 
 def _curve_words(label, curve, over, target):
     def after(x):
-        return f"after {number(x) if over == 'seconds' else f'{x:g}'} {OVER[over][2 if x == 1 else 3]}"
+        return local(OVER[over][2 if x == 1 else 3], x=number(x) if over == "seconds" else f"{x:g}")
 
     last, end, low, high = curve[-1]
-    words = f"{label}: {end:.1f}% {after(last)}" + (f" (band {low:.1f}% to {high:.1f}%)" if low < high else "")
-    if target is None:
-        return words + "."
-    reached = next((x for x, mean, *_ in curve if mean >= 100 * target), None)
-    return f"{words}; its mean " + (f"reaches {percent(target)} {after(reached)}." if reached is not None else
-                                    f"never reaches {percent(target)}.")  # fmt: skip
+    words = [local("{end}% {after}", end=f"{end:.1f}", after=after(last))]
+    words[0] += local(f" (band {low:.1f}% to {high:.1f}%)") if low < high else ""
+    if target is not None:
+        reached = next((x for x, mean, *_ in curve if mean >= 100 * target), None)
+        goal = percent(target)
+        if reached is None:
+            words.append(f"its mean never reaches {goal}")
+        else:
+            words.append(local("its mean reaches {target} {after}", target=goal, after=after(reached)))
+    return listed(words, "; ", label)
 
 
 # -- time to accuracy ---------------------------------------------------------------------
@@ -144,37 +150,41 @@ def time_to_accuracy(groups, target) -> tuple:
     notes = _notes(rows, target, marks)
     few, many = (f(row["seeds"] for row in rows) for f in (min, max))
     how = f"{few} to {many} seeds a row" if few < many else f"{many} seed{'s' * (many > 1)} a row"
-    key = [(words.format(samples_of(rows)), *look) for _, words, *look, _ in BARS]
+    trained, machine = seeds.trained(rows, style.said), seeds.machine(rows, style.said)
+    key = [(words.format(samples=samples_of(rows)), *look) for _, words, *look, _ in BARS]
     with sheet(
-        marked(f"Time to {percent(target)} test accuracy: {seeds.trained(rows)}"), ROW * len(rows),
-        how=f"{how} · {seeds.machine(rows)}", key=key, notes=notes, panels=3,
+        marked(f"Time to {percent(target)} test accuracy: {trained}"), ROW * len(rows),
+        how=f"{style.said(how)} · {machine}", key=key, notes=notes, panels=3,
         ratios=(4, 5, 2),
     ) as (figure, panels):  # fmt: skip
-        name_rows(panels[0], [seeds.marked(row, marks) for row in rows], 2.05, 3, 9.5, panels[1:])
+        name_rows(panels[0], [seeds.with_marks(row, marks) for row in rows], 2.05, 3, 9.5, panels[1:])
         titles = (marked(f"seconds to {percent(target)}"), marked("speed-up"), marked("final accuracy"))
         for axes, title, draw in zip(panels, titles, (_seconds, _speed_ups, _accuracy), strict=True):
             axes.grid(axis="x")
             axes.set_title(title)
             draw(axes, rows, target)
     return figure, " ".join([
-        f"Time to {percent(target)} test accuracy, speed-ups and final accuracy: {seeds.trained(rows)}, "
-        f"{seeds.machine(rows)}.", *(_row_words(row, row is rows[0]) for row in rows), *notes[1:],
+        f"Time to {percent(target)} test accuracy, speed-ups and final accuracy: {trained}, {machine}.",
+        *(_row_words(row, row is rows[0]) for row in rows), *notes[1:],
     ])  # fmt: skip
 
 
 def _notes(rows, target, marks):
-    base, notes = rows[0], ["Circle: a seed; bar: the seeds' median."]
+    base, about = rows[0], [marked("Circle: a seed; bar: the seeds' median.")]
     if any(0 < row["reached"] < row["seeds"] for row in rows):
-        notes[0] += " A seed that never reached it counts as slower than all others."
-    notes[0] += f" Final accuracy: mean, lowest to highest seed. Speed-ups are over {base['label']} (1×)."
+        about.append(marked("A seed that never reached it counts as slower than all others."))
+    about.append(marked("Final accuracy: mean, lowest to highest seed."))
+    about.append(f"Speed-ups are over {base['label']} (1×).")
+    notes = [" ".join(about)]
     if not any(row["reached"] for row in rows):
         most = max(entry["accuracy"] for row in rows for curve in row["curves"] for entry in curve)
         notes.append(f"No seed reached {percent(target)}; the highest accuracy of all evaluations is {percent(most)}.")
     elif not base["seconds"]:
-        why = f"half or more of its seeds never reached {percent(target)}" if base["seeds"] else "it has no run"
+        why = f"half or more of its seeds never reached {percent(target)}"
+        why = why if base["seeds"] else marked("it has no run")
         notes.append(f"There is no speed-up in time to compare with {base['label']}: {why}.")
-    notes += [f"{mark} {note}" for note, mark in marks.items()]
-    return [*notes, *filter(None, [seeds.left_out(rows)])]
+    notes += [f"{mark} {style.said(note)}" for note, mark in marks.items()]
+    return [*notes, *filter(None, [seeds.left_out(rows, style.said)])]
 
 
 def _seconds(axes, rows, target):
@@ -195,7 +205,7 @@ def _seconds(axes, rows, target):
         if row["seconds"]:
             beside(axes, y - 0.24 * bool(never), f"{number(row['seconds'])} s", weight="bold", size=10.5)
         if never:
-            folded = never.replace("seeds ", "seeds\n")
+            folded = style.said(never).replace("seeds ", "seeds\n")
             beside(axes, y + 0.18 * bool(row["seconds"]), folded, color=style.RED, size=9, linespacing=1.05)
 
 
@@ -204,11 +214,11 @@ def _never(row):
     of = row["seeds"]
     missing = of - row["reached"]
     if not of:
-        return "no run to show"
+        return marked("no run to show")
     if not missing:
         return ""
     if of == 1:
-        return "never reached it"
+        return marked("never reached it")
     return f"none of {of} seeds reached it" if missing == of else f"{missing} of {of} seeds never reached it"
 
 
@@ -244,10 +254,10 @@ def _accuracy(axes, rows, target):
 
 def _row_words(row, is_baseline):
     if not row["seeds"]:
-        return f"{row['label']}: no run to show."
+        return listed([_never(row)], about=row["label"])
     words = [f"{number(row['seconds'])} s"] if row["seconds"] else []
     words += filter(None, [_never(row)])
     if not is_baseline:
         words += [f"{times(row['speed_up_to_target'])} in time"] if row["speed_up_to_target"] else []
         words += [f"{times(row['speed_up'])} in {row['samples_are']} a second"] if row["speed_up"] else []
-    return f"{row['label']}: {', '.join([*words, 'final accuracy ' + percent(row['accuracy'])])}."
+    return listed([*words, f"final accuracy {percent(row['accuracy'])}"], about=row["label"])

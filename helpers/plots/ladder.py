@@ -1,6 +1,6 @@
 """The central figure of a comparison: how much faster is a step, does the run gain, is it as accurate?"""
 
-from ..launcher.language import marked
+from ..launcher.language import listed, marked
 from ..records.words import mark, name, number, percent, samples_of, times
 from . import style
 from .layout import DASHED, bar, name_rows, sheet, ticks, whisker
@@ -18,11 +18,13 @@ def speed_up(comparison) -> tuple:
     """
     what, how = settings(comparison.records)
     rows = comparison.rows()
+    dashed = marked("Dashed: as many times the baseline as there are devices.")
+    about = (
+        f"Speed-up: {samples_of(rows)}/s of the timed steps, and of the whole run with start, data and evaluation.",
+        marked("Whisker: middle half of the steps."), *[dashed] * any(_ideal(row, rows) for row in rows),
+    )  # fmt: skip
     notes = [
-        f"Speed-up: {samples_of(rows)}/s of the timed steps, and of the whole run with start, data and evaluation."
-        " Whisker: middle half of the steps."
-        + " Dashed: as many times the baseline as there are devices."
-        * any(_ideal(row, rows) for row in rows),
+        style.said(" ".join(about)),
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
     ]
     title = marked(f"Speed-up over {name(rows[0])}: {what}")
@@ -41,13 +43,13 @@ def speed_up(comparison) -> tuple:
 def _words(row):
     """The main numbers of a run."""
     if row["status"] != "completed":
-        return f"{name(row)}: {row['status']}."
-    words = [f"{name(row)}: {times(row['speed_up']) if row['speed_up'] else 'too few steps to time'}"]
+        return listed([row["status"]], about=name(row))
+    words = [times(row["speed_up"]) if row["speed_up"] else marked("too few steps to time")]
     if row["predicted"]:
         words.append(f"predicted {times(row['predicted'])}")
     by_loss = row["accuracy"] is None
     words.append(f"final loss {number(row['final_loss'])}" if by_loss else f"accuracy {percent(row['accuracy'])}")
-    return ", ".join(words) + "."
+    return listed(words, about=name(row))
 
 
 def _steps(axes, rows):

@@ -5,6 +5,7 @@ panel is as high as was asked for.
 """
 
 import math
+import re
 import textwrap
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +21,8 @@ LINES = (  # of several runs: colour, dashes, width; of two equal runs the first
 MARKS = "osD^v<>PXh*p"  # at the ends of lines, so that no two of 24 lines are alike
 NAMES = 2.15  # inches of the names beside the ends of lines
 DASHED = (0, (4, 3))
+# Where a line may end: at a space, and after a Chinese character, unless a mark follows that no line begins with.
+BETWEEN = re.compile("([\t\n\v\f\r ]+)|(?<=[\u4e00-\u9fff，。；：、）])(?=[\u4e00-\u9fff（])")
 
 
 @lru_cache
@@ -39,13 +42,15 @@ def inches_of(text, size, weight):
 
 
 def fitted(text, inches, lines, size=9, weight="normal") -> str:
-    """`text` folded to at most `lines` lines of `inches` at most, whatever its characters.
+    """`text`, in the reader's language, folded to at most `lines` lines of `inches` at most, whatever its characters.
 
     If it is longer, its middle gives way to "…": labels tend to differ at their ends.
     """
-    text = clean(text)
+    text = clean(style.said(text))
     for width in range(min(len(text) + 1, int(180 * inches / size)), 0, -1):  # no font has narrower letters
-        folded = textwrap.wrap(text, width, break_on_hyphens=False)
+        wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
+        wrapper.wordsep_simple_re = BETWEEN
+        folded = wrapper.wrap(text)
         if len(folded) > lines:
             half = width // 2
             folded[lines - 1 :] = [folded[lines - 1][:half] + "…" + text[len(text) - (width - half - 1) :]]
@@ -79,13 +84,12 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
             if (words := style.said(text.get_text())) != text.get_text():
                 text.set_text(words)
         wide = style.WIDTH - 0.3
-        title, how, notes = style.said(title), style.said(how), [style.said(note) for note in notes if note]
         key = [(style.said(words), *look) for words, *look in key]
         texts = [(0.1, fitted(title, wide, 1, 13, "bold"), {"size": 13, "weight": "bold"})] if title else []
         texts += [(0.38, fitted(how, wide, 1), {"size": 9, "color": style.SOFT})] if how else []
         top = 0.1 + 0.3 * bool(title) + 0.22 * bool(how)
         legend, lines = _legend(figure, key)
-        foot = "\n".join(fitted(note, wide, 6) for note in notes)
+        foot = "\n".join(fitted(note, wide, 6) for note in notes if note)
         head, low = top + 0.2 * lines + 0.06 * bool(lines), 0.08 + 0.17 * len(foot.splitlines())
         _fit(figure, axes, high, head, low)
         texts.append((figure.get_figheight() - low, foot, {"size": 9, "color": style.SOFT, "linespacing": 1.25}))

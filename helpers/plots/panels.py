@@ -1,11 +1,12 @@
 """The figures of a report of many runs: rows of names with one number in each of a few panels."""
 
+from ..launcher.language import listed, local, marked
 from . import style
 from .layout import bar, name_rows, sheet, whisker
 
 LOOKS = {  # whose number it is: colour and hatch
-    "ours": (style.SKY, ""), "recorded": (style.SKY, ".."), "another machine": (style.ORANGE, "//"),
-    "theirs": (style.GREY, "xx"),
+    marked("ours"): (style.SKY, ""), marked("recorded"): (style.SKY, ".."),
+    marked("another machine"): (style.ORANGE, "//"), marked("theirs"): (style.GREY, "xx"),
 }  # fmt: skip
 
 
@@ -32,7 +33,8 @@ def panels(title, how, rows, columns, notes=(), named=None) -> tuple:
             _panel(each, rows, column)
     if named:
         rows = [{**row, "name": f"{row['name']}, {named.get(row['kind'], row['kind'])}"} for row in rows]
-    return figure, " ".join([f"{style.clean(title)}, {style.clean(how)}.", *(_words(rows, *c[:3]) for c in columns)])
+    about = local("{text}.", text=listed(map(style.clean, (title, how))))
+    return figure, " ".join([about, *(_words(rows, *c[:3]) for c in columns)])
 
 
 def _panel(axes, rows, column):
@@ -63,5 +65,6 @@ def _words(rows, key, title, text):
     )
     (low, first), (high, last) = known[0], known[-1]
     if low == high:
-        return f"{style.clean(title)}: {text(low)} ({first if len(known) == 1 else 'all'})."
-    return f"{style.clean(title)}: from {text(low)} ({first}) to {text(high)} ({last})."
+        return listed([f"{text(low)} ({first if len(known) == 1 else local('all')})"], about=style.clean(title))
+    ends = {"low": text(low), "first": first, "high": text(high), "last": last}
+    return local("{title}: from {low} ({first}) to {high} ({last}).", title=style.clean(title), **ends)

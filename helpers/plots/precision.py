@@ -1,6 +1,6 @@
 """From which batch size on does a precision pay? Its speed over fp32, measured at each batch."""
 
-from ..launcher.language import marked
+from ..launcher.language import listed, local, marked
 from . import style
 from .layout import line_names, line_style, name_ends, sheet
 from .style import clean, times
@@ -33,7 +33,7 @@ def speed_over_batch(series, title) -> tuple:
         _scale(axes, [point for points in series.values() for point in points])
         ends = [(points[-1]["batch"], points[-1]["ratio"], times(points[-1]["ratio"])) for points in series.values()]
         name_ends(axes, ends, names, high)
-    words = f"{clean(title)}: speed over fp32 at the same local batch."
+    words = listed([marked("speed over fp32 at the same local batch")], about=clean(title))
     return figure, " ".join([words, *(_words(label, points) for label, points in series.items())])
 
 
@@ -60,7 +60,7 @@ def _words(label, points):
     slower = [place for place, p in enumerate(points) if p["low"] <= 1]
     pays = points[slower[-1] + 1 :] if slower else points
     shown = sorted({p["batch"]: p for p in (points[0], best, points[-1])}.items())
-    words = f"{label}: " + ", ".join(f"{times(p['ratio'])} at {batch}" for batch, p in shown)
+    words = listed([local("{speed} at {batch}", speed=times(p["ratio"]), batch=batch) for batch, p in shown])
     if not pays:
-        return f"{words}; not clearly faster than fp32 at the largest batch."
-    return f"{words}; clearly faster than fp32 from {pays[0]['batch']} on."
+        return listed([words, marked("not clearly faster than fp32 at the largest batch")], "; ", label)
+    return listed([words, f"clearly faster than fp32 from {pays[0]['batch']} on"], "; ", label)

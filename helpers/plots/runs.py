@@ -3,7 +3,7 @@
 from math import isfinite
 from statistics import fmean
 
-from ..launcher.language import marked
+from ..launcher.language import listed, marked
 from ..records import read
 from ..records.words import clean, name, number
 from . import style
@@ -27,7 +27,7 @@ def steps(records) -> tuple:
         ValueError: no record has timed steps.
     """
     records = _those_with("step_time_s", records)
-    alt = ["Time of each step after the warm-up."]
+    alt = [marked("Time of each step after the warm-up.")]
     high = 1080 * max(record["measured"]["step_time_s"]["max"] for record in records)  # ms and some air
     last = max(record["measured"]["steps"] for record in records)
     with sheet(high=1.2, panels=len(records), stacked=True) as (figure, panels):
@@ -37,7 +37,7 @@ def steps(records) -> tuple:
             axes.grid(axis="y")
             words = _samples(axes, record)
             style.beside(axes, 0.5 * high, "\n".join(words), size=9)
-            alt.append(f"{name(row(record))}: {', '.join(words)}.")
+            alt.append(listed(words, about=name(row(record))))
         panels[-1].set_xlabel(marked("step"))
     return figure, " ".join(alt)
 
@@ -72,7 +72,7 @@ def parts(records) -> tuple:
     spent = [wall_time(record) for record in records]
     known = dict.fromkeys((*PARTS, *(part for of in spent for part in of)))
     looks = {part: PARTS.get(part, ("none", "ooo")) for part in known if any(of.get(part) for of in spent)}
-    alt = ["Wall time of the whole run by part, in seconds."]
+    alt = [marked("Wall time of the whole run by part, in seconds.")]
     key = [(part, *look) for part, look in looks.items()]
     with sheet(marked("Where the wall time went"), 0.68 * len(records), key=key) as (figure, [axes]):
         name_rows(axes, [name(row(record)) for record in records], 2.1, 3)
@@ -82,10 +82,10 @@ def parts(records) -> tuple:
             for part, look in looks.items():
                 bar(axes, y - 0.13, of.get(part, 0), look, begin, 0.4, clip_on=False)
                 begin += of.get(part, 0)
-            words = ", ".join(f"{part} {number(of[part], 2)}" for part in looks if of.get(part))
-            axes.text(0, y + 0.23, f"{words} s", va="center", size=9, color=style.SOFT)
+            words = [f"{style.said(part)} {number(of[part], 2)}" for part in looks if of.get(part)]
+            axes.text(0, y + 0.23, f"{style.said(', ').join(words)} s", va="center", size=9, color=style.SOFT)
             style.beside(axes, y - 0.13, f"{number(record['total_s'])} s", weight="bold")
-            alt.append(f"{name(row(record))}: {number(record['total_s'])} s in all; {words}.")
+            alt.append(listed([f"{number(record['total_s'])} s in all", listed(words)], "; ", name(row(record))))
     return figure, " ".join(alt)
 
 
@@ -106,14 +106,14 @@ def loss(records) -> tuple:
     block = max(1, -(-max(len(record["measured"]["samples"]["loss"]) for record in records) // POINTS))
     labels = [name(row(record)) for record in records]
     names, high = line_names(labels)
-    ends, alt = [], ["Training loss over samples seen."]
+    ends, alt = [], [marked("Training loss over samples seen.")]
     with sheet(marked("Training loss"), high) as (figure, [axes]):
         for place, (record, label) in enumerate(zip(records, labels, strict=True)):
             seen, losses = _curve(record, block)
             axes.plot(seen, losses, **line_style(place))
             end = next((value for value in reversed(losses) if isfinite(value)), 0.0)  # it may have diverged
             ends.append((seen[-1], end, number(losses[-1])))
-            alt.append(f"{label}: from {number(losses[0])} to {number(losses[-1])}.")
+            alt.append(listed([f"from {number(losses[0])} to {number(losses[-1])}"], about=label))
         mean = marked(f"training loss (mean of {block} steps)") if block > 1 else marked("training loss")
         axes.set(xlabel=marked("samples seen"), ylabel=mean, xlim=(0, None), ylim=(0, None))
         ticks(axes.xaxis)

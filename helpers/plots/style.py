@@ -11,7 +11,7 @@ import sys
 from functools import lru_cache
 from html import escape
 
-from ..launcher.language import local
+from ..launcher.language import local, sentences
 from ..records.words import clean, name, number, percent, times  # noqa: F401  figures are written with them
 
 WIDTH = 9.0  # inches
@@ -47,9 +47,11 @@ def fonts() -> list:
     return ["DejaVu Sans", *(font for font in CJK if font in installed)]
 
 
-def said(text) -> str:
+def said(text, /, **values) -> str:
     """A figure's text in the reader's language, if there is a font for it: boxes would be worse than English."""
-    return local(text) if len(fonts()) > 1 else text
+    if len(fonts()) == 1:
+        return text.format(**values) if values else text
+    return local(text, **values) if values else sentences(text)
 
 
 def look():
@@ -122,7 +124,7 @@ def png(figure) -> bytes:
 
 def svg(figure, alt) -> str:
     """The figure as a text of SVG that names `alt` as its description; no fonts or links needed."""
-    out = io.StringIO()
+    alt, out = sentences(alt), io.StringIO()
     with look():
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
     body = out.getvalue()
@@ -137,7 +139,7 @@ def data_uri(picture) -> str:
 
 def html(figure, alt) -> str:
     """The figure as HTML that needs no other file."""
-    width, height = _pixels(figure)
+    alt, (width, height) = sentences(alt), _pixels(figure)
     return f'<figure><img src="{data_uri(png(figure))}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
 
 
@@ -145,7 +147,7 @@ def show(figure, alt):
     """Display a figure in the notebook, with `alt` for readers who cannot see it."""
     from IPython.display import display
 
-    width, height = _pixels(figure)
+    alt, (width, height) = sentences(alt), _pixels(figure)
     display(
         {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt}, raw=True,
         metadata={"image/png": {"alt": alt, "width": width, "height": height}},

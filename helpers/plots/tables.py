@@ -1,6 +1,8 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
+from ..launcher.language import local, marked
 from ..records.words import clean, name, number, percent, samples_of, times
+from .style import said
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
@@ -15,6 +17,11 @@ def table(comparison):
     return frame
 
 
+def shown(comparison):
+    """The same in the reader's language."""
+    return table(comparison).rename(columns=local).map(local)
+
+
 def cells(comparison) -> list:
     """The same as lists, the first of which names the columns."""
     rows = comparison.rows()
@@ -23,15 +30,15 @@ def cells(comparison) -> list:
 
 
 def _cells(row, samples):
-    cells = {"run": name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
+    cells = {marked("run"): name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
     low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
     numbers = {
-        "step time (ms)": middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
-        f"{samples}/s": number(row["images_per_s"]), "speed-up": times(row["speed_up"]),
-        "predicted": times(row["predicted"]), "efficiency": percent(row["efficiency"]),
-        "accuracy": percent(row["accuracy"]), "final loss": number(row["final_loss"]),
-        "peak memory (MB)": number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
-        "whole run (s)": number(row["total_s"]),
+        marked("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
+        f"{samples}/s": number(row["images_per_s"]), marked("speed-up"): times(row["speed_up"]),
+        marked("predicted"): times(row["predicted"]), marked("efficiency"): percent(row["efficiency"]),
+        marked("accuracy"): percent(row["accuracy"]), marked("final loss"): number(row["final_loss"]),
+        marked("peak memory (MB)"): number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
+        marked("whole run (s)"): number(row["total_s"]),
     }  # fmt: skip
     if row["status"] != "completed":
         predicted = numbers["predicted"]
@@ -47,11 +54,13 @@ def settings(records) -> tuple:
 
     machine = records[0]["environment"]["machine"]
     threads = list(dict.fromkeys(record["config"]["threads"] or machine["threads"] for record in records))
-    threads = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])}"
-    device = f"{machine['name']} ({machine['kind']}), {threads} of the CPU a device"
+    many = said(" or ").join(map(str, threads))
+    threads = said("1 thread") if threads == [1] else said("{threads} threads", threads=many)
+    on = machine | {"threads": threads}
+    device = said("{name} ({kind}), {threads} of the CPU a device", **on)
     if machine["kind"] == "cpu":
-        device = f"each device is a CPU process of {threads} ({machine['name']}, {machine['cores']} cores)"
-    how = f"global batch {all_of('global_batch')} · {all_of('precision')} · {clean(device)}"
+        device = said("each device is a CPU process of {threads} ({name}, {cores} cores)", **on)
+    how = [said("global batch {batch}", batch=all_of("global_batch")), all_of("precision"), clean(device)]
     if "rounds" in records[0]:
-        how += f" · {len(records[0]['rounds'])} rounds"
-    return f"{all_of('model')} on {all_of('data')}", how
+        how.append(said("{rounds} rounds", rounds=len(records[0]["rounds"])))
+    return said("{model} on {data}", model=all_of("model"), data=all_of("data")), " · ".join(how)

@@ -1,12 +1,13 @@
 """The picture of one step: a row for each rank and stream."""
 
+from ..launcher.language import listed, local, marked
 from ..plots import style
 from ..plots.layout import inches_of, name_rows, sheet, ticks
 from ..records.words import number, percent
 from .spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT
 
 ROOM = 6.9  # inches of the time axis, about
-ORDER = ("input", "main", "backward", "communication")
+ORDER = ("input", marked("main"), "backward", "communication")
 
 
 def looks() -> dict:
@@ -30,10 +31,10 @@ def draw(timeline, step, title=None) -> tuple:
     kinds = [kind for kind in looks() if any(span.kind == kind for span in shown)]
     title = title or f"Inside one step of {timeline.ranks} rank{'s' * (timeline.ranks > 1)}"
     key = [(kind, *looks()[kind]) for kind in kinds]
-    notes = [f"Step {step + 1} of {timeline.steps} profiled ones. {said(timeline)}", timeline.conditions]
+    notes = [" ".join([f"Step {step + 1} of {timeline.steps} profiled ones.", said(timeline)]), timeline.conditions]
     with sheet(title, 0.3 * len(rows), key=key, notes=notes) as (figure, [axes]):
         name_rows(axes, ["" if lane else f"rank {rank}, {row}" for rank, row, lane in rows])
-        axes.set(xlim=(0, 1e3 * (end - begin)), xlabel="ms from the start of the step")
+        axes.set(xlim=(0, 1e3 * (end - begin)), xlabel=marked("ms from the start of the step"))
         ticks(axes.xaxis, "{:,g}", 10)
         for place, (rank, row, lane) in enumerate(rows):
             for span in shown:
@@ -64,7 +65,7 @@ def _bar(axes, place, span, begin, end):
         return
     words = [f"{span.name} {span.number}, {size(span.bytes)}", f"{span.name} {span.number}", str(span.number)]
     if span.kind == WAIT:
-        words = [f"for {span.name}"]
+        words = [style.said("for {what}", what=span.name)]
     room = ROOM * (right - left) / (end - begin) - 0.1
     text = next((text for text in words if inches_of(text, 9, "normal") < room), None)
     if text:
@@ -86,7 +87,7 @@ def said(timeline) -> str:
     """The overlap in a sentence."""
     overlap = timeline.overlap()
     if not overlap:
-        return "There is no communication."
+        return marked("There is no communication.")
     return (
         f"Hidden behind computing: {percent(overlap['median'])} of the communication "
         f"(middle half of {overlap['n']} steps {percent(overlap['q1'])} to {percent(overlap['q3'])})."
@@ -96,11 +97,10 @@ def said(timeline) -> str:
 def alt(timeline, step, seconds) -> str:
     """The figure in words."""
     row = timeline.rows()[0]
-    parts = ", ".join(f"{name} {number(row[f'{name} (ms)'], 2)} ms" for name in (FORWARD, BACKWARD, OPTIMIZER))
-    return (
-        f"Timeline of a step of {number(1e3 * seconds)} ms on {timeline.ranks} rank(s); on rank 0, medians: {parts}. "
-        f"{said(timeline)}"
-    )
+    parts = listed(f"{local(name)} {number(row[f'{name} (ms)'], 2)} ms" for name in (FORWARD, BACKWARD, OPTIMIZER))
+    long = number(1e3 * seconds)
+    about = f"Timeline of a step of {long} ms on {timeline.ranks} rank(s); on rank 0, medians: {parts}."
+    return " ".join([about, said(timeline)])
 
 
 def memory_looks() -> dict:
@@ -119,8 +119,8 @@ def draw_memory(memory, title=None) -> tuple:
     kinds = [kind for kind, most in memory.most().items() if most]
     times = [1e3 * when for when, _ in memory.curve]
     when, _ = memory.peak
-    words = f"peak {size(memory.peak_bytes)} in {memory.peak_phase}"
-    title = title or "What fills the memory in a step"
+    words = style.said("peak {size} in {phase}", size=size(memory.peak_bytes), phase=memory.peak_phase)
+    title = title or marked("What fills the memory in a step")
     key = [(kind, *looks[kind]) for kind in kinds]
     with sheet(title, 2.6, key=key, notes=[memory_said(memory), memory.conditions]) as (figure, [axes]):
         below = [0.0] * len(times)
@@ -145,14 +145,15 @@ def draw_memory(memory, title=None) -> tuple:
             begin = begins[name]
             end = 1e3 * max((end for kind, _, end in memory.phases if kind == name), default=0)
             axes.axvline(begin, color=style.SOFT, linewidth=0.8)
-            if inches_of(f" {name} ", 9, "normal") < ROOM * (end - begin) / times[-1]:
-                axes.text(begin, 1.22 * peak, f" {name}", color=style.SOFT, va="center", size=9)
-        axes.set(xlim=(0, times[-1]), ylim=(0, 1.28 * peak), xlabel="ms from the start of the step", ylabel="MB")
+            if inches_of(f" {style.said(name)} ", 9, "normal") < ROOM * (end - begin) / times[-1]:
+                axes.text(begin, 1.22 * peak, f" {style.said(name)}", color=style.SOFT, va="center", size=9)
+        axes.set(xlim=(0, times[-1]), ylim=(0, 1.28 * peak), ylabel="MB", xlabel="ms from the start of the step")
         ticks(axes.xaxis, "{:,g}", 10)
-    return figure, f"Memory over one step, stacked by what it holds: {words}. {memory_said(memory)}"
+    return figure, " ".join([f"Memory over one step, stacked by what it holds: {words}.", memory_said(memory)])
 
 
 def memory_said(memory) -> str:
     """What is in use at the peak, in a sentence."""
-    parts = [f"{row['kind']} {size(row['bytes at the peak'])}" for row in memory.rows() if row["bytes at the peak"]]
-    return f"In use at the peak: {', '.join(parts)}."
+    parts = [(row["kind"], size(row["bytes at the peak"])) for row in memory.rows() if row["bytes at the peak"]]
+    parts = style.said(", ").join(f"{style.said(kind)} {most}" for kind, most in parts)
+    return f"In use at the peak: {parts}."

@@ -14,13 +14,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from .. import device
+from ..launcher.language import marked
 from ..launcher.launch import launch
 
 PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, CASTS, GATHERED, OTHER = (
-    "parameters", "optimizer state", "gradients", "activations", "cast weights", "gathered weights", "other"
+    marked("parameters"), marked("optimizer state"), marked("gradients"), marked("activations"),
+    marked("cast weights"), marked("gathered weights"), marked("other"),
 )  # fmt: skip
 KINDS = (PARAMETERS, STATE, GRADIENTS, CASTS, GATHERED, ACTIVATIONS, OTHER)
-OUTSIDE = "outside the model"  # such as the loss
+OUTSIDE = marked("outside the model")  # such as the loss
 
 
 def memory(what, nprocs=1, *args, warm_up=2, timeout=None, threads=None, env=None, **kwargs):
@@ -76,7 +78,8 @@ class Memory:
     @property
     def peak_phase(self) -> str:
         """In which phase of the step that is."""
-        return next((name for name, begin, end in self.phases if begin <= self.peak[0] <= end), "between the phases")
+        here = (name for name, begin, end in self.phases if begin <= self.peak[0] <= end)
+        return next(here, marked("between the phases"))
 
     def most(self) -> dict:
         """{kind: the most bytes of it at any time of the step}."""

@@ -14,8 +14,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import prod
 
+from ..launcher.language import marked
+
 INPUT, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER, COMMUNICATION, WAIT = (
-    "input", "forward", "backward", "gradients", "optimizer", "communication", "wait"
+    marked("input"), marked("forward"), marked("backward"), marked("gradients"), marked("optimizer"),
+    marked("communication"), marked("wait"),
 )  # fmt: skip
 PHASES = (INPUT, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER)
 NODE, REDUCER, STEP, LOADER = (

@@ -11,6 +11,7 @@ from statistics import median
 
 from .. import device, measure, paths
 from ..config import RunConfig
+from ..launcher.language import marked
 from ..launcher.launch import launch
 from .spans import BACKWARD, COMMUNICATION, PHASES, SHORT_WAIT, WAIT, Span, common, length
 
@@ -116,8 +117,8 @@ def differentiated(kinds):
 
 
 def _link(hosts):
-    rate = f"{hosts.rate} Mbit/s" if hosts.rate else "any rate"
-    return f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}"
+    rate = f"{hosts.rate} Mbit/s" if hosts.rate else marked("any rate")
+    return marked(f"2 network namespaces, a cable of {rate} ({hosts.by}); {device.machine('cpu').name}")
 
 
 def record_timeline(what, args, kwargs, warm_up, steps, most):
@@ -265,7 +266,7 @@ def load(path) -> Timeline:
         kept = json.loads(text)
         return Timeline(
             kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
-            f"recorded {kept['date']}: {kept['conditions']}", kept["notes"],
+            marked(f"recorded {kept['date']}: {kept['conditions']}"), kept["notes"],
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no timeline, or a part of one: write it anew with `Timeline.save`") from error
@@ -305,7 +306,7 @@ def _timeline(answers, steps, where):
     notes = [each.note for each in recordings if each.note]
     return Timeline(
         len(answers), _reasons(found), ends, 1e-9 * max(each.clock_error for each in recordings),
-        f"torch {torch.__version__}, {where}", notes, [answer for answer, *_ in answers], recordings,
+        marked(f"torch {torch.__version__}, {where}"), notes, [answer for answer, *_ in answers], recordings,
     )  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def _config(raw):
     config = {**DEFAULTS, **raw}
     for name in ("nproc_per_node", "global_batch"):
         if isinstance(config[name], bool) or not isinstance(config[name], int) or config[name] < 1:
-            raise ValueError(f"its {name} is {clean(config[name], 40)!r}")
+            raise ValueError(f"its {name!s} is {clean(config[name], 40)!r}")
     share = config["nproc_per_node"] * (config.get("nnodes") or 1) * (config["accumulation"] or 1)
     config["local_batch"] = config["local_batch"] or max(1, config["global_batch"] // share)
     config["label"] = config["label"] or f"{config['strategy']} ×{config['nproc_per_node']}"
@@ -191,7 +191,7 @@ def _measured(raw):
 
 def _amount(value, name):
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"its {name} is {clean(value, 40)!r}, which no run can take")
+        raise ValueError(f"its {name!s} is {clean(value, 40)!r}, which no run can take")
 
 
 # -- numbers ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from statistics import fmean, median, median_low
 
+from ..launcher.language import marked
 from . import read
 from .words import clean, samples_of
 
@@ -94,14 +95,15 @@ def _ratio(above, below):
 def _reasons(records):
     """Why seeds are missing, such as "1 run failed"; "" if none is."""
     ended = (record["status"] for record in records if not curve(record))
-    counts = Counter(status if status != "completed" else "without a curve" for status in ended)
-    return ", ".join(f"{n} run{'s' * (n > 1)} {why}" for why, n in counts.items()) if records else "no runs"
+    counts = Counter(status if status != "completed" else marked("without a curve") for status in ended)
+    told = (marked(f"{n} run{'s' * (n > 1)} {why}") for why, n in counts.items())
+    return ", ".join(told) if records else marked("no runs")
 
 
-def left_out(made) -> str:
-    """A sentence about the runs that these rows leave out, or ""."""
-    said = [f"{row['label']} ({row['left_out']})" for row in made if row["left_out"]]
-    return f"Left out: {', '.join(said)}." if said else ""
+def left_out(made, said=str) -> str:
+    """A sentence about the runs that these rows leave out, or ""; `said` as for `trained`."""
+    told = [f"{row['label']} ({said(row['left_out'])})" for row in made if row["left_out"]]
+    return marked(f"Left out: {', '.join(told)}.") if told else ""
 
 
 def marks(made) -> dict:
@@ -110,20 +112,20 @@ def marks(made) -> dict:
     return {note: MARKS[k % len(MARKS)] * (1 + k // len(MARKS)) for k, note in enumerate(notes)}
 
 
-def marked(row, known) -> str:
+def with_marks(row, known) -> str:
     """A row's label with the `marks` of its notes."""
     return row["label"] + " ".join(known[note] for note in row["notes"] if note in known)
 
 
-def trained(made) -> str:
-    """What was trained, such as "resnet8 on digits"."""
-    return _all_of(made, lambda record: f"{record['config']['model']} on {record['config']['data']}")
+def trained(made, said=str.format) -> str:
+    """What was trained, such as "resnet8 on digits"; `said` puts it into the reader's language."""
+    what = ("model", "data")
+    return _all_of(made, lambda record: said("{model} on {data}", **{name: record["config"][name] for name in what}))
 
 
-def machine(made) -> str:
-    """What it was trained on, such as "Some CPU (cpu), 2 CPU cores"."""
-    told = "{name} ({kind}), {cores} CPU cores"
-    return _all_of(made, lambda record: told.format(**record["environment"]["machine"]))
+def machine(made, said=str.format) -> str:
+    """What it was trained on, such as "Some CPU (cpu), 2 CPU cores"; `said` as for `trained`."""
+    return _all_of(made, lambda record: said("{name} ({kind}), {cores} CPU cores", **record["environment"]["machine"]))
 
 
 def _all_of(made, told):

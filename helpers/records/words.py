@@ -2,6 +2,8 @@
 
 import math
 
+from ..launcher.language import marked
+
 
 def number(value, digits=3) -> str:
     """A number to `digits` significant digits; "–" for None."""
@@ -32,7 +34,7 @@ def percent(share) -> str:
 def samples_of(rows) -> str:
     """What the samples of all rows are, such as "images"; "samples" if they are not the same."""
     found = {clean(row["samples_are"], 20) for row in rows}
-    return found.pop() if len(found) == 1 else "samples"
+    return found.pop() if len(found) == 1 else marked("samples")
 
 
 def clean(text, width=None) -> str:
@@ -47,9 +49,12 @@ def mark(row) -> str:
     """What has to stand beside a run's name, because it stands in for something else; or ""."""
     if not row["note"] or row["status"] != "completed":
         return ""
-    return "CPU threads" if row["strategy"] == "data_parallel" else "see note"
+    return marked("CPU threads") if row["strategy"] == "data_parallel" else marked("see note")
 
 
 def name(row) -> str:
     """A run's name with its mark, such as "DataParallel ×2 (CPU threads)"."""
-    return clean(row["label"]) + (f" ({mark(row)})" if mark(row) else "")
+    label, known = clean(row["label"]), mark(row)
+    if known == "CPU threads":
+        return marked(f"{label} (CPU threads)")
+    return marked(f"{label} (see note)") if known else label

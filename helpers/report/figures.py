@@ -1,6 +1,7 @@
 """The figures of a report, each made from ladders: (figure, alt) pairs."""
 
 from .. import plots
+from ..launcher.language import marked
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, times
 from ..records.words import samples_of
@@ -9,7 +10,7 @@ from .sentences import curves, shared
 
 MOST = 24  # rows of a figure
 SPEED_UP = ("speed_up", "speed-up", times, 1)  # these are columns of `panels`
-EFFICIENCY = ("efficiency", "efficiency", percent, 1)
+EFFICIENCY = ("efficiency", marked("efficiency"), percent, 1)
 ACCURACY = ("accuracy", "accuracy", percent, None)
 
 
@@ -34,13 +35,14 @@ def efficiency_and_memory(ladder) -> tuple:
             "name": plots.name(row), "kind": "ours", "efficiency": row["efficiency"], "memory": memory and memory / 1e6,
             "accuracy": row["accuracy"], "start": start if row["total_s"] and row.get("steps_s") else None,
         })  # fmt: skip
-    memory, start = ("memory", "MB a process", number, None), ("start", "s besides steps", number, None)
+    memory, start = marked("MB a process"), marked("s besides steps")
     notes = [
         "Efficiency: speed-up divided by the devices; none where a device computes in another way than the baseline's.",
         "MB: peak of the process that needed most. Besides steps: start, data and warm-up.",
     ]
-    columns = (EFFICIENCY, memory, start, ACCURACY)
-    return panels(f"Efficiency and memory: {ladder.what}", _where([ladder]), rows, columns, notes)
+    columns = (EFFICIENCY, ("memory", memory, number, None), ("start", start, number, None), ACCURACY)
+    what = clean(plots.settings(ladder.records)[0], 80)
+    return panels(f"Efficiency and memory: {what}", _where([ladder]), rows, columns, notes)
 
 
 def compile_cost(ladders) -> list:
@@ -51,11 +53,11 @@ def compile_cost(ladders) -> list:
     if not rows:
         return []
     columns = (
-        ("compile_s", "s to compile", number, None), ("gain", "speed-up", times, 1),
-        ("steps", "steps until it pays", _count, None),
+        ("compile_s", marked("s to compile"), number, None), ("gain", "speed-up", times, 1),
+        ("steps", marked("steps until it pays"), _count, None),
     )  # fmt: skip
     notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
-    return [panels("What compiling costs", _where(ladders), rows[:MOST], columns, notes)]
+    return [panels(marked("What compiling costs"), _where(ladders), rows[:MOST], columns, notes)]
 
 
 def machines(sites, first="ours") -> list:
@@ -79,8 +81,9 @@ def machines(sites, first="ours") -> list:
     samples = samples_of(rows)
     columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", f"{samples}/s", number, None))
     notes = [f"Speed-up: {samples}/s over the baseline of the same machine; whisker: middle half of the timed steps."]
-    how = "recorded: " * (first == "recorded") + " and ".join(site.name for site in sites)
-    return [panels("Machines side by side", clean(how), rows[:MOST], columns, notes, named)]
+    how = clean(plots.style.said(" and ").join(plots.style.said(site.name) for site in sites))
+    how = f"recorded: {how}" if first == "recorded" else how
+    return [panels(marked("Machines side by side"), how, rows[:MOST], columns, notes, named)]
 
 
 def _count(value):
@@ -90,4 +93,4 @@ def _count(value):
 def _where(ladders):
     names = dict.fromkeys(ladder.name for ladder in ladders)
     named = clean(next(iter(names)), 60) if len(names) == 1 else f"{len(names)} comparisons"
-    return f"{ladders[0].machine} · {named}"
+    return f"{plots.style.said(ladders[0].machine)} · {plots.style.said(named)}"

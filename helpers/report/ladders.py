@@ -5,12 +5,13 @@ from functools import cached_property
 from statistics import fmean
 
 from ..comparison.comparison import Comparison, rows
+from ..launcher.language import local, marked
 from ..plots.style import clean
 from ..records import read
 from .pairs import differences
 
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
-ALONE = "single runs"
+ALONE = marked("single runs")
 IDENTITY = ("kind", "name", "count", "cores", "capability", "instructions", "limits", "driver")  # of a machine
 
 
@@ -50,6 +51,11 @@ class Ladder:
     def what(self) -> str:
         """What was trained, such as "resnet8 on digits"."""
         return clean("{model} on {data}".format(**self.runs[0]["config"]), 80)
+
+    @property
+    def called(self) -> str:
+        """Its name in the reader's language."""
+        return local(ALONE) if self.name == ALONE else clean(self.name)
 
     @property
     def started(self) -> str:
@@ -106,7 +112,7 @@ def machine_name(record) -> str:
     machine = record["environment"]["machine"]
     name, cores = clean(machine["name"], 60), str(machine["cores"])
     if machine["kind"] == "cpu":
-        return f"{name}, {cores} core{'s' * (cores != '1')}"
+        return marked(f"{name}, 1 core") if cores == "1" else marked(f"{name}, {cores} cores")
     return f"{machine['count']} × {name}"
 
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 from hashlib import sha256
 
 from .. import plots
-from ..launcher.language import local
+from ..launcher.language import chosen, local, marked, sentences
 from ..plots import style
 from ..plots.runs import row, wall_time
 from ..plots.style import clean, number, percent
@@ -21,14 +21,19 @@ def page_of(report) -> str:
     records, several = report.records, len(report.sites) != 1
     places = _anchors(records)
     single = len(report.sites) == len(report.sites[0].ladders) == 1
-    title = f"All runs: {text.count(records)} on {len(report.sites)} machine{'s' * several}"
+    title = local("All runs: {runs} on 1 machine", runs=text.count(records))
+    if several:
+        title = local("All runs: {runs} on {n} machines", runs=text.count(records), n=len(report.sites))
     if single:
-        title = f"Speed-up report: {report.sites[0].ladders[0].what}"
+        title = local("Speed-up report: {what}", what=report.sites[0].ladders[0].what)
     newest = max(str(record["started"]) for record in records)
     theirs = published.figure(report.sites)
     return _templates().get_template("page.html").render(
         title=title, single=single, drawn=FIGURES, summary=text.summary(report),
-        how=f"newest {clean(newest)} · target for the time to accuracy: {percent(report.target)}",
+        how=local(
+            "newest {newest} · target for the time to accuracy: {target}",
+            newest=clean(newest), target=percent(report.target),
+        ),
         sites=[_site(report, site, places) for site in report.sites],
         between={
             "figures": _images(figures.machines(report.sites)) if report.between else [],
@@ -50,7 +55,8 @@ def show(report, ladder) -> None:
     cited = {run for sentence in said for run in sentence.runs}
     records = _records(report, [one for one in report.records if one["run_id"] in cited], places)
     parts = _templates().get_template("parts.html").module
-    html = parts.sentences(_linked(said, places)) + parts.table("Records", records["cells"], "", records["ids"])
+    table = parts.table(local("Records"), records["cells"], "", records["ids"])
+    html = parts.sentences(_linked(said, places)) + table
     display({"text/html": str(html), "text/plain": "\n".join(text.lines(said))}, raw=True)
 
 
@@ -59,7 +65,9 @@ def _templates():
     import jinja2
 
     undefined = jinja2.StrictUndefined  # a misspelt name is an error, not an empty text
-    return jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True, undefined=undefined)
+    found = jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True, undefined=undefined)
+    found.globals.update(local=local, language=chosen)
+    return found
 
 
 # -- parts --------------------------------------------------------------------------------
@@ -69,23 +77,27 @@ def _site(report, site, places):
     found = [_ladder(report, ladder, places, age < FIGURES) for age, ladder in enumerate(site.ladders)]
     several = site is report.sites[0] and len(site.ladders) > 1  # of one ladder it is among its own figures
     compiling = figures.compile_cost(site.ladders) if several else []
-    return {"name": site.name, "ladders": found, "compiling": _images(compiling)}
+    return {"name": local(site.name), "ladders": found, "compiling": _images(compiling)}
 
 
 def _ladder(report, ladder, places, drawn):
     measured = [record for record in ladder.records if record.get("measured")]
     return {
-        "name": clean(ladder.name), "what": ladder.what, "said": _linked(report.sentences(ladder), places),
+        "name": ladder.called, "what": ladder.what, "said": _linked(report.sentences(ladder), places),
         "figures": _images(report.figures(ladder)) if drawn else [],
         "samples": samples_of(ladder.rows()),
-        "numbers": plots.cells(ladder.comparison) if ladder.comparison else None,
+        "numbers": _in_words(plots.cells(ladder.comparison)) if ladder.comparison else None,
         "wall_time": _wall_time(measured) if drawn and measured else None,
         "settings": _settings(ladder.records) if drawn else None,
     }  # fmt: skip
 
 
+def _in_words(cells):
+    return [[local(cell) for cell in row] for row in cells]
+
+
 def _images(drawn):
-    return [{"src": style.data_uri(style.png(figure)), "alt": alt} for figure, alt in drawn]
+    return [{"src": style.data_uri(style.png(figure)), "alt": sentences(alt)} for figure, alt in drawn]
 
 
 def _linked(said, places):
@@ -102,10 +114,10 @@ def _linked(said, places):
 def _wall_time(records):
     spent = [wall_time(record) for record in records]
     parts = list(dict.fromkeys(part for times in spent for part in times if part != "rest")) + ["rest"]
-    cells = [["run (seconds)", *parts, "whole run"]]
+    cells = [[marked("run (seconds)"), *parts, marked("whole run")]]
     for record, times in zip(records, spent, strict=True):
         cells.append([style.name(row(record)), *(number(times.get(p)) for p in parts), number(record["total_s"])])
-    return {"figures": _images([plots.parts(records)]), "cells": cells}
+    return {"figures": _images([plots.parts(records)]), "cells": _in_words(cells)}
 
 
 def _settings(records):
@@ -116,7 +128,7 @@ def _settings(records):
         facts.append({
             **record["config"], **around["machine"], "system": around["system"], **around["versions"], **around["code"],
         })  # fmt: skip
-    cells = [["setting, machine or version", "value"]]
+    cells = [[local("setting, machine or version"), local("value")]]
     for key in dict.fromkeys(key for of_one in facts for key in of_one):
         values = [clean("–" if of_one.get(key) is None else of_one[key]) for of_one in facts]
         cells.append([key, " / ".join(dict.fromkeys(values))])
@@ -127,12 +139,15 @@ def _records(report, records, places):
     """The table of records, a row each, with the names that sentences link to."""
     site_of = {record["run_id"]: site.name for site in report.sites for record in site.records}
     rows = [read.row(record) for record in records]
-    rate = f"{samples_of(rows)}/s"
-    cells = [["record", "file", "machine", "run", "status", "ms a step", rate, "accuracy", "started"]]
+    names = (
+        marked("record"), marked("file"), marked("machine"), marked("run"), marked("status"), marked("ms a step"),
+        f"{samples_of(rows)}/s", marked("accuracy"), marked("started"),
+    )  # fmt: skip
+    cells = [[local(name) for name in names]]
     for record, numbers in zip(records, rows, strict=True):
         cells.append([
-            clean(record["run_id"], 60), clean(record["file"], 80), site_of.get(record["run_id"], ""),
-            clean(record["label"], 60), record["status"],
+            clean(record["run_id"], 60), clean(record["file"], 80), local(site_of.get(record["run_id"], "")),
+            local(clean(record["label"], 60)), local(record["status"]),
             number(numbers["step_time_s"] and 1000 * numbers["step_time_s"]), number(numbers["images_per_s"]),
             percent(numbers["accuracy"]), clean(record["started"])[:16],
         ])  # fmt: skip

@@ -2,13 +2,19 @@
 
 import json
 
+from ..launcher.language import marked
 from ..paths import project_root
 from ..plots.panels import panels
-from ..plots.style import clean, percent, times
+from ..plots.style import clean, percent, said, times
 from .figures import ACCURACY, EFFICIENCY
 from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
+TEXTS = (  # of that table
+    marked("s an epoch"), marked("{model} on {data}, seconds an epoch"),
+    marked("the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; accuracies from "
+           "its text"),
+)  # fmt: skip
 
 
 def tables() -> dict:
@@ -48,19 +54,20 @@ def figure(sites) -> tuple | None:
     table = tables().get(LADDER)
     if table is None:
         return None
+    unit = said(table["unit"])
     drawn = [
-        {**row, "name": f"{row['name']}, {row['value']:g} {table['unit']} ({times(row['speed_up'])})", "kind": "theirs"}
+        {**row, "name": f"{row['name']}, {row['value']:g} {unit} ({times(row['speed_up'])})", "kind": "theirs"}
         for row in rows(table)
     ]
     for place, (site, _, numbers) in enumerate(ours(sites)):
         kind = "another machine" if place else "ours"
         drawn += [{**row, "name": f"{row['label']}, {site.name} ({times(row['speed_up'])})", "kind": kind}
                   for row in numbers if row["efficiency"]]  # fmt: skip
-    notes = [
-        f"Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal. Theirs: {table['title']}; "
-        f"{table['source']}; divided here. Other devices, model and data.",
-    ]
-    return panels("Beside a published ladder", table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
+    notes = [" ".join([
+        marked("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
+        marked(f"Theirs: {table['title']}; {table['source']}; divided here."), marked("Other devices, model and data."),
+    ])]  # fmt: skip
+    return panels(marked("Beside a published ladder"), table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
 
 
 def sentences(sites) -> list:
@@ -70,11 +77,13 @@ def sentences(sites) -> list:
         return []
     first, *others = rows(table)
     best = max(others, key=lambda row: row["speed_up"])
-    told = f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
-    told += f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
+    told = (
+        f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
+        f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
+    )
     if None not in (first["accuracy"], best["accuracy"]):
-        each = [f"{percent(row['accuracy'])} on {row['name']}" for row in (first, best)]
-        told += f"; accuracy {', '.join(each)}"
+        accuracies = [percent(row["accuracy"]) for row in (first, best)]
+        told = f"{told}; accuracy {accuracies[0]} on {first['name']}, {accuracies[1]} on {best['name']}"
     said = [Said(told + ".", ())]
     for row in others:
         if row["speed_up"] < 1:
@@ -85,8 +94,9 @@ def sentences(sites) -> list:
         if ddp:
             top = max(ddp, key=lambda row: row["speed_up"])
             record = next(record for record in ladder.records if record["run_id"] == top["run_id"])
-            text = f"On {site.name}: {clean(top['label'], 60)} {times(top['speed_up'])}, "
-            text += f"an efficiency of {percent(top['efficiency'])}"
-            text += f"; accuracy {percent(top['accuracy'])}" if top["accuracy"] is not None else ""
+            speed_up, efficiency = times(top["speed_up"]), percent(top["efficiency"])
+            text = f"On {site.name}: {clean(top['label'], 60)} {speed_up}, an efficiency of {efficiency}"
+            accuracy = f"accuracy {percent(top['accuracy'])}"
+            text = text if top["accuracy"] is None else f"{text}; {accuracy}"
             said.append(Said(text + ".", ids(record, ladder.comparison.baseline)))
     return said

@@ -13,6 +13,7 @@ from .pairs import CLOSE, Said, called, differences, ids, overlap
 
 TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
 TRAINING = [name for name, one in SETTINGS.items() if one.changes_learning or one.changes_timing]
+FASTER, SLOWER, NEITHER = marked("faster"), marked("slower"), marked("no difference beyond the noise")
 ELSEWHERE = marked("What pays on one machine does not on another.")
 
 
@@ -108,7 +109,7 @@ def _step(row, base):
         return f"{_name(row)} took about {_called(base)}'s time {unit} ({times(speed)}, {spread})."
     if overlap(row, base):
         return (
-            f"{_name(row)} made no difference beyond the noise: {times(speed)} {_called(base)}'s speed {unit} "
+            f"{_name(row)} made no difference beyond the noise: {times(speed)!s} {_called(base)}'s speed {unit} "
             f"({spread}), and the 95% intervals of their medians overlap."
         )
     share = number(1 / speed, 2)
@@ -254,7 +255,10 @@ def _arrival(row, first, target):
         return Said(told + ".", backed)
     speed = first["seconds"] / row["seconds"]
     slower = times(speed) if speed >= 1 else f"{times(speed)}, so it came later"
-    told = f"{told}, {first['label']} after {number(first['seconds'])} s ({slower})"
+    told = (
+        f"{row['label']} reached {goal} after {number(row['seconds'])} s of training, {first['label']} after "
+        f"{number(first['seconds'])} s ({slower})"
+    )
     if row["speed_up"] and row["speed_up"] > 1 > speed:
         told = f"{told}: faster in {row['samples_are']} a second ({times(row['speed_up'])}), slower to the goal"
     return Said(told + ".", tuple(dict.fromkeys(backed + ids(*first["records"]))))
@@ -290,17 +294,31 @@ def between(sites) -> list:
         else:
             verdicts = [_verdict(row, ladder.rows()[0]) for _, row, _, ladder in seen]
             told = "; ".join(
-                f"{verdict}, {times(row['speed_up'])} {clean(ladder.records[0]['label'], 30)}'s speed on {site.name}"
-                + (", " + f"accuracy {percent(row['accuracy'])}" if row["accuracy"] is not None else "")
+                _on_a_machine(verdict, site.name, row, clean(ladder.records[0]["label"], 30))
                 for verdict, (site, row, _, ladder) in zip(verdicts, seen, strict=True)
             )
-            text = f"{what}, {run}: {told}."
-            text += f" {ELSEWHERE}" * ({"faster", "slower"} <= {*verdicts})
+            text = marked(f"{what!s}, {run!s}: {told}.")
+            text += f" {ELSEWHERE}" * ({FASTER, SLOWER} <= {*verdicts})
         said.append(Said(text, tuple(run for *_, record, ladder in seen for run in ids(record, ladder.records[0]))))
     return said
 
 
+def _on_a_machine(verdict, name, row, base):
+    speed, accuracy = times(row["speed_up"]), percent(row["accuracy"])
+    if row["accuracy"] is None:
+        return {
+            FASTER: f"faster, {speed!s} {base}'s speed on {name}",
+            SLOWER: f"slower, {speed!s} {base}'s speed on {name}",
+            NEITHER: f"no difference beyond the noise, {speed!s} {base}'s speed on {name}",
+        }[verdict]
+    return {
+        FASTER: f"faster, {speed!s} {base}'s speed on {name}, accuracy {accuracy}",
+        SLOWER: f"slower, {speed!s} {base}'s speed on {name}, accuracy {accuracy}",
+        NEITHER: f"no difference beyond the noise, {speed!s} {base}'s speed on {name}, accuracy {accuracy}",
+    }[verdict]
+
+
 def _verdict(row, base):
     if overlap(row, base) or abs(row["speed_up"] - 1) <= CLOSE:
-        return marked("no difference beyond the noise")
-    return marked("faster") if row["speed_up"] > 1 else marked("slower")
+        return NEITHER
+    return FASTER if row["speed_up"] > 1 else SLOWER

@@ -16,14 +16,18 @@ def text(report, newest=None) -> str:
     """Machines, the `newest` ladders of each (None: all) with their tables, and sentences, each with its record."""
     told = [summary(report)]
     for site in report.sites:
-        told += ["", site.name, "=" * len(site.name)]
+        told += _headed(local(site.name))
         for ladder in site.ladders[:newest]:
-            told += ["", f"{clean(ladder.name)}: {ladder.what}, {count(ladder.runs)}"]
+            told += ["", f"{ladder.called}: {ladder.what}, {count(ladder.runs)}"]
             told += ["", *table(plots.cells(ladder.comparison)), ""] if ladder.comparison else []
             told += lines(report.sentences(ladder))
     if report.between:
-        told += ["", "Machines side by side", "=" * len("Machines side by side"), *lines(report.between)]
+        told += [*_headed(local("Machines side by side")), *lines(report.between)]
     return "\n".join(told)
+
+
+def _headed(title):
+    return ["", title, "=" * width(title)]
 
 
 def lines(said) -> list:
@@ -40,18 +44,22 @@ def lines(said) -> list:
 
 def summary(report) -> str:
     """What was read, in a sentence or two."""
-    machines = f"{len(report.sites)} machine{'s' * (len(report.sites) != 1)}"
-    told = f"{count(report.records)} of {machines}"
+    told = local("{runs} of 1 machine", runs=count(report.records))
+    if len(report.sites) != 1:
+        told = local("{runs} of {n} machines", runs=count(report.records), n=len(report.sites))
     ended = [record["status"] for record in report.records if record["status"] != "completed"]
     if ended:
-        told += f", {len(ended)} of them not completed"
-    skipped = [f"{clean(file, 100)} ({clean(why, 200)})" for file, why in report.found.skipped]
-    return told + "." + (f" Skipped, since it is no record: {'; '.join(skipped)}." if skipped else "")
+        told = local("{told}, {n} of them not completed", told=told, n=len(ended))
+    told = local("{text}.", text=told)
+    skipped = [f"{clean(file, 100)} ({local(clean(why, 200))})" for file, why in report.found.skipped]
+    if skipped:
+        told = local("{told} Skipped, since it is no record: {files}.", told=told, files="; ".join(skipped))
+    return told
 
 
 def count(records) -> str:
     """Such as "2 runs"."""
-    return f"{len(records)} run{'s' * (len(records) != 1)}"
+    return local("1 run") if len(records) == 1 else local("{n} runs", n=len(records))
 
 
 def table(cells) -> list:
@@ -69,7 +77,7 @@ def table(cells) -> list:
         leave = spare.pop(0)
         columns = [column for column in columns if not column[0].endswith(leave)]
     padded = []
-    for place, column in enumerate(columns):
+    for place, column in enumerate([local(cell) for cell in column] for column in columns):
         widest = max(map(width, column))
         fill = [" " * (widest - width(cell)) for cell in column]
         padded.append([space + cell if place else cell + space for space, cell in zip(fill, column, strict=True)])

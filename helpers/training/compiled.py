@@ -5,6 +5,7 @@ import torch
 from .. import releases
 from ..compiler import compiler_stats, optimize
 from ..compiler.plan import default_plans, quiet
+from ..launcher.language import marked
 from . import sharding
 
 ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
@@ -27,7 +28,7 @@ def prepare(config, model, log) -> None:
         optimize(model, plans, rounds=ROUNDS, log=log)
     else:
         quiet()
-        log(f"compiling with {config.compiler} in the first step …")
+        log(marked(f"compiling with {config.compiler} in the first step …"))
         # FSDP gathers weights between its units, which no graph can contain.
         for part in sharding.units(model) if config.strategy == "fsdp" else [model]:
             releases.compile_in_place(part, config.compiler)
@@ -67,5 +68,5 @@ def note(config, model) -> str:
     if config.compiler != "auto":
         return ""
     if not model.tuner.done:
-        return "the run ended before the tuner had chosen: give it more steps"
-    return f"plan: {model.tuner.choice}"
+        return marked("the run ended before the tuner had chosen: give it more steps")
+    return marked(f"plan: {model.tuner.choice}")

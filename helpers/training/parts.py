@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..data.store import digest, sync_folder
+from ..launcher.language import marked
 from .sharding import like, own_optimizer
 
 MODEL, OPTIMIZER, METADATA = "model.", "optimizer.", ".metadata"
@@ -85,9 +86,9 @@ def check(folder, files) -> None:
     for name, expected in files.items():
         path = Path(folder, name)
         if not path.is_file() or digest(path) != expected:
+            what = marked("altered") if path.is_file() else marked("missing")
             raise CheckpointError(
-                f"{folder} is damaged: {name} is {'altered' if path.is_file() else 'missing'}. Delete the folder, or "
-                "go on from an older one"
+                f"{folder} is damaged: {name} is {what}. Delete the folder, or go on from an older one"
             )
 
 

@@ -9,12 +9,13 @@ from torch import nn
 from torch.distributed import pipelining
 
 from .. import releases
+from ..launcher.language import Told, marked
 from .gpt import GPT
 
 ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
 
 
-class CannotSplit(ValueError):
+class CannotSplit(Told, ValueError):
     """The model cannot be shared out like this; the message says by what, and what to choose instead."""
 
 
@@ -34,8 +35,8 @@ def check(model, tensor=1, pipeline=1) -> None:
         )
     attention = model.blocks[0].attention
     heads = attention.qkv.out_features // (3 * attention.width_of_head)
-    share_evenly(heads, "heads", tensor, "tensor-parallel ranks")
-    share_evenly(len(model.blocks), "blocks", pipeline, "pipeline stages")
+    share_evenly(heads, marked("heads"), tensor, marked("tensor-parallel ranks"))
+    share_evenly(len(model.blocks), marked("blocks"), pipeline, marked("pipeline stages"))
 
 
 def share_evenly(count, things, by, whom) -> int:

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..launcher.language import marked
 from . import sharding
 
-EMULATED_DATA_PARALLEL = (
+EMULATED_DATA_PARALLEL = marked(
     "nn.DataParallel needs CUDA; this is the same algorithm with CPU replicas in threads "
     "(helpers/training/strategies.py)"
 )

@@ -20,6 +20,7 @@ import difflib
 import os
 from pathlib import Path
 
+from ..launcher.language import marked
 from ..paths import project_root
 
 FOLDER = ".venv-xla"
@@ -39,7 +40,9 @@ def python() -> Path:
     chosen = os.environ.get(VARIABLE)
     path = Path(chosen).expanduser() if chosen else project_root() / FOLDER / "bin" / "python"
     if not os.access(path, os.X_OK):
-        where = f"{VARIABLE} names {chosen}, where no interpreter is" if chosen else f"there is no {FOLDER} here"
+        where = marked(f"there is no {FOLDER} here")
+        if chosen:
+            where = marked(f"{VARIABLE} names {chosen}, where no interpreter is")
         raise XlaMissing(
             f"{where}. XLA runs in an environment of its own, with torch 2.9 and torch_xla 2.9: a download of "
             f"3 GB and 7 GB of disk, for Linux on x86-64. Make it with `make xla` in the project's folder"

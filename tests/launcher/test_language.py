@@ -5,13 +5,19 @@ import string
 import subprocess
 import sys
 from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from IPython.core import ultratb
 from kernel import ROOT
 
 from helpers import check, paths
-from helpers.launcher import display, language
+from helpers.config import RunConfig
+from helpers.launcher import display, errors, language, limit
 from helpers.plots import layout, style
+from helpers.report import page
+from helpers.report.report import everything
 from tools import translate
 
 
@@ -92,7 +98,110 @@ def test_messages_are_found_where_they_are_said():
     code += "    x = marked('c')\n    return 'what a check says alone'"
     assert list(translate.spoken(code)) == ["a {b}", "c"]
     assert set(translate.spoken(code, telling=True)) == {"a {b}", "c", "what a check says alone"}
-    assert list(translate.spoken('raise ValueError("these words are no hint")', telling=True)) == []
+    error = """raise ValueError(f"{name!s} is {value!r}; leave it out\\n{more}" + "or choose another")"""
+    assert list(translate.spoken(error, telling=True)) == []
+    assert list(translate.spoken(error, raising=True)) == ["{name!s} is {value}; leave it out", "or choose another"]
+
+
+ENGLISH = re.compile("[a-z]{3,} [a-z]{3,}")
+
+
+@pytest.mark.parametrize("settings, kept", [
+    ({"epochs": 0}, "epochs 是 0"), ({"local_batch": 2.5}, "local_batch (--batch-size) 是 2.5"),
+    ({"lr": -1}, "lr 是 -1"), ({"momentum": 1}, "momentum 是 1"), ({"evaluate": 1}, "evaluate 是 1"),
+    ({"strategy": "dpp"}, "'ddp'"), ({"nproc_per_node": 2}, "nproc_per_node 是 2"),
+    ({"shard": "grad_op"}, "shard 是 'grad_op'"),
+    ({"epochs": 2, "steps": 3}, "3"), ({"model": "gpt"}, "data='tokens'"),
+    ({"evaluate_every": 2}, "evaluate_every 是 2"),
+    ({"strategy": "ddp", "nproc_per_node": 4, "global_batch": 10}, "8 or 12"),
+])  # fmt: skip
+def test_what_is_wrong_with_settings_is_shown_in_chinese_and_raised_in_english(monkeypatch, settings, kept):
+    monkeypatch.setenv("HELPERS_LANG", "zh_CN")
+    with pytest.raises((TypeError, ValueError)) as caught:
+        RunConfig(**settings)
+    english = str(caught.value)
+    assert english.isascii() or "×" in english
+    assert kept in language.said(english) and not ENGLISH.search(language.said(english).replace("8 or 12", ""))
+    monkeypatch.setenv("HELPERS_LANG", "en")
+    assert language.said(english) == english
+
+
+@pytest.mark.long
+def test_every_message_with_values_is_read_as_itself(monkeypatch):
+    monkeypatch.setenv("HELPERS_LANG", "zh")
+    for english, chinese in language._messages("zh").items():
+        names = list(dict.fromkeys(found[1] for found in language.PLACE.finditer(english)))
+        known = len(re.findall("[a-z]", language.PLACE.sub("", english))) > 3  # else there is nothing to know it by
+        if names and known and "{{" not in english and english.count("{") == len(names):
+            values = {name: "s" if name in ("s", "s_b") else f"q{place}x" for place, name in enumerate(names)}
+            assert language.local(filled(english, values)) == filled(chinese, values)
+
+
+def filled(text, values):
+    return language.PLACE.sub(lambda found: values[found[1]], text)
+
+
+BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\n    the rank was stopped\nValueError: no label'
+OF_RANKS = [
+    lambda: errors.rank_error([errors.Failure(1, 0, exitcode=-9)], (), 2),
+    lambda: errors.rank_error([errors.Failure(0, 0, exitcode=-11)], (), 1),
+    lambda: errors.rank_error([errors.Failure(0, 0, exitcode=3)], (), 2, kept=True),
+    lambda: errors.rank_error([errors.Failure(1, 0, BROKEN), errors.Failure(0, 1, BROKEN)], (), 4),
+    lambda: errors.rank_error([errors.Failure(1, 0, BROKEN + "\nBroken pipe")], {0}, 2),
+    lambda: errors.rank_error([errors.Failure(1, 0, BROKEN, out_of_memory())], (), 2),
+    lambda: errors.timeout_error(2, {0: "    at f"}, [0, 1], 2),
+]  # fmt: skip
+
+
+def out_of_memory():
+    return limit.out_of_memory(190e6, 188e6, "asked for 0.983 MB more")
+
+
+@pytest.mark.parametrize("make", OF_RANKS)
+def test_a_failed_rank_is_shown_in_chinese_and_recorded_in_english(monkeypatch, make):
+    english = str(make())
+    monkeypatch.setenv("HELPERS_LANG", "zh_CN")
+    error = make()
+    assert language.in_english(error) == english != str(error)
+    assert re.findall("(?m)^ .*", english) == re.findall("(?m)^ .*", str(error))  # frames
+    told = re.sub("(?m)^( |Traceback|Broken|ValueError).*", "", str(error))
+    assert re.search(f"[{translate.HAN}]", told) and not ENGLISH.search(told), told
+
+
+def test_a_traceback_in_a_notebook_ends_in_chinese(monkeypatch):
+    shell = SimpleNamespace(InteractiveTB=ultratb.AutoFormattedTB(mode="Plain"))
+    errors.translate_tracebacks(shell)
+    try:
+        RunConfig(epochs=0)
+    except ValueError as error:
+        show = partial(shell.InteractiveTB.structured_traceback, type(error), error, error.__traceback__)
+        assert "it must be 1 or more" in "".join(show())
+        monkeypatch.setenv("HELPERS_LANG", "zh_CN")
+        *frames, last = show()
+        assert "epochs 是 0；它必须至少为 1" in last and "RunConfig(epochs=0)" in "".join(frames)
+
+
+def test_a_comparison_and_a_report_are_chinese(monkeypatch):
+    found = everything(ROOT / "recorded" / "machines")
+    ladder, names = found.sites[0].ladders[0], "|".join(ladder.name for site in found.sites for ladder in site.ladders)
+    table, text, page = str(ladder.comparison), found.text(), report_page(found)
+    assert "speed-up" in table and "步耗时" not in table + text + page and '<html lang="en">' in page
+    monkeypatch.setenv("HELPERS_LANG", "zh_CN")
+    assert not ENGLISH.search(str(ladder.comparison)) and "加速比" in str(ladder.comparison)
+    text = re.sub(names, "", found.text())
+    assert "步耗时（ms）" in text and not [line for line in text.splitlines() if ENGLISH.search(line)]
+    chinese = report_page(found)
+    assert '<html lang="zh-CN">' in chinese
+    settings = '<table class="plain">.*?</table>|<style>.*?</style>'  # names in code and values from records
+    words = re.sub(f"(?s){settings}|<[^>]*>|{names}", "\n", chinese)
+    assert not [line for line in words.splitlines() if ENGLISH.search(line) and "article" not in line]
+
+
+def report_page(found):
+    """The page without its figures, whose words are tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "_images", lambda drawn: [])
+        return page.page_of(found)
 
 
 def test_english_reads_no_catalog():

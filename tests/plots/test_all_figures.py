@@ -4,12 +4,15 @@ import io
 import re
 from xml.etree import ElementTree
 
+import gallery
 import pytest
 from figures import assert_readable
-from gallery import FIGURES
+from gallery import FIGURES, OTHERS, SHARED, comparison
+from matplotlib.text import Text
 from PIL import Image
 
 from helpers import plots
+from helpers.launcher import language
 from helpers.plots import style
 
 
@@ -53,3 +56,34 @@ def test_html_names_what_the_figure_shows():
     text = plots.html(figure, 'a "quoted" <b> & more')
     assert re.fullmatch(r'<figure><img src="data:image/[^"]+" alt="[^"]+" width="864" height="\d+"></figure>', text)
     assert 'alt="a &quot;quoted&quot; &lt;b&gt; &amp; more"' in text and "http" not in text
+
+
+# -- in Chinese ---------------------------------------------------------------------------
+
+THEIRS = ("No bars", SHARED, "another note", *(record["label"] for record in comparison(8).records))
+STAYS = set(  # names, units and terms that Chinese texts write so, see locale/zh_CN/glossary.csv
+    "ms rank batch epoch eager inductor images loss scale resnet digits softmax reduce npu baseline DataParallel "
+    "helpers training strategies Amdahl torch cu compiled group Some Other tbf Intel Xeon Processor GHz Mbit ResNet "
+    "CIFAR cpu nn py all".split()
+)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.parametrize("name", [*FIGURES, *OTHERS])
+def test_a_chinese_reader_finds_no_english_word_that_has_a_translation(name, monkeypatch):
+    monkeypatch.setenv("HELPERS_LANG", "zh_CN")
+    monkeypatch.setattr(gallery, "LABELS", ("A", "B"))
+    monkeypatch.setattr(style, "fonts", lambda: ["DejaVu Sans"] * 2)  # whether the machine has a font or not
+    figure, alt = OTHERS[name]() if name in OTHERS else FIGURES[name](5)
+    texts = [text.get_text() for text in figure.findobj(Text)] + [language.sentences(alt)]
+    assert any(re.search("[\u4e00-\u9fff]", text) for text in texts[:-1]) and re.search("[\u4e00-\u9fff]", texts[-1])
+    left = {text: words for text in texts if (words := _english(text) - STAYS)}
+    assert not left
+
+
+def _english(text):
+    """The English words of a text, without labels that the reader gave."""
+    text = " ".join(text.split())
+    for label in THEIRS:
+        text = text.replace(label, "")
+    return set(re.findall(r"\b[A-Za-z]*[a-z]{2}[A-Za-z]*\b", text))

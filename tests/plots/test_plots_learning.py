@@ -227,7 +227,7 @@ def test_notes_have_marks_of_their_own():
     rows = [{"label": "x", "notes": [f"note {k}."]} for k in range(5)]
     marks = seeds.marks(rows)
     assert list(marks.values()) == ["*", "†", "‡", "§", "**"]
-    assert seeds.marked({"label": "x", "notes": ["note 1."]}, marks) == "x†"
+    assert seeds.with_marks({"label": "x", "notes": ["note 1."]}, marks) == "x†"
 
 
 # -- speed over batch ---------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Every kind of figure, made of made-up numbers, for any number of labels that are hard to place."""
 
-from records import baseline, curve, failed, planted
+from records import baseline, curve, failed, on, planted
 
-from helpers import costmodel, plots
+from helpers import costmodel, paths, plots
 from helpers.comparison.ladder import Comparison
 from helpers.compiler import figures as compiler
 from helpers.compiler import operators
@@ -12,6 +12,12 @@ from helpers.costmodel import published
 from helpers.hvd import figures as hvd
 from helpers.npu import figures as npu
 from helpers.plots.panels import panels
+from helpers.profile import timeline
+from helpers.profile.memory import KINDS, Memory
+from helpers.records import read
+from helpers.report import figures as of_report
+from helpers.report import published as beside
+from helpers.report.report import Report
 
 LONG = "an_unbroken_name_that_goes_on_and_on_and_on_and_on_and_on_and_on $x^2$ <b> & W"
 LABELS = ("DDP ×4 · linear scaling · warm-up · 20 epochs", "short", "W" * 60, LONG)
@@ -175,4 +181,32 @@ FIGURES = {  # name: function of the number of labels
     "npu scales": lambda n: npu.scales(
         {name: [(2.0 ** (16 - k), k < 2), (2.0**15, False)] for k, name in enumerate(names(n))}
     ),
+}
+
+
+def report():
+    """Two machines; one run was compiled."""
+    compiled = planted("baseline", 1, 1.3, compiler="inductor", label="compiled")
+    compiled["measured"]["compiler"] = {"plan": "inductor", "compile_s": 20.0}
+    records = [baseline(), planted(speed=1.8), compiled, *on({"name": "Other CPU"}, baseline(), planted(speed=0.6))]
+    for record in records[:2]:
+        record["measured"]["curve"] = curve(0.4, 0.95)
+    return Report(read.Found([{**read.upgraded(record), "file": "run.json"} for record in records]), 0.9)
+
+
+def memory():
+    """A step whose memory grows in forward and shrinks in backward."""
+    full = [min(k, 19 - k) for k in range(20)]
+    steps = [(1e-3 * k, {kind: 1e5 * (1 + of * at) for at, kind in enumerate(KINDS)}) for k, of in enumerate(full)]
+    phases = [("forward", 0, 0.0102), ("backward", 0.0102, 0.017), ("optimizer", 0.017, 0.019)]
+    return Memory(steps, {}, phases, conditions="torch 2.10.0, Some CPU")
+
+
+OTHERS = {  # without labels that are hard to place
+    "timeline": lambda: timeline.load(paths.project_root() / "recorded" / "ddp" / "naive.json").figure(),
+    "memory": lambda: memory().figure(),
+    "efficiency and memory": lambda: of_report.of_ladder(report().sites[0].ladders[0], 0.9)[1],
+    "compile cost": lambda: of_report.compile_cost(report().sites[0].ladders)[0],
+    "machines": lambda: of_report.machines(report().sites)[0],
+    "published": lambda: beside.figure(report().sites),
 }

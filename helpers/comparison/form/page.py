@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ... import plots
 from ...config import SETTINGS, STRATEGIES
-from ...launcher.language import local, marked
+from ...launcher.language import local, marked, said
 from ...plots import style
 from .refusal import steps_of
 
@@ -98,7 +98,7 @@ def error(label, problem) -> str:
     return (
         '<div class="helpers-verdict helpers-refused" role="alert"><strong>✗ '
         f"{escape(local('{label} beside its baseline: nothing to show.', label=label))}</strong>"
-        f"{_as_printed(local(str(problem)))}</div>"
+        f"{_as_printed(problem)}</div>"
     )
 
 
@@ -130,7 +130,7 @@ def outcome(comparison) -> str:
 
 
 def _as_printed(text):
-    return f'<pre style="white-space: pre-wrap">{escape(str(text))}</pre>'
+    return f'<pre style="white-space: pre-wrap">{escape(said(str(text)))}</pre>'
 
 
 def _sentence(text):

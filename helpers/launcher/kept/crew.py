@@ -3,13 +3,13 @@
 import time
 
 from .. import errors, payload, scope
+from ..language import in_english, marked
 from ..supervisor import GRACE, LOST, SETTLE, TICK, Supervisor, loaded
 from . import debug, parcel
 
 PATIENCE = 10.0  # s in which an interrupted rank has to come back before the next call
 AGAIN = 0.5  # s between two interrupts of a rank that does not come back
 FAREWELL = 1.0  # s in which idle ranks end by themselves
-SURVIVE = "the others were interrupted, and all keep what they hold"
 
 
 class Crew(Supervisor):
@@ -107,7 +107,7 @@ class Crew(Supervisor):
             return self.lost()
         finished = {rank for rank, (how, _) in self.replies.items() if how == "value"}
         self.interrupt()
-        return errors.rank_error(self.raised, finished, len(self.called), SURVIVE)
+        return errors.rank_error(self.raised, finished, len(self.called), kept=True)
 
     def _too_late(self, timeout):
         waiting = self.waiting
@@ -115,7 +115,7 @@ class Crew(Supervisor):
         self.interrupt()
         self._drain_output(self.called)
         return errors.timeout_error(
-            timeout, self.stacks, waiting, self.nprocs, "they were interrupted, and keep what they hold"
+            timeout, self.stacks, waiting, self.nprocs, marked("they were interrupted, and keep what they hold")
         )
 
     def _answer(self, rank, text):
@@ -158,17 +158,18 @@ class Crew(Supervisor):
         rank = self.waiting[0]
         self.ask_for_stacks()
         self.stop()
-        return Ended(
+        told = marked(
             f"rank {rank} was interrupted and did not stop {self.name} within {PATIENCE:g} s, so all ranks were "
-            f"stopped, and what they held is lost. Where it stood:\n\n{errors.stacks_text(self.stacks, [rank])}",
-            rank,
+            "stopped, and what they held is lost. Where it stood:"
         )
+        return Ended(f"{told}\n\n{errors.stacks_text(self.stacks, [rank])}", rank)
 
     def lost(self):
         """The error when a rank has ended, which ends them all."""
         self.stop()
         error = errors.rank_error(self.failures, (), self.nprocs)
-        return Ended(f"{error}\n\nWhat the ranks held is lost.", error.rank, exitcode=error.exitcode)
+        lost = marked("What the ranks held is lost.")
+        return Ended(f"{in_english(error)}\n\n{lost}", error.rank, exitcode=error.exitcode)
 
     def stop(self, grace=0):
         """End every rank by force; a signal that asks would not stop what a kept rank does."""

@@ -16,6 +16,7 @@ from numbers import Integral
 
 from .. import client, display, payload, scope, turns
 from ..errors import LauncherError, RankError, interrupted, stacks_text
+from ..language import in_english, marked
 from ..launch import Options, check_function, check_timeout
 from ..supervisor import TICK
 from . import parcel, stay
@@ -73,7 +74,7 @@ class Ranks:
                 opened.append(self)
                 self._watch = Watch(self)
         except BaseException:  # the stop button too: nobody has them yet
-            self._end("failed", "since they could not start")
+            self._end("failed", marked("since they could not start"))
             raise
 
     # -- calls -----------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class Ranks:
             if not self.ended:
                 with scope.interrupts_held_back():
                     self._crew.farewell()
-                    self._end("completed", "since they were closed")
+                    self._end("completed", marked("since they were closed"))
 
     def __enter__(self):
         return self
@@ -182,13 +183,13 @@ class Ranks:
             return crew.call(numbers, made, name, timeout)
         except scope.Stopped:
             crew.farewell()
-            self._end("stopped", "since somebody pressed Stop")
+            self._end("stopped", marked("since somebody pressed Stop"))
             raise scope.Stopped(f"the {self.nprocs} kept ranks were closed") from None
         except KeyboardInterrupt:
             self._grouped = False
             self._interrupted(name)
         except (Ended, LauncherError) as error:
-            self._end("failed", f"since {_cause(error)}")
+            self._end("failed", _since(error))
             raise
         except RankError:
             self._grouped = False
@@ -230,7 +231,7 @@ class Ranks:
         if os.getpid() != self._owner:
             raise RuntimeError("these ranks belong to the process that opened them; this one was forked from it")
         if self.ended:
-            again = f"open new ones with helpers.ranks({self.nprocs})"
+            again = marked(f"open new ones with helpers.ranks({self.nprocs})")
             raise RuntimeError(f"these {self.nprocs} ranks have ended, {self.ended}: {again}")
 
     def _end(self, status, why):
@@ -260,13 +261,13 @@ class Ranks:
                 return
             if self._watch.progress.stop.is_set():
                 self._crew.farewell()
-                self._end("stopped", "since somebody pressed Stop")
+                self._end("stopped", marked("since somebody pressed Stop"))
                 return
             self._crew.pump(0)
             if self._crew.failures:
-                self._end("failed", f"since {_cause(self._crew.lost())}")
+                self._end("failed", _since(self._crew.lost()))
         except LauncherError as error:
-            self._end("failed", f"since {_cause(error)}")
+            self._end("failed", _since(error))
         finally:
             self._lock.release()
 
@@ -276,9 +277,10 @@ def _queued(names):
     scope.write(None, "stdout", display.waiting_for(names) + "\n")
 
 
-def _cause(error):
+def _since(error):
     """Why ranks have ended, in half a sentence."""
-    return str(error).partition("\n")[0].partition(".")[0].partition(";")[0]
+    cause = in_english(error).partition("\n")[0].partition(".")[0].partition(";")[0]
+    return marked(f"since {cause}")
 
 
 class _Held:

@@ -13,6 +13,7 @@ from collections import deque
 from html import escape
 
 from .. import display, scope
+from ..language import said
 from ..progress import plain
 from . import cell, handle
 
@@ -46,7 +47,7 @@ def run(line, cell):
         _run(line, cell)
     except (ValueError, TypeError, RuntimeError) as error:
         # All that matters is in the message: the rank's own traceback, with the lines of this cell.
-        text = f"{type(error).__name__}: {error}"
+        text = f"{type(error).__name__}: {said(str(error))}"
         error._render_traceback_ = lambda: text.splitlines()
         raise
 

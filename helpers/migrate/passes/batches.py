@@ -3,6 +3,7 @@
 import ast
 import re
 
+from ...launcher.language import marked
 from ..places import loop_step
 from .kinds import anywhere
 
@@ -121,7 +122,7 @@ def _label(shape, loop):
     name = found.pop()
     why = _needs_int64(script, loop, name)
     if why is not None:
-        advice = "Make int32 of what goes into the loss, if speed matters."
+        advice = marked("Make int32 of what goes into the loss, if speed matters.")
         script.left(why, f"{name} stays int64: {script.code(why)[:40]} needs it", advice)
         return None
     return name

@@ -3,6 +3,7 @@
 import ast
 import re
 
+from ...launcher.language import marked
 from .kinds import shaped
 
 LOAD = """
@@ -52,7 +53,7 @@ def _load_scale(script, shape, checkpoint):
 def _save(script, shape):
     saved, save = shape.training.saved, shape.training.save
     if shape.scale and saved is None:
-        advice = f"Put {shape.scale}.state_dict() into it."
+        advice = marked(f"Put {shape.scale}.state_dict() into it.")
         script.left(save, "what is saved is not a dict in the worker", advice)
     elif shape.scale and shape.scale not in {getattr(it, "value", None) for it in saved.keys}:
         last, key = saved.values[-1], f"{script.quote}{shape.scale}{script.quote}"

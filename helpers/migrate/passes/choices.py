@@ -44,9 +44,11 @@ def _command(script, shape, distributed):
     if shape:
         options = ["--amp"] * bool(shape.scale) + ["--opt-level O2"] * (shape.scale == "amp")
         if script.style == "modern":
-            return " ".join(["On two cards: torchrun --nproc_per_node=2", name, *options, "…"])
+            started = " ".join(["torchrun --nproc_per_node=2", name, *options, "…"])
+            return f"On two cards: {started}"
         spawned = " ".join(["python", name, *_spawning(shape), "--device-list 0,1", *options, "…"])
-        return f"On two cards: {spawned} On one: " + " ".join(["python", name, "--device-list 0", *options, "…"])
+        alone = " ".join(["python", name, "--device-list 0", *options, "…"])
+        return f"On two cards: {spawned} On one: {alone}"
     if _calls(script, "torch.multiprocessing.spawn"):
         return f"python {name} …: the script starts a process for every card itself."
     if distributed:

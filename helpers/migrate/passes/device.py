@@ -3,6 +3,7 @@
 import ast
 import re
 
+from ...launcher.language import marked
 from ..tree import Unclear
 from .kinds import shaped
 from .model import SETTERS
@@ -46,7 +47,7 @@ def _card_known(script, shape):
         it for it in shape.worker.body if isinstance(it, ast.Assign) and script.code(it.targets[0]) == shape.card
     ]  # fmt: skip
     if not named:
-        advice = "Call torch.npu.set_device first."
+        advice = marked("Call torch.npu.set_device first.")
         raise Unclear(shape.worker, "where this process learns its card is not clear", advice)
     return named[0]
 

@@ -2,6 +2,7 @@
 
 import ast
 
+from ...launcher.language import marked
 from ..edits import delete_items
 from .kinds import shaped
 
@@ -129,7 +130,7 @@ def _count_by_process(script, shape):
         if script.function(node) is shape.worker and script.code(node.left) == shape.card:
             script.edit(node.left, shape.process)
         elif getattr(node.left, "attr", "") == shape.card_statement.targets[0].attr:
-            text = f"{script.code(node)} compares a card, not a process"
+            text = marked(f"{script.code(node)} compares a card, not a process")
             script.left(node, text, "Compare the rank instead: the first process need not have card 0.")
     for node in script.of(ast.Assign):
         if script.function(node) is shape.worker and script.code(node.targets[0]) == shape.group_keyword("rank"):
@@ -159,5 +160,7 @@ def meet_at_address(script, shape):
     method = next((part for part in parts if getattr(part, "arg", "") == "init_method"), None)
     if method is not None:
         delete_items(script, parts, [method])
-        advice = "--addr and --port do." if shape.argument("port") else "MASTER_ADDR and MASTER_PORT do."
+        advice = marked("MASTER_ADDR and MASTER_PORT do.")
+        if shape.argument("port"):
+            advice = marked("--addr and --port do.")
         script.left(shape.group, f"{script.code(method.value)} no longer says where the processes meet", advice)

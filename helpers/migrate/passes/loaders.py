@@ -2,6 +2,7 @@
 
 import ast
 
+from ...launcher.language import marked
 from .kinds import anywhere, shaped
 
 
@@ -14,11 +15,11 @@ def drop_last(script, shape):
         and script.called(it.value).endswith(".DataLoader")
     ]  # fmt: skip
     if not made:
-        advice = "Give it drop_last=True, and only it."
+        advice = marked("Give it drop_last=True, and only it.")
         script.left(shape.worker, "which loader is trained on is not clear", advice)
     others = [it for it in script.walk(shape.worker) if script.called(it).endswith(".DataLoader") and it not in made]
     for call in others if made else ():
-        advice = "The guide's step 10 shuffles it and drops its last batch: the accuracy would miss images."
+        advice = marked("The guide's step 10 shuffles it and drops its last batch: the accuracy would miss images.")
         script.left(call, "the validation loader keeps its order and its last batch", advice)
     for call in made:
         words = {it.arg: it.value for it in call.keywords}

@@ -6,12 +6,13 @@ PyTorch moves a module in place only between devices that share their kind of te
 
 import ast
 
+from ...launcher.language import marked
 from .kinds import anywhere
 
 _MOVES = ("cuda", "npu", "to")
-_WHY = "On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move."
-_SWAP = (
-    " Or begin the script with torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters "
+_WHY = marked("On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move.")
+_SWAP = " " + marked(
+    "Or begin the script with torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters "
     "stay the same objects."
 )
 

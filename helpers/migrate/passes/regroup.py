@@ -2,6 +2,7 @@
 
 import ast
 
+from ...launcher.language import marked
 from .kinds import shaped
 
 
@@ -10,7 +11,7 @@ def regroup(script, shape):
     """Move the statements where nothing between the two places needs them; elsewhere they are mended where they are."""
     steps = script.calls(shape.worker, *(f"{name}.step" for name in _schedulers(script, shape)))
     for call in steps:
-        advice = "The guide's step 9 takes it out, and then the learning rate never falls."
+        advice = marked("The guide's step 9 takes it out, and then the learning rate never falls.")
         script.left(call, f"{script.code(call)} stays", advice)
     group, between = _places(script, shape)
     if not group or script.style != "article" or _depends(script, group, between):

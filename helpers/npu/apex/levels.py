@@ -68,7 +68,7 @@ def chosen(opt_level, **overrides) -> Level:
         for name in ("keep_batchnorm_fp32", "master_weights", "cast_model_type"):
             if given.get(name, torch.float32) is not torch.float32:
                 raise ValueError(
-                    f"{name}={given[name]} contradicts O1, which leaves all weights in float32 and casts inside the "
+                    f"{name!s}={given[name]} contradicts O1, which leaves all weights in float32 and casts inside the "
                     "operations; leave it out, or choose 'O2' or 'O3'"
                 )
         given.pop("cast_model_type", None)
@@ -99,7 +99,7 @@ def _flag(name, value):
     """`value` as a bool; command lines give the words."""
     flag = {"True": True, "False": False}.get(value, value)
     if not isinstance(flag, bool):
-        raise ValueError(f"{name}={value!r} is not allowed; choose True, False or None")
+        raise ValueError(f"{name!s}={value!r} is not allowed; choose True, False or None")
     return flag
 
 
