@@ -42,7 +42,7 @@ class UnfitTorch(RuntimeError):
 
 def number(version) -> tuple:
     """(2, 10) of "2.10.1+cpu"."""
-    return tuple(int(part) for part in version.split(".")[:2])
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def version_of(package):
@@ -149,11 +149,11 @@ def check_gloo() -> None:
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_gloo_available():
-        import torch
-
+        version = version_of("torch")
+        release = ".".join(map(str, number(version)))
         raise UnfitTorch(
-            f"torch {torch.__version__} was built without gloo, through which ranks communicate: "
-            f"{sys.executable} -m pip install --force-reinstall torch torchvision"
+            f"torch {version} was built without gloo, through which ranks communicate; PyPI's torch {release} has it: "
+            f"{sys.executable} -m pip install --force-reinstall 'torch=={release}.*'"
         )
 
 

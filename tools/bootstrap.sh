@@ -174,6 +174,11 @@ for path in sys.path:
     if path.endswith(("site-packages", "dist-packages")):
         print(f"import site; site.addsitedir({path!r})")' >"$site/lender.pth"
     echo "$lends" >$lender
+    # JupyterLab looks for its extensions, such as widgets, beside the Python that it runs on.
+    mkdir -p $venv/etc/jupyter
+    "$lends" -c 'import json, sys
+print(json.dumps({"LabApp": {"extra_labextensions_path": [sys.prefix + "/share/jupyter/labextensions"]}}))' \
+        >$venv/etc/jupyter/jupyter_lab_config.json
 }
 
 # Packages found through these would be taken for installed ones.
@@ -196,6 +201,7 @@ fi
 if [ ! -e $venv ]; then
     find_python
     say "making $venv with $("$python" --version)"
+    [ $venv != .venv ] || [ -z "${PYTHON:-}" ] || [ -n "$lends" ] || say "$PYTHON has no torch, so one is installed"
     mkdir $venv
     echo unfinished >"$stamp"
     make_venv
