@@ -20,6 +20,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ NEWEST_WITH = (  # (oldest driver, least compute capability, newest release; "" 
     (525, 7.0, "2.10"),
     (525, 5.0, "2.7"),
 )
+LEFT_OUT = "# no torchvision"  # among constraints; read by tools/bootstrap.sh, too
 ON_CPU = "To use the CPU all the same, set HELPERS_DEVICE=cpu."
 
 
@@ -57,6 +59,15 @@ def origin():
     """The environment that the installed torch belongs to: this Python's own, or the one that lends it."""
     place = str(importlib.metadata.distribution("torch").locate_file(""))
     return sys.prefix if place.startswith(sys.prefix) else place
+
+
+def without_cuda(torch, vision):
+    """Whether `torch` is a CPU-only build for which PyPI's torchvision, which is missing or there, will not do.
+
+    Both are versions. PyPI's torchvision for Linux and x86-64 links to CUDA's libraries: `import torchvision` fails.
+    """
+    unfit = torch.endswith("+cpu") and "+" not in (vision or "")
+    return unfit and (sys.platform, platform.machine()) == ("linux", "x86_64")
 
 
 def gpus():
@@ -85,7 +96,11 @@ def kept(python):
         )
     found = {"torch": torch, "torchvision": version_of("torchvision")}
     lines = [f"{name}=={version}" for name, version in found.items() if version]
-    return lines, f"using torch {torch} of {python}, which stays as it is; only what is missing is installed"
+    why = f"using torch {torch} of {python}, which stays as it is; only what is missing is installed"
+    if without_cuda(torch, found["torchvision"]):
+        lines.append(LEFT_OUT)
+        why += "; torchvision is not, since PyPI's wants CUDA"
+    return lines, why
 
 
 def for_driver(found):
@@ -137,10 +152,17 @@ def check() -> None:
 
 def need_torchvision(what) -> None:
     """Raises UnfitTorch, with the command that leaves torch as it is, if torchvision is not installed."""
-    if version_of("torchvision") is None:
+    torch, vision = version_of("torch"), version_of("torchvision")
+    if without_cuda(torch, vision):
+        has = f"torchvision {vision} wants CUDA" if vision else "torchvision is not installed"
+        raise UnfitTorch(
+            f"{what} needs a torchvision built without CUDA, as torch {torch} is, and {has}: install "
+            f"torchvision torch=={torch} from the address that https://pytorch.org/get-started/locally gives for CPU"
+        )
+    if vision is None:
         raise UnfitTorch(
             f"{what} needs torchvision, which is not installed: "
-            f"{sys.executable} -m pip install torchvision torch=={version_of('torch')}"
+            f"{sys.executable} -m pip install torchvision torch=={torch}"
         )
 
 
@@ -327,7 +349,8 @@ def install(constraints):
         file.write("\n".join(constraints))
         file.flush()
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off"]
-        return subprocess.call([*pip, "--constraint", file.name, "--editable", folder + "[vision]"])
+        kit = folder if LEFT_OUT in constraints else f"{folder}[vision]"
+        return subprocess.call([*pip, "--constraint", file.name, "--editable", kit])
 
 
 def main():

@@ -1,6 +1,7 @@
 """Which torch the kit runs on, and what it says of one that will not do."""
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -62,6 +63,22 @@ def test_without_torchvision_what_needs_it_is_refused_before_it_starts(monkeypat
     monkeypatch.setattr(releases, "version_of", lambda name: None if name == "torchvision" else found(name))
     with pytest.raises(releases.UnfitTorch, match="install torchvision torch==" + re.escape(found("torch"))):
         run(RunConfig(model="resnet18", steps=1))
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="for Linux on x86-64")
+@pytest.mark.parametrize("vision, installs", [(None, False), ("0.23.0", False), ("0.23.0+cpu", True)])
+def test_a_torch_without_cuda_gets_no_torchvision_that_wants_it(vision, installs, monkeypatch, tmp_path):
+    monkeypatch.setattr(releases, "version_of", {"torch": "2.8.0+cpu", "torchvision": vision}.get)
+    constraints, why = releases.kept("python")
+    called = []
+    monkeypatch.setattr(subprocess, "call", called.extend)
+    releases.install(constraints)
+    assert called[-1].endswith("[vision]") == installs == ("wants CUDA" not in why)
+    if installs:
+        releases.need_torchvision("this run")
+    else:
+        with pytest.raises(releases.UnfitTorch, match=r"built without CUDA, as torch 2\.8\.0\+cpu is.*torchvision"):
+            releases.need_torchvision("this run")
 
 
 def test_a_torch_without_gloo(monkeypatch):

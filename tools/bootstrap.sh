@@ -145,7 +145,7 @@ install_with_uv() {
         # What builds the project: torch does not always bring it along, and a new environment may have an older one.
         "$@" 'setuptools>=77.0.3' -c $constraints || return
         case $venv in .venv-torch*) set -- "$@" --resolution lowest-direct ;; esac
-        "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
+        "$@" --no-build-isolation -c $constraints -e ".[$extras]"
     else
         "$@" -r $needs || return
         [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
@@ -156,7 +156,7 @@ install_with_pip() {
     set -- $venv/bin/python -m pip install
     if [ -s $constraints ]; then
         "$@" 'setuptools>=77.0.3' -c $constraints || return
-        "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
+        "$@" --no-build-isolation -c $constraints -e ".[$extras]"
     else
         "$@" -r $needs || return
         [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
@@ -217,6 +217,8 @@ if [ -e $lender ]; then
     HELPERS_NO_UV=1 uv=
     size='what is missing beside torch: at most 0.3 GB'
 fi
+extras=vision,test
+if grep -q '^# no torchvision' $constraints 2>/dev/null; then extras=test; fi
 if [ -n "${PIP_NO_INDEX:-}" ]; then export UV_NO_INDEX=1 UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
 
 if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
