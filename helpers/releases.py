@@ -348,7 +348,7 @@ def install(constraints):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(constraints))
         file.flush()
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off"]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         kit = folder if LEFT_OUT in constraints else f"{folder}[vision]"
         return subprocess.call([*pip, "--constraint", file.name, "--editable", kit])
 
@@ -373,7 +373,11 @@ def main():
     if why:
         print(f"bootstrap: {why}", file=sys.stderr)
     if options.install:
-        raise SystemExit(install(constraints))
+        size = "0.3 GB at most, a minute" if version_of("torch") else "3 GB, mostly CUDA for torch"
+        print(f"bootstrap: installing the kit and what it needs ({size})", file=sys.stderr, flush=True)
+        status = install(constraints)
+        print(f"bootstrap: {'pip failed, see above' if status else 'the kit is installed'}", file=sys.stderr)
+        raise SystemExit(status)
     for line in constraints:
         print(line)
 

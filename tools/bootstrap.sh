@@ -140,7 +140,7 @@ make_venv() {
 
 install_with_uv() {
     # uv leaves byte-compiling to the first import, which then takes twice as long.
-    set -- "$1" pip install --python $venv/bin/python --compile-bytecode
+    set -- "$1" pip install --python $venv/bin/python --compile-bytecode $no_index
     if [ -s $constraints ]; then
         # What builds the project: torch does not always bring it along, and a new environment may have an older one.
         "$@" 'setuptools>=77.0.3' -c $constraints || return
@@ -219,7 +219,8 @@ if [ -e $lender ]; then
 fi
 extras=vision,test
 if grep -q '^# no torchvision' $constraints 2>/dev/null; then extras=test; fi
-if [ -n "${PIP_NO_INDEX:-}" ]; then export UV_NO_INDEX=1 UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
+no_index=  # uv reads no variable for it
+if [ -n "${PIP_NO_INDEX:-}" ]; then no_index=--no-index; export UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
 
 if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
     if $venv/bin/python -m pip install --quiet --only-binary :all: "uv==$uv_version"; then
