@@ -72,7 +72,10 @@ site:  ## build the static site of README, docs and notebooks into build/site; n
 	.venv-site/bin/python -m tools.site $(ARGS)
 
 wheels: bootstrap  ## fetch all packages into wheels/, for PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels make run without a network
-	$(python) -m pip download --dest wheels -r requirements.txt "$$(sed -n 's/^uv_version=/uv==/p' tools/bootstrap.sh)"
+	if [ -s .venv/constraints.txt ] && [ ! -e .venv/lender ]; then \
+		$(python) -m pip list --format=freeze --exclude-editable --exclude=pip; \
+	else cat requirements.txt; fi >.venv/wheels.txt  # where the driver wants an older torch, the pins do not hold
+	$(python) -m pip download --dest wheels -r .venv/wheels.txt "$$(sed -n 's/^uv_version=/uv==/p' tools/bootstrap.sh)"
 
 clean:  ## remove results, build products and caches
 	rm -rf results .cache build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

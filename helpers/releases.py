@@ -20,6 +20,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ NEWEST_WITH = (  # (oldest driver, least compute capability, newest release; "" 
     (525, 7.0, "2.10"),
     (525, 5.0, "2.7"),
 )
+LEFT_OUT = "# no torchvision"  # among constraints; read by tools/bootstrap.sh, too
 ON_CPU = "To use the CPU all the same, set HELPERS_DEVICE=cpu."
 
 
@@ -42,7 +44,7 @@ class UnfitTorch(RuntimeError):
 
 def number(version) -> tuple:
     """(2, 10) of "2.10.1+cpu"."""
-    return tuple(int(part) for part in version.split(".")[:2])
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def version_of(package):
@@ -57,6 +59,15 @@ def origin():
     """The environment that the installed torch belongs to: this Python's own, or the one that lends it."""
     place = str(importlib.metadata.distribution("torch").locate_file(""))
     return sys.prefix if place.startswith(sys.prefix) else place
+
+
+def without_cuda(torch, vision):
+    """Whether `torch` is a CPU-only build for which PyPI's torchvision, which is missing or there, will not do.
+
+    Both are versions. PyPI's torchvision for Linux and x86-64 links to CUDA's libraries: `import torchvision` fails.
+    """
+    unfit = torch.endswith("+cpu") and "+" not in (vision or "")
+    return unfit and (sys.platform, platform.machine()) == ("linux", "x86_64")
 
 
 def gpus():
@@ -85,7 +96,11 @@ def kept(python):
         )
     found = {"torch": torch, "torchvision": version_of("torchvision")}
     lines = [f"{name}=={version}" for name, version in found.items() if version]
-    return lines, f"using torch {torch} of {python}, which stays as it is; only what is missing is installed"
+    why = f"using torch {torch} of {python}, which stays as it is; only what is missing is installed"
+    if without_cuda(torch, found["torchvision"]):
+        lines.append(LEFT_OUT)
+        why += "; torchvision is not, since PyPI's wants CUDA"
+    return lines, why
 
 
 def for_driver(found):
@@ -137,10 +152,17 @@ def check() -> None:
 
 def need_torchvision(what) -> None:
     """Raises UnfitTorch, with the command that leaves torch as it is, if torchvision is not installed."""
-    if version_of("torchvision") is None:
+    torch, vision = version_of("torch"), version_of("torchvision")
+    if without_cuda(torch, vision):
+        has = f"torchvision {vision} wants CUDA" if vision else "torchvision is not installed"
+        raise UnfitTorch(
+            f"{what} needs a torchvision built without CUDA, as torch {torch} is, and {has}: install "
+            f"torchvision torch=={torch} from the address that https://pytorch.org/get-started/locally gives for CPU"
+        )
+    if vision is None:
         raise UnfitTorch(
             f"{what} needs torchvision, which is not installed: "
-            f"{sys.executable} -m pip install torchvision torch=={version_of('torch')}"
+            f"{sys.executable} -m pip install torchvision torch=={torch}"
         )
 
 
@@ -149,11 +171,11 @@ def check_gloo() -> None:
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_gloo_available():
-        import torch
-
+        version = version_of("torch")
+        release = ".".join(map(str, number(version)))
         raise UnfitTorch(
-            f"torch {torch.__version__} was built without gloo, through which ranks communicate: "
-            f"{sys.executable} -m pip install --force-reinstall torch torchvision"
+            f"torch {version} was built without gloo, through which ranks communicate; PyPI's torch {release} has it: "
+            f"{sys.executable} -m pip install --force-reinstall 'torch=={release}.*'"
         )
 
 
@@ -334,8 +356,9 @@ def install(constraints):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(constraints))
         file.flush()
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off"]
-        return subprocess.call([*pip, "--constraint", file.name, "--editable", folder + "[vision]"])
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        kit = folder if LEFT_OUT in constraints else f"{folder}[vision]"
+        return subprocess.call([*pip, "--constraint", file.name, "--editable", kit])
 
 
 def main():
@@ -358,7 +381,11 @@ def main():
     if why:
         print(f"bootstrap: {why}", file=sys.stderr)
     if options.install:
-        raise SystemExit(install(constraints))
+        size = "0.3 GB at most, a minute" if version_of("torch") else "3 GB, mostly CUDA for torch"
+        print(f"bootstrap: installing the kit and what it needs ({size})", file=sys.stderr, flush=True)
+        status = install(constraints)
+        print(f"bootstrap: {'pip failed, see above' if status else 'the kit is installed'}", file=sys.stderr)
+        raise SystemExit(status)
     for line in constraints:
         print(line)
 

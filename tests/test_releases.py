@@ -1,6 +1,7 @@
 """Which torch the kit runs on, and what it says of one that will not do."""
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from helpers import RunConfig, launch, releases, run
 from helpers import __main__ as cli
+from helpers.launcher import client
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +34,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_releases_are_compared_as_numbers():
-    assert releases.number("2.10.1+cpu") == (2, 10) > releases.number("2.9.0") > releases.number("2.6.0a0+git12")
+    assert releases.number("2.10.1+cpu") == (2, 10) > releases.number("2.9rc1") > releases.number("2.6.0a0+git12")
 
 
 def test_a_torch_too_old_is_named_with_the_command_before_any_process_starts(installed):
@@ -63,12 +65,41 @@ def test_without_torchvision_what_needs_it_is_refused_before_it_starts(monkeypat
         run(RunConfig(model="resnet18", steps=1))
 
 
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="for Linux on x86-64")
+@pytest.mark.parametrize("vision, installs", [(None, False), ("0.23.0", False), ("0.23.0+cpu", True)])
+def test_a_torch_without_cuda_gets_no_torchvision_that_wants_it(vision, installs, monkeypatch, tmp_path):
+    monkeypatch.setattr(releases, "version_of", {"torch": "2.8.0+cpu", "torchvision": vision}.get)
+    constraints, why = releases.kept("python")
+    called = []
+    monkeypatch.setattr(subprocess, "call", called.extend)
+    releases.install(constraints)
+    assert called[-1].endswith("[vision]") == installs == ("wants CUDA" not in why)
+    if installs:
+        releases.need_torchvision("this run")
+    else:
+        with pytest.raises(releases.UnfitTorch, match=r"built without CUDA, as torch 2\.8\.0\+cpu is.*torchvision"):
+            releases.need_torchvision("this run")
+
+
 def test_a_torch_without_gloo(monkeypatch):
     import torch.distributed as dist
 
     monkeypatch.setattr(dist, "is_gloo_available", lambda: False)
-    with pytest.raises(releases.UnfitTorch, match="without gloo"):
+    monkeypatch.setattr(releases, "version_of", lambda name: "2.8.1+mine")
+    with pytest.raises(releases.UnfitTorch, match=r"torch 2\.8\.1\+mine was built without gloo.*'torch==2\.8\.\*'"):
         releases.check_gloo()
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
+def test_a_launch_on_a_torch_without_gloo(method, tmp_path, monkeypatch):
+    planted = "import torch.distributed as dist\ndist.is_gloo_available = lambda: False\n"
+    (tmp_path / "sitecustomize.py").write_text(planted)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("HELPERS_START_METHOD", method)
+    monkeypatch.setattr(client, "_servers", {})
+    with pytest.raises(RuntimeError, match="without gloo.*pip install") as caught:
+        launch(print, 1)
+    assert method == "spawn" or caught.type is releases.UnfitTorch and "Traceback" not in str(caught.value)
 
 
 def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path, monkeypatch, capsys):

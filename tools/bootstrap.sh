@@ -140,12 +140,12 @@ make_venv() {
 
 install_with_uv() {
     # uv leaves byte-compiling to the first import, which then takes twice as long.
-    set -- "$1" pip install --python $venv/bin/python --compile-bytecode
+    set -- "$1" pip install --python $venv/bin/python --compile-bytecode $no_index
     if [ -s $constraints ]; then
         # What builds the project: torch does not always bring it along, and a new environment may have an older one.
         "$@" 'setuptools>=77.0.3' -c $constraints || return
         case $venv in .venv-torch*) set -- "$@" --resolution lowest-direct ;; esac
-        "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
+        "$@" --no-build-isolation -c $constraints -e ".[$extras]"
     else
         "$@" -r $needs || return
         [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
@@ -156,7 +156,7 @@ install_with_pip() {
     set -- $venv/bin/python -m pip install
     if [ -s $constraints ]; then
         "$@" 'setuptools>=77.0.3' -c $constraints || return
-        "$@" --no-build-isolation -c $constraints -e '.[vision,test]'
+        "$@" --no-build-isolation -c $constraints -e ".[$extras]"
     else
         "$@" -r $needs || return
         [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
@@ -174,6 +174,11 @@ for path in sys.path:
     if path.endswith(("site-packages", "dist-packages")):
         print(f"import site; site.addsitedir({path!r})")' >"$site/lender.pth"
     echo "$lends" >$lender
+    # JupyterLab looks for its extensions, such as widgets, beside the Python that it runs on.
+    mkdir -p $venv/etc/jupyter
+    "$lends" -c 'import json, sys
+print(json.dumps({"LabApp": {"extra_labextensions_path": [sys.prefix + "/share/jupyter/labextensions"]}}))' \
+        >$venv/etc/jupyter/jupyter_lab_config.json
 }
 
 # Packages found through these would be taken for installed ones.
@@ -196,6 +201,7 @@ fi
 if [ ! -e $venv ]; then
     find_python
     say "making $venv with $("$python" --version)"
+    [ $venv != .venv ] || [ -z "${PYTHON:-}" ] || [ -n "$lends" ] || say "$PYTHON has no torch, so one is installed"
     mkdir $venv
     echo unfinished >"$stamp"
     make_venv
@@ -211,7 +217,10 @@ if [ -e $lender ]; then
     HELPERS_NO_UV=1 uv=
     size='what is missing beside torch: at most 0.3 GB'
 fi
-if [ -n "${PIP_NO_INDEX:-}" ]; then export UV_NO_INDEX=1 UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
+extras=vision,test
+if grep -q '^# no torchvision' $constraints 2>/dev/null; then extras=test; fi
+no_index=  # uv reads no variable for it
+if [ -n "${PIP_NO_INDEX:-}" ]; then no_index=--no-index; export UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
 
 if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
     if $venv/bin/python -m pip install --quiet --only-binary :all: "uv==$uv_version"; then

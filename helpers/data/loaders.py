@@ -5,6 +5,7 @@ stays in its files, mapped into memory); WorkerLoader is the usual DataLoader wi
 processes and torchvision's transforms, one image at a time.
 """
 
+import sys
 from functools import lru_cache
 from itertools import islice
 
@@ -190,6 +191,8 @@ class WorkerLoader(Loader):
         self.loader = DataLoader(
             pictures, batch_sampler=self.keys, collate_fn=collate, num_workers=num_workers,
             persistent_workers=num_workers > 0, pin_memory=self.device.type == "cuda",
+            # Python 3.14's own choice imports torch again in each worker, and leaves two processes behind.
+            multiprocessing_context="fork" if num_workers and sys.platform == "linux" else None,
             # Its own stream for the workers' seeds, so the model's random numbers do not depend
             # on the way the data are loaded.
             generator=torch.Generator().manual_seed(sampler.seed + sampler.rank),

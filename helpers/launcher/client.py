@@ -12,6 +12,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
+from .. import releases
 from . import forkserver, interpreter, scope
 from .errors import LauncherError
 
@@ -106,6 +107,9 @@ class Server:
             self.process.wait()
 
     def _lost(self):
+        _, unfit, why = self._said().rpartition("UnfitTorch: ")  # the last line of its traceback
+        if unfit:
+            return releases.UnfitTorch(why)
         return LauncherError(f"the fork server ended unexpectedly; the next launch starts a new one. {self._said()}")
 
     def _said(self):

@@ -95,7 +95,7 @@ def _import_rest():
     for name in SECOND_GENERATION:
         try:
             importlib.import_module(name)
-        except ImportError:  # an optional part that is not installed: ranks say so when they need it
+        except Exception:  # an optional part that is not installed or broken: ranks say so when they need it
             continue
     _settle()
 

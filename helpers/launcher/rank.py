@@ -63,6 +63,9 @@ def main(plan, rank, fds):
     config["tempdir"] = plan["folder"]  # what its get_temp_dir reads
     if sys.platform == "linux":  # names of semaphores may not be as long elsewhere
         config["semprefix"] = "/" + os.path.basename(plan["folder"])
+        # What Python 3.14 does instead imports torch again in every DataLoader worker, and pickles the data set, whose
+        # class may be of a cell.
+        multiprocessing.set_start_method("fork", force=True)
     surroundings, call = payload.unpack(fds.payload)
     _move_in(surroundings, plan, rank)
     malloc.keep_pages()  # here, so that it holds for every function and every rung alike
@@ -130,6 +133,7 @@ def _move_in(surroundings, plan, rank):
 def _settle_torch(threads, device_plugins):
     import torch
 
+    releases.check_gloo()  # a fork server has done so, too, but not one that spawns
     # OMP_NUM_THREADS is read when the runtime is loaded, which happened before the fork.
     torch.set_num_threads(threads)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):

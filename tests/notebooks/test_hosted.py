@@ -1,6 +1,7 @@
 """The first cell of a notebook in a kernel without the kit, as a hosted service starts it."""
 
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -28,6 +29,36 @@ def first_cell(notebook):
 def test_every_notebook_begins_with_the_same_cell_which_fetches_the_kit():
     assert len(NOTEBOOKS) > 10 and "HELPERS_SOURCE" in first_cell(NOTEBOOKS[0])
     assert {first_cell(notebook) for notebook in NOTEBOOKS} == {first_cell(NOTEBOOKS[0])}
+
+
+def test_a_cell_that_does_not_know_who_publishes_the_kit_fetches_nothing(tmp_path):
+    done = run_without_the_kit(first_cell(NOTEBOOKS[0]), tmp_path)
+    assert done.returncode == 1 and "%env HELPERS_SOURCE=https://github.com/NAME/training-helpers" in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_command_that_writes_the_account_into_all_files(tmp_path):
+    page = (ROOT / "docs" / "releases.md").read_text()
+    command = re.search(r"^git grep .* OWNER/ .*my-account.*$", page, re.MULTILINE)[0]
+    texts = {"releases.md": page, "README.md": (ROOT / "README.md").read_text(), "a.ipynb": NOTEBOOKS[0].read_text()}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    for name, text in texts.items():
+        assert (tmp_path / name).read_text() == text.replace("OWNER/", "my-account/") != text, name
+    (tmp_path / "git").write_text("#!/bin/sh\necho fetch $*\nexit 1\n")
+    (tmp_path / "git").chmod(0o755)
+    done = run_without_the_kit(first_cell(tmp_path / "a.ipynb"), tmp_path)
+    assert "fetch clone" in done.stdout and "https://github.com/my-account/training-helpers" in done.stdout
+
+
+def run_without_the_kit(cell, folder):
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", cell], cwd=folder, env={"PATH": f"{folder}:/usr/bin:/bin"},
+        capture_output=True, text=True,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -80,7 +111,7 @@ def test_the_first_cell_fetches_the_kit_and_leaves_torch_alone(hosted, tmp_path)
         client.wait_for_ready(timeout=600)
         assert say(client, "import importlib.util; print(importlib.util.find_spec('helpers'))").strip() == "None"
         cell = first_cell(NOTEBOOKS[0])
-        assert "Successfully installed training-helpers" in say(client, cell)
+        assert "the kit is installed" in say(client, cell)
         said = say(client, f"FOLDER = {str(here)!r}\n{USE}")
         assert "kit: training-helpers/helpers/__init__.py" in said
         assert f"torch: {torch.__version__} {torch.__file__}" in said and "ranks: ['0', '1']" in said
