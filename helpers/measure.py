@@ -47,18 +47,26 @@ class Parts:
     """
 
     def __init__(self, clock=perf_counter):
-        self.seconds, self._clock, self._open = {}, clock, []
+        self.seconds, self._clock, self._open, self._mark = {}, clock, [], 0.0
 
     @contextmanager
     def part(self, name):
         """Book the time inside the block to `name`, less what inner blocks book to theirs."""
-        start = self._clock()
-        self._open.append(0.0)
+        self._book()
+        self._open.append(name)
         try:
             yield
         finally:
-            took = self._clock() - start
-            inner = self._open.pop()
-            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
-            if self._open:
-                self._open[-1] += took
+            self._book()
+            self._open.pop()
+
+    def so_far(self):
+        """{part: seconds}, with those of the parts that have not ended."""
+        self._book()
+        return dict(self.seconds)
+
+    def _book(self):
+        now = self._clock()
+        if self._open:
+            self.seconds[self._open[-1]] = self.seconds.get(self._open[-1], 0.0) + now - self._mark
+        self._mark = now

@@ -9,10 +9,12 @@ from helpers.measure import Parts, median_interval, summary
 
 
 def test_parts_book_each_second_once():
-    times = iter([0.0, 1.0, 4.0, 10.0])
+    times = iter([0.0, 1.0, 4.0, 6.0, 10.0])
     parts = Parts(clock=lambda: next(times))
-    with parts.part("outer"), parts.part("inner"):
-        pass
+    with parts.part("outer"):
+        with parts.part("inner"):
+            pass
+        assert parts.so_far() == {"inner": 3.0, "outer": 3.0}, "a part that has not ended counts, too"
     assert parts.seconds == {"inner": 3.0, "outer": 7.0}
 
 

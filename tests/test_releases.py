@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import RunConfig, launch, releases, run
+from helpers import RunConfig, launch, ranks, releases, run
 from helpers import __main__ as cli
 from helpers.launcher import client
 
@@ -100,6 +100,10 @@ def test_a_launch_on_a_torch_without_gloo(method, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="without gloo.*pip install") as caught:
         launch(print, 1)
     assert method == "spawn" or caught.type is releases.UnfitTorch and "Traceback" not in str(caught.value)
+    if method == "fork":
+        monkeypatch.setattr(client, "_servers", {})
+        with pytest.raises(releases.UnfitTorch, match="without gloo"):
+            ranks(1)
 
 
 def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path, monkeypatch, capsys):

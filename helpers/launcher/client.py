@@ -78,7 +78,11 @@ class Server:
         deadline = time.monotonic() + START_TIMEOUT
         while not self.ready[generation]:
             scope.raise_if_stopped()
-            if not self._look(generation, 0.2) and time.monotonic() > deadline:
+            if self._look(generation, 0.2):
+                return
+            if self.process.poll() is not None:
+                raise self._lost()
+            if time.monotonic() > deadline:
                 raise LauncherError(f"the fork server was not ready after {START_TIMEOUT} s. {self._said()}")
 
     def _look(self, generation, timeout):

@@ -266,7 +266,7 @@ class Run:
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks, "memory_bytes": held,
-            "parts_s": dict(self.parts.seconds), "input_path": self.loader.path, "tokens_per_sample": self.tokens,
+            "parts_s": self.parts.so_far(), "input_path": self.loader.path, "tokens_per_sample": self.tokens,
             "samples_are": self.samples,
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }  # fmt: skip

@@ -152,7 +152,7 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     measured, parts = record["measured"], record["measured"]["parts_s"]
     assert set(parts) == {"start", "data", "warm-up", "steps", "evaluation"}
     # What was planted, without which starting and stopping processes would have taken their time, too.
-    assert parts["start"] + parts["data"] >= 1 and parts["data"] >= 0.5
+    assert parts["start"] >= 0.5 and parts["data"] >= 0.5
     assert parts["warm-up"] >= 2 * 0.05 and parts["steps"] >= 18 * 0.05 and parts["evaluation"] >= 0.05
     assert sum(parts.values()) <= record["total_s"]
     assert len(measured["samples"]["step_time_s"]) == 18 and measured["step_time_s"]["n"] == 18
