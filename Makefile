@@ -13,7 +13,7 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 	sh data/prepare.sh digits
 	$(python) -m helpers run $(ARGS)
 
-test: bootstrap  ## run the tests of every room and every notebook once (15 minutes on two cores)
+test: bootstrap  ## run the tests of every room and every notebook once (12 minutes on two cores)
 	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) --nbval notebooks tests
 
 test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts
@@ -23,7 +23,7 @@ test-torch:  ## run the quick tests on another release of torch: make test-torch
 	@sh tools/bootstrap.sh torch $(TORCH)
 	.venv-torch-$(TORCH)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
 
-test-all: test test-long  ## run all of them (50 minutes on two idle cores)
+test-all: test test-long  ## run all of them (35 minutes on two idle cores)
 
 soak: bootstrap  ## launch 300 times in two kernels, a third of it with planted failures (10 minutes at most)
 	$(python) -m tools.soak $(ARGS)
