@@ -64,7 +64,7 @@ class Study:
         """`made`, and whether the training code is still that which recorded it."""
         now = store.hashes()["training_sha256"]
         same = all(record["environment"]["code"]["training_sha256"] == now for record in self.records)
-        return self.made + ("" if same else "; the kit's training code has changed since")
+        return self.made if same else local("{made}; the kit's training code has changed since", made=self.made)
 
 
 def load(name) -> Study:
