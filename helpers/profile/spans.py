@@ -162,15 +162,13 @@ def _is_work(event):
 
 
 def _collectives(events, main, backward, rank):
-    """Each collective with its bytes, in the order in which they began."""
+    """Each collective with its bytes, in the order in which they were queued: gloo's threads may begin in another."""
     gloo = [event for event in events if event["name"].startswith("gloo:") and event["cat"] != "gpu_user_annotation"]
     nccl = [event for event in events if event["cat"] == "kernel" and "nccl" in event["name"].lower()]
-    launched = _launches(events)
-    queued = defaultdict(list)
+    launched, queued, found = _launches(events), defaultdict(list), []
     for event in events:
         if event["name"].startswith("c10d::"):
-            queued[_plain(event["name"])].append(event["ts"])
-    found = []
+            queued[_plain(event["name"])].append(event)
     for event in sorted(gloo + nccl, key=lambda event: event["ts"]):
         arguments = event.get("args", {})
         if event in nccl:
@@ -179,12 +177,22 @@ def _collectives(events, main, backward, rank):
             when = launched.get(arguments.get("correlation"), event["ts"])
         else:
             kind, size = event["name"][5:], _bytes(arguments)
-            waiting = queued[_plain(event["name"])]
-            when = waiting.pop(0) if waiting and waiting[0] <= event["ts"] else event["ts"]
+            when = _queued(queued[_plain(event["name"])], event, size)
         inside = any(begin <= when <= end for begin, end, *_ in backward)
         name = "bucket" if inside and _plain(kind) == "allreduce" else kind
-        found.append(Span(rank, "communication", COMMUNICATION, name, event["ts"], event["end"], bytes=size))
-    return found
+        span = Span(rank, "communication", COMMUNICATION, name, event["ts"], event["end"], bytes=size)
+        found.append((when, len(found), span))
+    return [span for _, _, span in sorted(found)]
+
+
+def _queued(waiting, event, size):
+    """When the collective of a gloo event was queued: the first one of its size that still waits, or the first."""
+    before = [each for each in waiting if each["ts"] <= event["ts"]]
+    if not before:
+        return event["ts"]
+    one = next((each for each in before if _bytes(each.get("args", {})) == size), before[0])
+    waiting.remove(one)
+    return one["ts"]
 
 
 def _plain(name):
@@ -300,9 +308,9 @@ def _without(span, waits):
 
 
 def _in_steps(found, ends):
-    """Those of the recorded steps, each with the number of its step; those of a name are counted within it."""
+    """Those of the recorded steps, each with the number of its step; those of a name are counted in their order."""
     kept, counts = [], defaultdict(int)
-    for span in sorted(found, key=lambda span: span.start):
+    for span in found:
         span.step = bisect_right(ends, span.start) - 1
         if 0 <= span.step < len(ends) - 1:
             if span.kind == COMMUNICATION:

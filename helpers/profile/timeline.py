@@ -209,8 +209,9 @@ class Timeline:
         for span in self.spans:
             if span.kind == COMMUNICATION:
                 groups[span.name, span.number, span.bytes].append(span)
-        rows = []
-        for (name, number, size), some in groups.items():
+        rows, names = [], [name for name, *_ in groups]
+        for name, number, size in sorted(groups, key=lambda key: (names.index(key[0]), key[1])):
+            some = groups[name, number, size]
             steps = sorted({span.step for span in some})
             pairs = [self._hidden(step, range(self.ranks), (name, number)) for step in steps]
             rows.append({

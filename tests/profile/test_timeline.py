@@ -95,6 +95,23 @@ def test_a_thread_that_computes_does_not_wait():
     assert COMMUNICATION in kinds and WAIT not in kinds
 
 
+def test_buckets_are_counted_as_they_were_queued():
+    """Gloo has two threads: the second bucket's may begin first."""
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    sizes = {"A": [[[250]]], "B": [[[10]]]}
+    events = [
+        event("aten::linear", 100, 200, Sequence_number=7, Fwd_thread_id=0),
+        event(node, 300, 700, Sequence_number=7, Fwd_thread_id=1),
+        event("c10d::allreduce_", 310, 315, Input_Dims=sizes["A"], Input_type=["float"]),
+        event("c10d::allreduce_", 320, 325, Input_Dims=sizes["B"], Input_type=["float"]),
+        event("gloo:all_reduce", 330, 800, "user_annotation", 3, Input_Dims=sizes["B"][0], Input_type=["float"]),
+        event("gloo:all_reduce", 340, 800, "user_annotation", 2, Input_Dims=sizes["A"][0], Input_type=["float"]),
+        event("Optimizer.step#SGD.step", 930, 1000, "user_annotation"),
+    ]  # fmt: skip
+    buckets = [span for span in found(events).values() if span.kind == COMMUNICATION]
+    assert {span.number: span.bytes for span in buckets} == {0: 1000, 1: 40}
+
+
 def test_a_wait_inside_backward_is_not_backward():
     events = planted()
     hook = event("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 700, 905)
