@@ -140,6 +140,20 @@ def test_kept_studies_are_whole():
         assert name.startswith("precision") or min(map(len, seeds)) >= (2 if name == "optimizers" else 3)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in studies.REPEATED
+])  # fmt: skip
+def test_todays_code_learns_as_a_kept_study_did(name):
+    """So a study need not be recorded again for a change of the code that changes nothing it learns."""
+    path = helpers.paths.project_root() / "recorded" / "studies" / f"{name}.json"
+    kept = studies.read(name, path).one(studies.REPEATED[name])
+    seed = kept["config"]["seed"]
+    [config] = [c for c in studies.STUDIES[name]() if (c.label, c.seed) == (kept["label"], seed)]
+    again = run.run(config, group="again")["measured"]["samples"]["loss"][:10]  # later, rounding has grown
+    assert again == pytest.approx(kept["measured"]["samples"]["loss"][:10], rel=1e-3)
+
+
 def test_the_kept_study_shows_the_trap_and_the_way_out():
     """What README and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
     path = helpers.paths.project_root() / "recorded" / "studies" / "batch_and_accuracy.json"
