@@ -63,7 +63,7 @@ def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"those to run: {', '.join(names)}")
     parser.add_argument("--keep", action="store_true", help="also write recorded/bench, which docs/benchmarks.md shows")
-    parser.add_argument("--label", default="", help="for --keep: names a second record beside the first, such as that of a GPU")
+    parser.add_argument("--label", default="", help="for --keep: names a second record, such as that of a GPU")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in names]
     if unknown:
