@@ -56,7 +56,7 @@ def _parser():
     ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
     study = command("study", _study, "Record a study again on this machine; interrupted, it goes on where it was.")
-    study.add_argument("name", help="one of those that the notebooks show (helpers/comparison/studies.py)")
+    study.add_argument("name", help="such as batch_and_accuracy; a wrong name lists them all")
     study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, as part of the kit")
     for add_to in (add_hosts, add_migrate, add_npu, add_report):
         add_to(commands)

@@ -257,8 +257,8 @@ def add_to(subcommands):
     sub.add_argument("--wait", type=int, help="seconds that a host waits for the others (default: 600)")
     sub.add_argument("--timeout", type=int, help="seconds after which a silent host counts as lost (default: 1800)")
     sub.add_argument("--interface", help="network interface between the hosts")
-    sub.add_argument("--partition", help="Slurm's")
-    sub.add_argument("--time", help="Slurm's limit, say 2:00:00")
+    sub.add_argument("--partition", help="Slurm's partition")
+    sub.add_argument("--time", help="Slurm's limit, such as 2:00:00")
     sub.add_argument("train", nargs="*", metavar="-- train …", help="train and its options")
 
 

@@ -51,7 +51,7 @@ def interrupted(text):
 
 
 class RankError(Told, RuntimeError):
-    """A rank failed; the other ranks were stopped.
+    """A rank failed; the other ranks were stopped, or interrupted where they are kept (`helpers.ranks`).
 
     Attributes:
         rank: the rank that failed first.

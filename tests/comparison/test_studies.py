@@ -155,7 +155,7 @@ def test_todays_code_learns_as_a_kept_study_did(name):
 
 
 def test_the_kept_study_shows_the_trap_and_the_way_out():
-    """What README and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
+    """What docs/accuracy.md and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
     path = helpers.paths.project_root() / "recorded" / "studies" / "batch_and_accuracy.json"
     groups = studies.read("batch_and_accuracy", path).groups()
     mean = {label: fmean(r["measured"]["evaluation"]["accuracy"] for r in of) for label, of in groups.items()}
