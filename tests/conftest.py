@@ -1,6 +1,15 @@
 """What every test may count on; torch is imported later, since the process that starts the workers needs none."""
 
+import signal
+
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hears_interrupts():
+    """A shell makes what it starts in the background deaf to SIGINT, and tests that send it would wait in vain."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -41,7 +41,7 @@ def run(starter, arguments, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     env.update(HELPERS_RESULTS=str(tmp_path), TMPDIR=str(tmp_path))
     command = STARTERS[starter] + ([sys.executable] if starter != "torchrun" else []) + arguments
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800, cwd=ROOT)
 
 
 @pytest.mark.parametrize("starter", ["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])

@@ -37,10 +37,11 @@ def test_a_terminal_gets_a_moving_bar(monkeypatch):
         monkeypatch.setattr(sys, "stdout", terminal)
         show(Progress())
         terminal.flush()
-        text = ""
-        while "done" not in text:
-            text += os.read(near, 65536).decode()
+        shown = b""
+        while b"done" not in shown:
+            shown += os.read(near, 65536)
     os.close(near)
+    text = shown.decode()
     assert "25%" in text and "100%" in text and "words/s" in text
     assert text.rstrip().endswith("DDP ×2: done")
 

@@ -51,7 +51,7 @@ def script(folder, text):
 def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path):
     lines = []
     done = helpers.npu.run(
-        [script(tmp_path, TWO_CARDS), str(free_port())], devices=3, timeout=300, echo=lines.append, cwd=tmp_path
+        [script(tmp_path, TWO_CARDS), str(free_port())], devices=3, timeout=1800, echo=lines.append, cwd=tmp_path
     )
     assert done.check().returncode == 0 and done.error == ""
     assert lines.count("sum [1.0, 1.0, 1.0]") == 2 and lines[0].startswith("cards 3")

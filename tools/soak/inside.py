@@ -110,7 +110,7 @@ def tell(**message):
 
 def perform(plan, plants=()):
     """One launch as planned; what came of it goes to the driver."""
-    outcome, events = {"value": None, "error": None, "events": []}, []
+    outcome, events, began = {"value": None, "error": None, "events": []}, [], time.monotonic()
 
     def on_event(event):
         events.append((time.monotonic(), event["event"], event["rank"]))
@@ -127,7 +127,9 @@ def perform(plan, plants=()):
             exitcode=getattr(error, "exitcode", None), stacks=getattr(error, "stacks", None),
         )  # fmt: skip
     ended = outcome["ended"] = time.monotonic()
-    outcome["events"] = [(name, rank, ended - when) for when, name, rank in events]
+    # Until a timeout at the earliest: then stacks are collected, and a rank that is late may come on meanwhile.
+    until = min(ended, began + (plan["timeout"] or ended))
+    outcome["events"] = [(name, rank, until - when) for when, name, rank in events]
     for plant in plants:
         sabotage(plant, outcome)
     if plan["read"]:

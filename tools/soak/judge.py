@@ -4,7 +4,7 @@ import re
 import statistics
 
 SOON = 10.0  # s from a stop or an interrupt until nothing of the run is left, on a machine that is busy
-EARLIER = 0.5  # s before the end at which an event must have been sent to say something about the end
+EARLIER = 0.5  # s before the end, or the timeout, at which an event must have been sent to say something about it
 FLAT = 0.05  # share by which memory may grow between the first and the last readings
 READINGS = 5  # whose median counts
 

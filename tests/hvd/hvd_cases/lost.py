@@ -187,7 +187,7 @@ def crash(story, rank, tell):
 
     if how in ("kill", "exit"):
         threading.Thread(target=end, daemon=True).start()
-        waits[story["wait"]]() if busy else time.sleep(5)
+        waits[story["wait"]]() if busy else time.sleep(PATIENCE)
     waiting()
     traffic(until=lambda: time.monotonic() > moment) if busy else None
     tell(when=time.monotonic())
