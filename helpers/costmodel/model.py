@@ -17,7 +17,7 @@ from ..launcher.language import marked
 
 FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes: what DDP collects before it sends
 COMPUTE, BANDWIDTH, LATENCY = marked("compute-bound"), marked("bandwidth-bound"), marked("latency-bound")
-HIDDEN = 0.1  # a step is compute-bound while waiting for the network is at most this share of it
+HIDDEN = 0.1  # a step is compute-bound while the exchange (waiting, and what it takes) is at most this share of it
 ALGORITHMS = ("ring", "tree", "best")
 
 

@@ -257,7 +257,7 @@ traced so any more. The example compiles under plain autocast and compares
         results.append((outputs, model.weight.grad.clone()))
     (eager, gradient), (compiled, same) = results
     assert torch.equal(eager, compiled) and torch.allclose(gradient, same, rtol=0.02, atol=1e-4)
-## export LD_PRELOAD=${your_agspeed_install_path}/libsymbolic_expand.so, for SiLU's gradient in TorchScript 1.12
+## export LD_PRELOAD=…/libsymbolic_expand.so, for SiLU's gradient in TorchScript 1.12
 nothing: what torch.compile captures is differentiated by autograd, SiLU too; your own operator gets its formula from
 `torch.library.custom_op` and `register_autograd`
     import torch
