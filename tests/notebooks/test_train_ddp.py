@@ -62,12 +62,13 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(tmp_path):
 
     for _ in range(9):
         status, killed = torchrun(tmp_path / "killed.pt", "--epochs", "3", kill_after=0)
-        if status != 0:
+        done = torch.load(tmp_path / "killed.pt", weights_only=True)["epochs_done"]  # one more than said, perhaps
+        if done < 3:
             break
         (tmp_path / "killed.pt").unlink()  # it was at its end before it was killed
-    assert status != 0 and killed[0] == whole[0] and len(killed) < 3
+    assert status != 0 and killed == whole[: len(killed)] and 1 <= len(killed) <= done < 3
     status, resumed = torchrun(tmp_path / "killed.pt", "--epochs", "3")
-    assert status == 0 and resumed == whole[len(killed) :]
+    assert status == 0 and resumed == whole[done:]
 
     one, other = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("whole", "killed"))
     assert one["epochs_done"] == other["epochs_done"] == 3 and same(one, other)
