@@ -185,5 +185,5 @@ def _plain(piece):
 
 WHOLE = (  # of two messages, and what is between the parts of a list
     marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"), marked("{text} and {more}"),
-    marked("{text} ({more})"), marked(", "), marked("; "),
+    marked("{text} ({more})"), marked("{text} · {more}"), marked(", "), marked("; "),
 )  # fmt: skip
