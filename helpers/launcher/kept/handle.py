@@ -164,7 +164,8 @@ class Ranks:
         made = packed(fn, args, kwargs)
         name = name or f"{getattr(fn, '__name__', 'a function')}()"
         try:
-            with scope.interrupts_held_back(), turns.turn(marked(f"{name!s} on kept ranks"), _queued), self._exclusively():
+            turn = turns.turn(marked(f"{name!s} on kept ranks"), _queued)
+            with scope.interrupts_held_back(), turn, self._exclusively():
                 self._check_open()
                 with scope.entered(self._watch.progress):
                     answers = self._perform(numbers, made, name, timeout or self.timeout)
