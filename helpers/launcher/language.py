@@ -51,6 +51,8 @@ def _read_backward(text, language):
     lower = text.lower()
     for words, pattern, code, translation in _patterns(language):
         if not re.search("[a-z]", "".join(words)):
+            if " · " in text:  # a run's name, part by part
+                return " · ".join(map(local, text.split(" · ")))
             cut = min(_sentences(text), _before_the_stop(text), key=lambda said: len(re.findall("[a-z]", said)))
             if cut != text:
                 return cut
@@ -229,5 +231,5 @@ def _plain(piece):
 
 WHOLE = (  # of two messages, and what is between the parts of a list
     marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"), marked("{text} and {more}"),
-    marked("{text} ({more})"), marked("{text} · {more}"), marked(", "), marked("; "),
+    marked("{text} ({more})"), marked(", "), marked("; "),
 )  # fmt: skip
