@@ -19,6 +19,7 @@ from .. import paths
 
 CATALOGS = {"zh": "zh_CN"}
 PLACE = re.compile(r"\{([a-z_]\w*)[^{}]*\}", re.IGNORECASE)  # {name}, {name:g} or {name!r}
+PROSE = re.compile("[a-z]{2,} [a-z]{2,}")
 CODE = re.compile(r"\{(\w+)!s\}")
 FIGURE = "figure"  # the context of the messages of alt texts in a notebook's catalog
 # What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
@@ -51,8 +52,9 @@ def _read_backward(text, language):
     lower = text.lower()
     for words, pattern, code, translation in _patterns(language):
         if not re.search("[a-z]", "".join(words)):
-            if " · " in text:  # a run's name, part by part
-                return " · ".join(map(local, text.split(" · ")))
+            parts = text.split(" · ")  # of a run's name; a sentence may hold one
+            if len(parts) > 1 and not any(PROSE.search(part) and len(part.split()) > 2 for part in parts):
+                return " · ".join(map(local, parts))
             cut = min(_sentences(text), _before_the_stop(text), key=lambda said: len(re.findall("[a-z]", said)))
             if cut != text:
                 return cut
@@ -88,7 +90,7 @@ def _sure(words, english, parts):
     letters = len(re.findall("[a-z]", "".join(words)))
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
-    prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    prose = {name for name, part in parts.items() if PROSE.search(part)}
     if any(". " in english[name] for name in prose):  # the end of a sentence is no part of a place
         return False
     if letters <= 3:  # marks: any text may have them
