@@ -9,7 +9,7 @@ import multiprocessing.util
 import os
 import sys
 
-from .launcher.language import local, said
+from .launcher.language import listed, local, marked, said
 from .settings import add_options, chosen, hyphens
 
 
@@ -21,7 +21,7 @@ def main(arguments=None) -> int:
     try:
         return options.command(options) or 0
     except KeyboardInterrupt as stop:
-        print(f"\nstopped: {stop}" if str(stop) else "\nstopped", file=sys.stderr)
+        print(f"\n{local('stopped')}" + (f": {said(str(stop))}" if str(stop) else ""), file=sys.stderr)
         return 130
     except (ValueError, TypeError, OSError) as error:  # something the caller can put right
         print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
@@ -95,7 +95,8 @@ def _train(options):
     if record is not None:
         print(_line(record))
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
-        print(f"record: {host}{results_root() / 'runs' / record['run_id']}.json")
+        place = f"{host}{results_root() / 'runs' / record['run_id']}.json"
+        print(local("record: {place!s}", place=place))
 
 
 def _line(record):
@@ -103,15 +104,16 @@ def _line(record):
     from .records import read
 
     values = read.row(record)
-    accuracy = ""
-    if values["accuracy"] is not None:
-        accuracy = f", accuracy {values['accuracy']:.1%} of {values['tested']} {values['tested_are']}"
-    speed = "too few steps to time"
+    parts = [marked("too few steps to time")]
     if values["step_time_s"]:
-        samples = f"{values['images_per_s']:.0f} {values['samples_are']}/s"
-        speed = f"{values['step_time_s'] * 1000:.1f} ms a step, {samples}"
-    loss = "nothing left to train" if values["final_loss"] is None else f"loss {values['final_loss']:.4f}"
-    return f"{values['label']}: {speed}, {loss}{accuracy}"
+        ms, rate = f"{values['step_time_s'] * 1000:.1f}", f"{values['images_per_s']:.0f}"
+        parts = [local("{ms} ms a step", ms=ms), local("{rate} {samples}/s", rate=rate, samples=values["samples_are"])]
+    final = values["final_loss"]
+    parts.append(marked("nothing left to train") if final is None else local("loss {loss}", loss=f"{final:.4f}"))
+    if values["accuracy"] is not None:
+        of = {"accuracy": f"{values['accuracy']:.1%}", "tested": values["tested"], "images": values["tested_are"]}
+        parts.append(local("accuracy {accuracy} of {tested} {images}", **of))
+    return local("{text}: {more}", text=values["label"], more=listed(parts))
 
 
 def _run(options):
@@ -148,7 +150,7 @@ def _study(options):
     for record in study.records:
         print(_line(record))
     print(f"{study.name}: {study.made}")
-    print(f"{len(study.records)} runs: {study.path}")
+    print(f"{local('{n} runs', n=len(study.records))}: {study.path}")
 
 
 def _records(options):
@@ -157,8 +159,9 @@ def _records(options):
 
     records = read.read_all()
     for record in records:
-        print(record["run_id"], record["status"], _line(record) if record["status"] == "completed" else record["error"])
-    print(f"{len(records)} record(s) in {results_root() / 'runs'}")
+        completed = record["status"] == "completed"
+        print(record["run_id"], local(record["status"]), _line(record) if completed else said(str(record["error"])))
+    print(local("{n} record(s) in {folder!s}", n=len(records), folder=results_root() / "runs"))
 
 
 def _of_a_script(arguments):

@@ -26,7 +26,7 @@ from babel.messages import Catalog
 from babel.messages.pofile import read_po, unescape, write_po
 
 from helpers.config import SETTINGS
-from helpers.launcher.language import PLACE
+from helpers.launcher.language import FIGURE, PLACE, with_slots
 from helpers.paths import replace_file
 from tools.render_notebooks import canonical
 
@@ -34,13 +34,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale" / "zh_CN"
 README = "readme"
 HELPERS = "helpers"  # not a page: what the code says
-FIGURE = "figure"  # the context of the messages of alt texts; the others have the id of their cell
-
-# What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
-# them, and names of processors. Messages hold {1}, {2}, ... in their place, so a new measurement needs no translator.
-NUMBER = r"(?<![\w-])[+-]?\d+(?:[-–:.,]\d+)*(?:e[+-]?\d+)?"
-PROCESSOR = r"\b(?:Intel|AMD|NVIDIA|Apple)\b(?:\(R\)|[^,;()])+(?<![. ])"
-VARIES = re.compile(rf"{PROCESSOR}|{NUMBER}(?:, {NUMBER})+(?=[],;.)]|$)|{NUMBER}")
 
 
 def names() -> list:
@@ -122,17 +115,6 @@ def alt(text, say) -> str:
     return "".join(one if one.endswith(("\u3002", "\uff1b")) else f"{one} " for one in said).rstrip()
 
 
-def with_slots(text, say) -> str:
-    """What `say` says of a measured text, with what varies left out before and put back after."""
-    varies = []
-
-    def slot(found):
-        varies.append(found[0])
-        return f"{{{len(varies)}}}"
-
-    return re.sub(r"\{(\d+)\}", lambda found: varies[int(found[1]) - 1], say(VARIES.sub(slot, text)))
-
-
 # Catalogs
 
 SAYING = {"local", "marked", "said", "exercise"}
@@ -144,11 +126,12 @@ TELLING = (
     "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
     "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py",
     "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
-    "plots/runs.py",
+    "plots/runs.py", "core/coordinator.py", "core/job.py", "core/links.py", "core/pulse.py", "core/requests.py",
+    "core/service.py",
 )  # fmt: skip
 REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # texts of several words are errors'
-# Errors of other programs' worlds: frameworks that no notebook runs, and what Horovod's processes say to each other.
-ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe|core|discovery|__main__)")
+# Errors of other programs' worlds: frameworks that no notebook runs.
+ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe)")
 
 
 def extract(name) -> Catalog:
@@ -174,9 +157,48 @@ def extract(name) -> Catalog:
             page = jinja2.Environment().parse(path.read_text(encoding="utf-8"))
             for _, _, (message, *_) in jinja2.ext.extract_from_ast(page, SAYING, babel_style=False):
                 say(message, None)
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+            for cell in nbformat.read(path, as_version=4).cells:
+                for message in drawn(cell.source) if cell.cell_type == "code" else ():
+                    say(message, None)
     else:
         document(name, say)
     return catalog
+
+
+DRAWING = {"figure", "write_at", "beside", "set", "set_xlabel", "set_ylabel", "text", "annotate"}
+NO_TEXT = {"loc", "xycoords", "textcoords", "transform"}
+
+
+def drawn(code):
+    """What is written in the figures that a cell draws; alt texts are messages of their own page."""
+    try:
+        tree = ast.parse(re.sub(r"(?m)^[%!].*$", "", code))
+    except SyntaxError:  # a cell of another language
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "title":
+            yield from _written(node.value)
+        called = getattr(node, "func", None)
+        if isinstance(called, ast.Attribute) and (called.attr in DRAWING or _of_figures(called)):
+            given = node.args[:1] if called.attr == "annotate" else node.args
+            for value in [*given, *(option.value for option in node.keywords if option.arg not in NO_TEXT)]:
+                yield from _written(value)
+
+
+def _of_figures(called):
+    return ast.unparse(called.value) in ("figures", "layout", "plots") and called.attr != "show"
+
+
+def _written(node):
+    """The lines of the texts in an expression."""
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        text = message_of(node) if isinstance(node, ast.JoinedStr) else node.value
+        lines = (line for line in text.split("\n") if not re.match("(rank|epoch) \\S+$", line))
+        yield from (line for line in lines if WORDS.match(PLACE.sub("", line)))
+    elif not isinstance(node, (ast.Lambda, ast.Compare, ast.Call)):
+        for part in ast.iter_child_nodes(node):
+            yield from _written(part)
 
 
 def spoken(code, telling=False, raising=False):

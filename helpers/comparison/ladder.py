@@ -54,7 +54,7 @@ def _beyond(base, top, here):
         grown = dict(local_batch=base.local_batch, base_batch=base.global_batch, lr_scaling="linear")
         warm = 0.1 * (base.epochs or 1)
         n = top.nproc_per_node
-        label = f"{top.label} · batch {base.global_batch * n}, rate ×{n}, warm-up"
+        label = f"{top.label} · " + marked(f"batch {base.global_batch * n}, rate ×{n}, warm-up")
         rungs.append(top.but(**grown, lr_warmup_epochs=warm, label=label))
     return rungs
 

@@ -152,7 +152,7 @@ class Notebook(Silent):
 
 def waiting_for(names) -> str:
     """Why a queued run does not start."""
-    return local("waiting for {names} to end", names=local(" and ").join(names))
+    return local("waiting for {names} to end", names=local(" and ").join(map(local, names)))
 
 
 def bar(share, width) -> str:
@@ -162,8 +162,9 @@ def bar(share, width) -> str:
 
 
 def name(rows, row) -> str:
-    """A run's label, with its number where there are several."""
-    return f"[{rows.index(row) + 1}/{len(rows)}] {row.label}" if len(rows) > 1 else row.label
+    """A run's label in the reader's language, with its number where there are several."""
+    label = local(row.label)
+    return f"[{rows.index(row) + 1}/{len(rows)}] {label}" if len(rows) > 1 else label
 
 
 def in_notebook() -> bool:

@@ -19,7 +19,14 @@ from .. import paths
 
 CATALOGS = {"zh": "zh_CN"}
 PLACE = re.compile(r"\{([a-z_]\w*)[^{}]*\}", re.IGNORECASE)  # {name}, {name:g} or {name!r}
+PROSE = re.compile("[a-z]{2,} [a-z]{2,}")
 CODE = re.compile(r"\{(\w+)!s\}")
+FIGURE = "figure"  # the context of the messages of alt texts in a notebook's catalog
+# What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
+# them, and names of processors. Messages hold {1}, {2}, ... in their place, so a new measurement needs no translator.
+NUMBER = r"(?<![\w-])[+-]?\d+(?:[-–:.,]\d+)*(?:e[+-]?\d+)?"
+PROCESSOR = r"\b(?:Intel|AMD|NVIDIA|Apple)\b(?:\(R\)|[^,;()])+(?<![. ])"
+VARIES = re.compile(rf"{PROCESSOR}|{NUMBER}(?:, {NUMBER})+(?=[],;.)]|$)|{NUMBER}")
 ENTRY = re.compile(r'^msgid ((?:".*"\n)+)msgstr ((?:".*"\n?)+)', re.MULTILINE)
 
 
@@ -45,6 +52,9 @@ def _read_backward(text, language):
     lower = text.lower()
     for words, pattern, code, translation in _patterns(language):
         if not re.search("[a-z]", "".join(words)):
+            parts = text.split(" · ")  # of a run's name; a sentence may hold one
+            if len(parts) > 1 and not any(PROSE.search(part) and len(part.split()) > 2 for part in parts):
+                return " · ".join(map(local, parts))
             cut = min(_sentences(text), _before_the_stop(text), key=lambda said: len(re.findall("[a-z]", said)))
             if cut != text:
                 return cut
@@ -80,7 +90,7 @@ def _sure(words, english, parts):
     letters = len(re.findall("[a-z]", "".join(words)))
     if any(re.search("[a-z]{3}", word) and word in part.lower() for word in words for part in english.values()):
         return False
-    prose = {name for name, part in parts.items() if re.search("[a-z]{2,} [a-z]{2,}", part)}
+    prose = {name for name, part in parts.items() if PROSE.search(part)}
     if any(". " in english[name] for name in prose):  # the end of a sentence is no part of a place
         return False
     if letters <= 3:  # marks: any text may have them
@@ -93,8 +103,31 @@ def sentences(text) -> str:
     """A text of several sentences or lines, such as the alt text of a figure: each in the reader's language."""
     if text in _messages(chosen()):
         return local(text)
-    lines = (" ".join(map(local, re.split("(?<=[.。]) ", line))) for line in text.split("\n"))
+    lines = (" ".join(map(_sentence, re.split("(?<=[.。]) ", line))) for line in text.split("\n"))
     return re.sub("(?<=。) ", "", "\n".join(lines))
+
+
+def _sentence(text):
+    """One sentence; of the alt text of a notebook's own figure the notebook's catalog has each part."""
+    figures = _figures(chosen())
+    if not figures:
+        return local(text)
+    english = re.split("(?<=;) ", text)
+    parts = [with_slots(part, lambda message: figures.get(message, message)) for part in english]
+    if any(part == was for part, was in zip(parts, english, strict=True)):
+        return local(text)
+    return re.sub("(?<=；) ", "", " ".join(parts))
+
+
+def with_slots(text, say) -> str:
+    """What `say` says of a measured text, with what varies left out before and put back after."""
+    varies = []
+
+    def slot(found):
+        varies.append(found[0])
+        return f"{{{len(varies)}}}"
+
+    return re.sub(r"\{(\d+)\}", lambda found: varies[int(found[1]) - 1], say(VARIES.sub(slot, text)))
 
 
 def listed(parts, mark=", ", about=None) -> str:
@@ -137,12 +170,27 @@ def chosen() -> str:
 @lru_cache(maxsize=len(CATALOGS) + 1)
 def _messages(language):
     """{English: translation} of all that is translated for certain."""
-    path = paths.project_root() / "locale" / CATALOGS.get(language, "en") / "helpers.po"
-    if not path.is_file():
-        return {}
+    path = _folder(language) / "helpers.po"
+    return _catalog(path) if path.is_file() else {}
+
+
+@lru_cache(maxsize=len(CATALOGS) + 1)
+def _figures(language):
+    """The same of the alt texts of the notebooks' own figures."""
+    found = {}
+    for path in sorted(_folder(language).glob("[0-9]*.po")):
+        found |= _catalog(path, f'msgctxt "{FIGURE}"\n')
+    return found
+
+
+def _folder(language):
+    return paths.project_root() / "locale" / CATALOGS.get(language, "en")
+
+
+def _catalog(path, context=""):
     found = {}
     for block in path.read_text(encoding="utf-8").split("\n\n"):
-        entry = ENTRY.search(block)
+        entry = ENTRY.search(block) if context in block else None
         if entry and "#, fuzzy" not in block:
             message, translation = (ast.literal_eval(f"({part})") for part in entry.groups())
             found[message] = translation or message

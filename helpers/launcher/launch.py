@@ -76,7 +76,8 @@ def launch(
     options = Options(nprocs, timeout, threads, env, on_event, python, memory)
     data = options.packed(fn, args, kwargs)
     nprocs = options.nprocs
-    label = f"{getattr(fn, '__name__', 'a function')} on {nprocs} rank{'s' * (nprocs > 1)}"
+    name = getattr(fn, "__name__", "a function")
+    label = marked(f"{name!s} on {nprocs} ranks") if nprocs > 1 else marked(f"{name!s} on 1 rank")
     plan = Plan(nprocs, data, timeout, on_event, options.python)
     if background:
         return start(label, partial(_in_turn, plan, label))

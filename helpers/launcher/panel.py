@@ -56,7 +56,7 @@ class Panel(display.Silent):
         self.places.append(IPython.display.display(bundle, raw=True, display_id=True).display_id)
 
     def queued(self, rows, names):
-        names = local(" and ").join(names)
+        names = local(" and ").join(map(local, names))
         self.waits = local("Waiting for {names} to end: one run at a time, so that each has all cores.", names=names)
         self._draw()
 

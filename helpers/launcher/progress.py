@@ -200,12 +200,12 @@ class Log(Progress):
     def begin(self, label):
         """A run starts."""
         self.row, self.logged, self.spent = display.Row(label), 0, 0.0
-        print(f"{label}: starting", flush=True)
+        print(local("{label}: starting", label=label), flush=True)
 
     def event(self, event):
         """An event of a rank."""
         if event.get("event") == "note":
-            print(event["text"], flush=True)
+            print(local(event["text"]), flush=True)
         if event.get("event") != "step" or event["step"] < min(self.logged + self.every, event["steps"]):
             return
         steps = event["step"] - max(self.logged, event["first_step"])
@@ -213,12 +213,15 @@ class Log(Progress):
         rate = event["images_per_s"] * event["step_s"] / batch_s
         rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"
         self.logged, self.spent = event["step"], event["trained_s"]
+        values = {name: event[name] for name in ("epoch", "step", "steps")}
+        values |= {"batch_s": f"{batch_s:.3f}", "rate": rate, "loss": f"{event['loss']:.4f}"}
         print(
-            f"epoch {event['epoch']}  step {event['step']}/{event['steps']}  batch time {batch_s:.3f} s  "
-            f"{rate} samples/s  peak memory {event['peak_memory'] / 2**20:,.0f} MiB  "
-            f"loss {event['loss']:.4f}",
-            flush=True,
-        )
+            local(
+                "epoch {epoch}  step {step}/{steps}  batch time {batch_s} s  {rate} samples/s  "
+                "peak memory {peak} MiB  loss {loss}",
+                peak=f"{event['peak_memory'] / 2**20:,.0f}", **values,
+            ), flush=True,
+        )  # fmt: skip
 
 
 class Watch(Progress):

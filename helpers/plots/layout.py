@@ -73,16 +73,12 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
         notes: sentences for the foot; empty ones are left out.
         panels: how many, side by side in widths of `ratios`, or `stacked` above each other.
     """
-    from matplotlib.text import Text
-
     with style.look():
         figure = style.canvas(1, layout="constrained")
         grid = (panels, 1) if stacked else (1, panels)
         axes = list(figure.subplots(*grid, squeeze=False, width_ratios=ratios).flat) if panels else []
         yield figure, axes
-        for text in figure.findobj(Text):
-            if (words := style.said(text.get_text())) != text.get_text():
-                text.set_text(words)
+        style.put_into_words(figure)
         wide = style.WIDTH - 0.3
         key = [(style.said(words), *look) for words, *look in key]
         texts = [(0.1, fitted(title, wide, 1, 13, "bold"), {"size": 13, "weight": "bold"})] if title else []

@@ -54,6 +54,15 @@ def said(text, /, **values) -> str:
     return local(text, **values) if values else sentences(text)
 
 
+def put_into_words(figure):
+    """Put all texts that stand in a figure into the reader's language."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if (words := said(text.get_text())) != text.get_text():
+            text.set_text(words)
+
+
 def look():
     """A context manager: inside it figures are made and saved in this style.
 
@@ -147,6 +156,7 @@ def show(figure, alt):
     """Display a figure in the notebook, with `alt` for readers who cannot see it."""
     from IPython.display import display
 
+    put_into_words(figure)  # one that a cell has drawn by itself
     alt, (width, height) = sentences(alt), _pixels(figure)
     display(
         {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt}, raw=True,

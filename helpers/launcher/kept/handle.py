@@ -114,10 +114,11 @@ class Ranks:
     def status(self) -> str:
         """What they do: "idle", the call that goes on, or why they have ended."""
         if self.ended:
-            return f"ended, {self.ended}"
+            return marked(f"ended, {self.ended}")
         crew = self._crew
         waiting = crew.waiting if crew else []
-        return f"{crew.name} on rank {', '.join(map(str, waiting))}" if waiting else "idle"
+        ranks = ", ".join(map(str, waiting))
+        return marked(f"{crew.name!s} on rank {ranks}") if waiting else marked("idle")
 
     def debug(self, rank):
         """Open pdb in this cell where the last exception of `rank` came from; if there was none, at its next one.
@@ -163,7 +164,8 @@ class Ranks:
         made = packed(fn, args, kwargs)
         name = name or f"{getattr(fn, '__name__', 'a function')}()"
         try:
-            with scope.interrupts_held_back(), turns.turn(f"{name} on kept ranks", _queued), self._exclusively():
+            turn = turns.turn(marked(f"{name!s} on kept ranks"), _queued)
+            with scope.interrupts_held_back(), turn, self._exclusively():
                 self._check_open()
                 with scope.entered(self._watch.progress):
                     answers = self._perform(numbers, made, name, timeout or self.timeout)

@@ -4,6 +4,7 @@ import re
 import threading
 
 from .. import display
+from ..language import local, marked
 from ..progress import Progress, best_display
 
 EVERY = 1.0  # s between two looks
@@ -15,7 +16,7 @@ class Watch:
 
     def __init__(self, ranks):
         self.ranks, self.memory, self.over = ranks, "", threading.Event()
-        label = f"{ranks.nprocs} kept rank{'s' * (ranks.nprocs > 1)}"
+        label = marked(f"{ranks.nprocs} kept ranks") if ranks.nprocs > 1 else marked("1 kept rank")
         silent = (display.Plain, display.Terminal, display.Notebook)
         self.progress = Progress([label], best_display(without=silent))
         self.progress.begin(label)
@@ -38,7 +39,7 @@ class Watch:
             if looks % MEMORY == 0:
                 self.memory = memory(self.ranks.pids)
             looks += 1
-            self.progress.row.numbers = " · ".join(filter(None, [self.ranks.status, self.memory]))
+            self.progress.row.numbers = " · ".join(map(local, filter(None, [self.ranks.status, self.memory])))
             self.progress.tick()
 
 
@@ -55,4 +56,4 @@ def memory(pids) -> str:
     if not sizes:
         return ""
     least, most = f"{min(sizes):.0f}", f"{max(sizes):.0f}"
-    return f"{least} MB a rank" if least == most else f"{least} to {most} MB a rank"
+    return marked(f"{least} MB a rank") if least == most else marked(f"{least} to {most} MB a rank")
