@@ -269,7 +269,7 @@ def test_an_environment_with_an_older_torch(clone):
 
 
 def test_wheels_in_a_folder_do_for_a_network(clone):
-    clone.add("uv", "#!/bin/sh\necho \"$UV_FIND_LINKS: uv $*\" >>\"$CALLS\"\n")
+    clone.add("uv", '#!/bin/sh\necho "$UV_FIND_LINKS: uv $*" >>"$CALLS"\n')
     _, output, calls = clone.bootstrap(PIP_NO_INDEX="1", PIP_FIND_LINKS="wheels")
     assert "no download, from wheels; 6 GB of disk" in output and "a download of" not in output
     installs = [call for call in calls.splitlines() if "pip install" in call]
