@@ -269,7 +269,8 @@ def test_an_environment_with_an_older_torch(clone):
 
 
 def test_wheels_in_a_folder_do_for_a_network(clone):
-    clone.add("uv", "#!/bin/sh\necho \"$UV_FIND_LINKS: uv $*\" >>\"$CALLS\"\n")
-    calls = clone.bootstrap(PIP_NO_INDEX="1", PIP_FIND_LINKS="wheels")[2]
+    clone.add("uv", '#!/bin/sh\necho "$UV_FIND_LINKS: uv $*" >>"$CALLS"\n')
+    _, output, calls = clone.bootstrap(PIP_NO_INDEX="1", PIP_FIND_LINKS="wheels")
+    assert "no download, from wheels; 6 GB of disk" in output and "a download of" not in output
     installs = [call for call in calls.splitlines() if "pip install" in call]
     assert len(installs) == 2 and all(call.startswith("wheels: ") and "--no-index" in call for call in installs)

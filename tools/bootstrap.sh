@@ -220,7 +220,11 @@ fi
 extras=vision,test
 if grep -q '^# no torchvision' $constraints 2>/dev/null; then extras=test; fi
 no_index=  # uv reads no variable for it
-if [ -n "${PIP_NO_INDEX:-}" ]; then no_index=--no-index; export UV_FIND_LINKS="${PIP_FIND_LINKS:-}"; fi
+if [ -n "${PIP_NO_INDEX:-}" ]; then
+    no_index=--no-index
+    export UV_FIND_LINKS="${PIP_FIND_LINKS:-}"
+    size="no download, from ${PIP_FIND_LINKS:-the folders that pip is set to}; ${size##* and }"
+fi
 
 if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
     if $venv/bin/python -m pip install --quiet --only-binary :all: "uv==$uv_version"; then
