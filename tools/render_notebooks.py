@@ -54,6 +54,7 @@ def execute(notebook, folder, results, timeout):
     client = NotebookClient(
         notebook,
         timeout=timeout,
+        startup_timeout=600,  # nbclient's 60 s are too few on a busy machine
         kernel_name="python3",
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
