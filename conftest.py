@@ -69,7 +69,7 @@ class Kernel(nbval.kernel.RunningKernel):
     def __init__(self, kernel_name, cwd=None, startup_timeout=60):
         # Mend 1: what child processes print is shown in the cell (see kernel_environment).
         self.km, self.kc = nbval.kernel.start_new_kernel(
-            startup_timeout=startup_timeout,
+            startup_timeout=max(startup_timeout, 600),  # on a busy machine the imports alone take a minute
             kernel_name=kernel_name,
             stderr=subprocess.DEVNULL,
             cwd=cwd,

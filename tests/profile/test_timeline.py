@@ -158,6 +158,13 @@ def test_a_receive_does_not_wait_for_that_of_another_rank():
     assert [span.name for span in timeline._reasons([*messages, wait]) if span.kind == WAIT] == ["recv 0"]
 
 
+def test_the_panel_names_the_function_and_not_its_wrappers():
+    given = (train, ("ddp",), {}, 2, STEPS, 1)
+    assert launcher._shown_name(timeline.record_timeline, given) == "train"
+    assert launcher._shown_name(twohosts._on_its_host, ([1, 2], 1, timeline.record_timeline, given, {})) == "train"
+    assert launcher._shown_name(train, ("ddp",)) == "train"
+
+
 # -- real ranks ---------------------------------------------------------------------------
 
 
