@@ -128,7 +128,7 @@ def perform(plan, plants=()):
         )  # fmt: skip
     ended = outcome["ended"] = time.monotonic()
     # Until a timeout at the earliest: then stacks are collected, and a rank that is late may come on meanwhile.
-    until = min(ended, began + (plan["timeout"] or ended))
+    until = min(ended, began + (plan["timeout"] or float("inf")))
     outcome["events"] = [(name, rank, until - when) for when, name, rank in events]
     for plant in plants:
         sabotage(plant, outcome)
