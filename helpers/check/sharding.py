@@ -76,6 +76,9 @@ def _try_sharding(answer):
         if not (isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], torch.optim.Optimizer)):
             return f"your function returned {type(got).__name__}; return the model and its optimizer"
         trained, optimizer = got
+        for module in trained.modules():
+            if hasattr(module, "set_force_sum_reduction_for_comms"):
+                module.set_force_sum_reduction_for_comms(True)  # as in training: torch's fault, not the answer's
         held = sum(_local(p).numel() for p in trained.parameters())
         if held == sum(p.numel() for p in alone.parameters()):
             return "each rank holds all weights. Nothing is sharded."

@@ -104,7 +104,9 @@ class MixedPrecision:
             master.grad = None if weight.grad is None else weight.grad.to(master.dtype)
         if clip_norm is not None:
             self.scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(self.parameters, clip_norm)
+            norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+            # torch 2.8 adds its 1e-6 to each shard's part of the norm, so it gets the whole norm
+            nn.utils.clip_grads_with_norm_(self.parameters, clip_norm, getattr(norm, "full_tensor", lambda: norm)())
         before = self.scaler.get_scale()
         self.scaler.step(optimizer)
         self.scaler.update()
