@@ -8,6 +8,8 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch._utils import _unflatten_dense_tensors
 
+from .core.cache import PLANS
+
 SMALL = 2**22  # bytes; larger tensors are sent alone, because copying them to a shared buffer costs more than a message
 CACHED = 2**18  # elements; a second pass over so few costs less than a call for each tensor
 WIDER = {torch.int16: torch.int32}  # dtypes gloo cannot add -> wider ones, with the same result modulo 2^n
@@ -49,7 +51,12 @@ class Call:
 
     def _reduce(self, tensors, op, scales):
         """Reduce tensors in place. All are started before the first is waited for."""
-        begun = [self._begin(batch, op, scales[0]) for batch in _batches(tensors, op)]
+        tensors = [tensor.data for tensor in tensors]  # a result does not count as a change of its tensor
+        decision = (self.message["set"], self.message["hits"]) if "hits" in self.message else None
+        begun = [
+            self._begin([tensors[place] for place in places], buffer, pieces, op, scales[0])
+            for places, buffer, pieces in self.room.lay(decision, tensors, op)
+        ]
         for batch, buffer, pieces, way, work in begun:
             if work:
                 work.wait()
@@ -63,10 +70,13 @@ class Call:
                 _scale(buffer, scales[1], divisor)
                 _copy(batch, pieces)
 
-    def _begin(self, batch, op, prescale):
+    def _begin(self, batch, buffer, pieces, op, prescale):
         """Start one batch: (tensors, the buffer that holds them, its pieces, the tensor that is sent, its work)."""
-        whole = len(batch) == 1 and batch[0].is_contiguous() and batch[0].device.type in ("cpu", "cuda")
-        buffer, pieces = (batch[0], ()) if whole else self.room.put(batch)
+        if len(batch) == 1 and batch[0].is_contiguous() and batch[0].device.type in ("cpu", "cuda"):
+            buffer, pieces = batch[0], ()
+        elif buffer is None:
+            buffer, pieces = self.room.part(batch)
+        _copy(pieces, batch)
         _scale(buffer, prescale)
         if op == "Adasum":
             return batch, buffer, pieces, _adasum(self._all(buffer)), None
@@ -161,26 +171,41 @@ class Room:
 
     def __init__(self):
         self._kept, self._used = torch.empty(0, dtype=torch.uint8), 0
+        self._laid = {}  # (set, numbers) of a decision that every step repeats -> (its batches, bytes used)
 
-    def empty(self):
-        """Reuse the buffer from its start."""
-        self._used = 0
+    def lay(self, decision, tensors, op):
+        """The tensors that are sent together: [(places among `tensors`, flat buffer, its pieces in their shapes)].
 
-    def put(self, tensors):
-        """A flat copy of tensors of one dtype and device, and its pieces in their shapes."""
+        A tensor alone has no buffer yet (None), as it seldom needs one. `decision`: None if it does not come again.
+        """
+        if decision is None or decision not in self._laid:
+            self._used = 0
+            batches = []
+            for places in _batches(tensors, op):
+                batch = [tensors[place] for place in places]
+                batches.append((places, *(self.part(batch) if len(batch) > 1 else (None, ()))))
+            if decision is None or tensors[0].device != self._kept.device:
+                return batches
+            if len(self._laid) >= PLANS:
+                self._laid.clear()
+            self._laid[decision] = batches, self._used
+        batches, self._used = self._laid[decision]
+        return batches
+
+    def part(self, tensors):
+        """A flat buffer for tensors of one dtype and device, and its pieces in their shapes."""
         first = tensors[0]
         count = sum([each.numel() for each in tensors])
         if first.device == self._kept.device:
             buffer = self._kept_part(count * first.element_size()).view(first.dtype)
         else:
             buffer = first.new_empty(count)
-        pieces = _unflatten_dense_tensors(buffer, tensors)
-        _copy(pieces, tensors)
-        return buffer, pieces
+        return buffer, _unflatten_dense_tensors(buffer, tensors)
 
     def _kept_part(self, size):
         if self._used + size > self._kept.numel():
             self._kept, self._used = torch.empty(max(2 * size, 2**20), dtype=torch.uint8), 0
+            self._laid.clear()
         part = self._kept[self._used : self._used + size]
         self._used += -(-size // 64) * 64
         return part
@@ -198,13 +223,13 @@ def _copy(into, tensors):
 
 
 def _batches(tensors, op):
-    """Lists of tensors to send together: small ones by dtype, each large one alone."""
+    """Places of the tensors to send together: small ones by dtype, each large one alone."""
     together = {}
-    for tensor in tensors:
+    for place, tensor in enumerate(tensors):
         if tensor.numel() == 0:
             continue
         alone = tensor.numel() * tensor.element_size() > SMALL or op == "Adasum"
-        together.setdefault(id(tensor) if alone else tensor.dtype, []).append(tensor.data)
+        together.setdefault(place if alone else tensor.dtype, []).append(place)
     return together.values()
 
 

@@ -100,8 +100,7 @@ class Plane:
         if entries[0] is None and "spec" not in message:
             return [None] * len(entries)
         specs = message.get("spec") or [entry.request for entry in entries]
-        devices = {tensor[2] for spec in specs for tensor in spec["tensors"]}
-        self._room.empty()
+        devices = {tensor[2] for tensor in specs[0]["tensors"]}  # what is fused is of one kind of device
         device = "cuda" if devices == {"cuda"} and nccl_version() else "cpu"
         call = Call(self._group(message["set"], device), self._sets[message["set"]], self.rank, message, self._room)
         if device == "cuda":

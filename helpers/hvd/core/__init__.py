@@ -1,16 +1,16 @@
 """The engine under all spellings of the API. It knows no framework: importing it imports none.
 
-    job          init, shutdown, reset: the job this process belongs to
-    meeting      where the ranks find rank 0's address and the job's secret
-    links        rank 0's connections to all other ranks
-    wire         authenticated messages on these connections
-    engine       one rank's submitted collectives, and the thread that runs them
-    coordinator  which collective runs next on all ranks; lives on rank 0
-    cache        numbers for the requests that every step repeats
-    service      rank 0's threads: reads requests, sends decisions, notices lost ranks
-    pulse        signs of life: a rank that is stopped is named by those that are not
-    requests     what a rank asks for, and whether the ranks agree
-    sets, errors, timeline
+job          init, shutdown, reset: the job this process belongs to
+meeting      where the ranks find rank 0's address and the job's secret
+links        rank 0's connections to all other ranks
+wire         authenticated messages on these connections
+engine       one rank's submitted collectives, and the thread that runs them
+coordinator  which collective runs next on all ranks; lives on rank 0
+cache        numbers for the requests that every step repeats
+service      rank 0's threads: reads requests, sends decisions, notices lost ranks
+pulse        signs of life: a rank that is stopped is named by those that are not
+requests     what a rank asks for, and whether the ranks agree
+sets, errors, timeline
 """
 
 import enum

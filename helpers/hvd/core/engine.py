@@ -122,10 +122,10 @@ class Engine:
             self._entries[key] = entry
             if not self._queue and not self._hits:
                 self._due = time.monotonic() + self.cycle / 2
-            if self._resting:  # otherwise it looks again within a cycle, and waking it costs more than the request
-                self._wake.notify()
+                if self._resting:  # otherwise it looks again within a cycle, and waking it costs more than the request
+                    self._wake.notify()
             bit, known = self._numbers.get(key, (0, None))
-            if known is not None and (known is request or known == request):
+            if known is request or known == request:
                 self._hits[key[0]] = self._hits.get(key[0], 0) | bit
             else:
                 self._queue.append(request)
@@ -308,16 +308,16 @@ class Engine:
             self._number(message, entries)
         began = time.monotonic()
         results = self.plane.run(message, entries)
-        here = [(entry, result) for entry, result in zip(entries, results) if entry is not None]
-        for entry, _ in here if self.timeline.writes() else ():
-            self.timeline.ran(entry, began)
+        if self.timeline.writes():
+            for entry in filter(None, entries):
+                self.timeline.ran(entry, began)
         bells = []
         with self._lock:  # once for all of them
-            for entry, result in here:
-                entry.inputs = ()
-                if self._entries.get(entry.key) is entry:
-                    del self._entries[entry.key]
-                bells.append(entry.end(result))
+            for entry, result in zip(entries, results):
+                if entry is not None:
+                    entry.inputs = ()
+                    self._entries.pop(entry.key, None)
+                    bells.append(entry.end(result))
         for bell in filter(None, bells):  # after the lock is released, because the waiting thread takes it next
             bell.set()
 

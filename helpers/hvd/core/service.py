@@ -116,11 +116,10 @@ class Service:
     def _send(self):
         """Send the collected messages; the caller holds the lock, so all ranks get the decisions in one order."""
         out, self._out = self._out, {}
+        own = out.pop(0, ())
         for rank, messages in out.items():
-            if rank == 0:
-                self.engine.receive(messages)
-            else:
-                self._send_to(self.channels[rank], messages)
+            self._send_to(self.channels[rank], messages)
+        self.engine.receive(own)  # last: its thread begins at once, and would hold the GIL while the others wait
 
     def _send_to(self, channel, messages):
         try:

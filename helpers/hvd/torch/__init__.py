@@ -1,10 +1,10 @@
 """Horovod's API for PyTorch: `import helpers.hvd.torch as hvd` instead of `import horovod.torch as hvd`.
 
-    mpi_ops          the collectives, with gradients
-    handles          submitting one to the engine, waiting for it, refusing what is wrong with it
-    functions        broadcasting parameters, optimizer states and objects
-    optimizer        DistributedOptimizer; reducer averages its gradients while backward runs
-    compression, sync_batch_norm, elastic
+mpi_ops          the collectives, with gradients
+handles          submitting one to the engine, waiting for it, refusing what is wrong with it
+functions        broadcasting parameters, optimizer states and objects
+optimizer        DistributedOptimizer; reducer averages its gradients while backward runs
+compression, sync_batch_norm, elastic
 """
 
 from ..core import *  # noqa: F403

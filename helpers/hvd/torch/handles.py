@@ -4,6 +4,7 @@ import itertools
 from numbers import Integral
 
 import torch
+from torch import Tensor, strided
 
 from ..core import CollectiveError, Entry, job, sets
 
@@ -20,8 +21,7 @@ def submit(kind, tensors, outputs, name, process_set, answer, **options):
     request = _repeated(before, kind, tensors, options) if before else None
     if request is None:
         request = _described(here, kind, tensors, outputs is not None, name, number, process_set, options)
-    entry = Entry(request, tensors, outputs, _computed(tensors))
-    here.engine.submit(entry)
+    entry = here.engine.submit(Entry(request, tensors, outputs, _computed(tensors)))
     handle = next(_numbers)
     _handles[handle] = entry, answer
     return handle
@@ -29,16 +29,17 @@ def submit(kind, tensors, outputs, name, process_set, answer, **options):
 
 def _repeated(before, kind, tensors, options):
     """The request of an earlier call with the same name, if this one differs only in the numbers in its tensors."""
-    if before[0] != kind or before[1] != options or len(before[2]) != len(tensors):
+    earlier, given, looks, request = before
+    if earlier != kind or given != options or len(looks) != len(tensors):
         return None
-    for tensor, (dtype, shape, device) in zip(tensors, before[2]):
+    for tensor, (dtype, shape, device) in zip(tensors, looks):
         if not (
-            isinstance(tensor, torch.Tensor) and tensor.dtype is dtype and tensor.shape == shape
-            and tensor.device == device and tensor.layout is torch.strided
+            isinstance(tensor, Tensor) and tensor.dtype is dtype and tensor.shape == shape
+            and tensor.device == device and tensor.layout is strided
             and (tensor.is_contiguous() or not _overlaps(tensor))
         ):  # fmt: skip
             return None
-    return before[3]
+    return request
 
 
 def _described(here, kind, tensors, written, name, number, process_set, options):
@@ -74,9 +75,9 @@ def _problem(kind, tensors, written, name, options, process_set):
     if len(name) > NAME_LIMIT:
         return f"its name has {len(name)} characters, more than {NAME_LIMIT}"
     for tensor in tensors:
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(tensor, Tensor):
             return f"{type(tensor).__name__} given, a torch.Tensor is needed"
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not strided:
             return f"a tensor of layout {tensor.layout} given; sparse gradients go through sparse_allreduce_async"
         if tensor.is_quantized or tensor.device.type == "meta":
             return f"a {'quantized' if tensor.is_quantized else 'meta'} tensor given, which holds no plain numbers"

@@ -35,10 +35,8 @@ def _in_place(name, begin):
 
 
 def _allreduce(tensors, outputs, name, op, scales, process_set, answer, average=None):
-    return submit(
-        "allreduce", tensors, outputs, name, process_set, answer,
-        op=reduction(op, average).name, scales=[float(scale) for scale in scales],
-    )  # fmt: skip
+    options = {"op": reduction(op, average).name, "scales": [float(scales[0]), float(scales[1])]}
+    return submit("allreduce", tensors, outputs, name, process_set, answer, **options)
 
 
 def allreduce_async(

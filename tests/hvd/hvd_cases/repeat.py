@@ -80,6 +80,22 @@ def shape_dtype_and_operation_change_and_come_back():
         step(["changing"], turn, **looks[turn % len(looks)])
 
 
+@case("repeat")
+def places_in_the_buffer_serve_again():
+    """Two dtypes in a group; in some steps a large tensor with gaps; in between what needs a larger buffer."""
+    looks = [((30, 40), torch.float32), ((7,), torch.float64), ((1100, 1000), torch.float32), ((5,), torch.float32)]
+    for turn in range(8):
+        inputs = [[values(r, *look, turn) for look in looks] for r in range(hvd.size())]
+        mine = [each.clone() for each in inputs[hvd.rank()]]
+        if turn % 2:
+            mine[2] = mine[2].t().contiguous().t()
+        hvd.grouped_allreduce_(mine, name="laid", op=hvd.Sum)
+        for got, *everybodys in zip(mine, *inputs, strict=True):
+            same(got, reduced(everybodys, hvd.Sum), what=f"turn {turn}")
+        if turn == 5:
+            step(["larger", "larger still"], turn, shape=(1000, 1000))
+
+
 @case("repeat", least=2)
 def one_rank_changes_what_the_others_repeat():
     for odd in {0, hvd.size() - 1}:
