@@ -60,18 +60,17 @@ def test_the_band_of_many_seeds_is_their_middle_half():
     assert "fewer than 5 seeds" in plots.accuracy_curves(groups | {"b": [trained(RISE)]})[1]
 
 
-def test_curves_run_over_epochs_updates_or_seconds():
+def test_curves_run_over_epochs_or_updates():
     groups = {"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}
     for over, x, said in (
         ("epoch", [1, 2, 3, 4], "3 epochs"), ("step", [10, 20, 30, 40], "30 updates"),
-        ("seconds", [2.5, 5, 7.5, 10], "7.50 s"),
     ):  # fmt: skip
         figure, alt = plots.accuracy_curves(groups, over, target=0.9)
         assert list(lines(figure.axes[0])[0].get_xdata()) == x
         assert f"its mean reaches 90.0% after {said}." in alt
     assert "target 90.0%" in [text for text, _ in labels(figure)]
     assert "its mean never reaches 97.0%" in plots.accuracy_curves(groups, target=0.97)[1]
-    with pytest.raises(ValueError, match="'epoch', 'step', 'seconds'"):
+    with pytest.raises(ValueError, match="'epoch', 'step'"):
         plots.accuracy_curves(groups, over="time")
 
 
@@ -176,12 +175,6 @@ def test_what_is_left_out_is_said():
         assert said in alt and any(said in text.replace("\n", " ") for text, _ in labels(figure))
     assert "two devices: 5.10 s, " in plots.time_to_accuracy(groups, 0.95)[1]
     assert "two devices" in alt and "nothing:" not in alt  # no line of its own
-
-
-def test_a_note_is_marked_over_seconds_and_not_over_epochs():
-    over_seconds, over_epochs = (plots.accuracy_curves(study(), over) for over in ("seconds", "epoch"))
-    assert SHARED in over_seconds[1] and SHARED not in over_epochs[1]
-    assert any(text.endswith("four, naive*") for text, _ in labels(over_seconds[0]))
 
 
 @pytest.mark.parametrize("runs, arguments, said", [

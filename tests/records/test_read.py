@@ -117,7 +117,7 @@ def test_reading_reporting_and_drawing_need_neither_torch_nor_pyplot(tmp_path):
     write(tmp_path, baseline(), planted(speed=1.8))
     code = (
         "import sys; from helpers import plots, report; from helpers.plots import style;"
-        "found = report.everything(sys.argv[1]); assert style.png(plots.steps(found.records)[0]);"
+        "found = report.everything(sys.argv[1]); assert style.png(plots.parts(found.records)[0]);"
         "print(found, {'torch', 'matplotlib.pyplot'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
