@@ -295,4 +295,4 @@ def test_the_model_against_published_tables():
         if name == "cifar ladder":  # in seconds
             too_fast = [1 / ratio for ratio in too_fast]
         assert [row["residual"] for row in rows] == pytest.approx([ratio - 1 for ratio in too_fast])
-        assert 0 < published.worst(rows) < 0.25
+        assert 0 < max(abs(row["residual"]) for row in rows if not row["given"]) < 0.25
