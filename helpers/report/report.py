@@ -122,7 +122,7 @@ def everything(*places, target=TARGET) -> Report:
 
     Raises:
         FileNotFoundError: a folder or file is not there.
-        ValueError: `target` is no share of one, or there are too many files.
+        ValueError: `target` is no share of one.
     """
     seeds.check_target(target)
     return Report(read.read(*places), target)

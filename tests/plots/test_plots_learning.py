@@ -6,7 +6,6 @@ from gallery import RISE, SHARED, groups, series, trained
 from records import baseline, failed
 
 from helpers import plots
-from helpers.records import seeds
 
 
 def study():
@@ -62,9 +61,7 @@ def test_the_band_of_many_seeds_is_their_middle_half():
 
 def test_curves_run_over_epochs_or_updates():
     groups = {"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}
-    for over, x, said in (
-        ("epoch", [1, 2, 3, 4], "3 epochs"), ("step", [10, 20, 30, 40], "30 updates"),
-    ):  # fmt: skip
+    for over, x, said in (("epoch", [1, 2, 3, 4], "3 epochs"), ("step", [10, 20, 30, 40], "30 updates")):
         figure, alt = plots.accuracy_curves(groups, over, target=0.9)
         assert list(lines(figure.axes[0])[0].get_xdata()) == x
         assert f"its mean reaches 90.0% after {said}." in alt
@@ -214,13 +211,6 @@ def test_the_final_accuracy_is_that_of_the_end():
     assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.93]
     record["measured"]["evaluation"] = None
     assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.96]
-
-
-def test_notes_have_marks_of_their_own():
-    rows = [{"label": "x", "notes": [f"note {k}."]} for k in range(5)]
-    marks = seeds.marks(rows)
-    assert list(marks.values()) == ["*", "†", "‡", "§", "**"]
-    assert seeds.with_marks({"label": "x", "notes": ["note 1."]}, marks) == "x†"
 
 
 # -- speed over batch ---------------------------------------------------------------------
