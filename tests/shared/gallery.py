@@ -135,7 +135,7 @@ STEP = [("split", 0, 2), ("bind", 2, 2.1), ("compute", 2.1, 30), ("intervene", 3
 FIGURES = {  # name: function of the number of labels
     "speed_up": lambda n: plots.speed_up(comparison(min(n, 8))),
     "parts": lambda n: plots.parts(comparison(min(n, 8)).records),
-    "curves over epochs": lambda n: plots.accuracy_curves(groups(n), "epoch", 0.95),
+    "curves over epochs": lambda n: plots.accuracy_curves(groups(n), "epoch"),
     "one evaluation": lambda n: plots.accuracy_curves({name: [trained((0.9,))] for name in names(n)}),
     "time to accuracy": lambda n: plots.time_to_accuracy(groups(n), 0.95),
     "speed over batch": lambda n: plots.speed_over_batch(series(names(n)), "W" * 90),
