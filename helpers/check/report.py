@@ -3,7 +3,7 @@
 import math
 
 from .. import measure
-from .verdict import attempt, exercise
+from .verdict import attempt, exercise, number_or_none
 
 
 def _steps(middle, width, n=41):
@@ -62,30 +62,18 @@ def _hint_difference(value, wanted, base, other):
 def pays_after(answer):
     """`answer(compile_s, eager_s, compiled_s)`: steps after which compiling has paid; None if it never does."""
     for compile_s, eager_s, compiled_s, wanted in COSTS:
-        value, problem = attempt(answer, compile_s, eager_s, compiled_s)
-        if problem is None and not _close(value, wanted):
-            problem = _hint_pays(value, wanted, compile_s, eager_s, compiled_s)
+        steps, problem = number_or_none(answer, compile_s, eager_s, compiled_s)
+        # A step apart is right, too: a quotient of clock readings is no whole number.
+        same = steps == wanted if None in (steps, wanted) else abs(steps - wanted) <= 1
+        if problem is None and not same:
+            problem = _hint_pays(steps, wanted, compile_s, eager_s, compiled_s)
         yield f"{compile_s:g} s to compile, a step of {eager_s:g} s before and {compiled_s:g} s after", problem
 
 
-def _close(value, wanted):
-    """Equal, or a step apart: a quotient of clock readings is no whole number."""
-    if value is None or wanted is None or isinstance(value, (bool, str)):
-        return value is None and wanted is None
-    try:
-        return abs(float(value) - wanted) <= 1
-    except (TypeError, ValueError):
-        return False
-
-
-def _hint_pays(value, wanted, compile_s, eager_s, compiled_s):
-    try:
-        number = None if value is None else float(value)
-    except (TypeError, ValueError):
-        return f"your function returned {value!r}, not a number of steps"
+def _hint_pays(number, wanted, compile_s, eager_s, compiled_s):
     if wanted is None:
         reason = "slower" if compiled_s > eager_s else "no faster"
-        return f"a compiled step is {reason}, so there is no such number; give None (yours is {value!r})"
+        return f"a compiled step is {reason}, so there is no such number; give None (yours is {number:g})"
     if number is None:
         return "None, but every compiled step saves some time. It adds up"
     if math.isclose(number, compile_s / eager_s, rel_tol=1e-6) or math.isclose(number, compile_s / compiled_s):

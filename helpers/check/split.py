@@ -4,7 +4,7 @@ import torch
 
 from ..launcher.group import distributed
 from .ranks import on_ranks
-from .verdict import exercise, number
+from .verdict import exercise, number_or_none
 
 # -- the row-parallel layer ---------------------------------------------------------------
 
@@ -114,24 +114,13 @@ def micro_batches(answer):
         case = f"{stages} stage{'s' * (stages > 1)}, {batch} samples, a bubble below {most:.0%}"
         fitting = [m for m in range(1, batch + 1) if batch % m == 0]
         wanted = next((m for m in fitting if bubble(stages, m) < most), None)
-        got, problem = _or_none(answer, stages, batch, most)
+        got, problem = number_or_none(answer, stages, batch, most)
         yield case, problem or (None if got == wanted else _wrong_count(got, wanted, stages, batch, most))
 
 
 def bubble(stages, micro_batches):
     """The share of a step in which a rank of a pipeline waits."""
     return (stages - 1) / (micro_batches + stages - 1)
-
-
-def _or_none(answer, *given):
-    value = []
-
-    def kept(*given):
-        value.append(answer(*given))
-        return 0 if value[0] is None else value[0]
-
-    got, problem = number(kept, *given)
-    return (None if problem or value[0] is None else got), problem
 
 
 def _wrong_count(got, wanted, stages, batch, most):

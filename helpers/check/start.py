@@ -1,6 +1,6 @@
 """Checks of 00_start_here: whose samples are whose, and a first all_reduce."""
 
-from ..launcher.language import local
+from ..launcher.language import local, marked
 from .ranks import call, on_ranks
 from .verdict import attempt, exercise, number
 
@@ -15,18 +15,11 @@ def slices(function):
         pieces = []
         for rank in range(world_size):
             answer, problem = attempt(function, rank, world_size, samples)
-            who = {"rank": rank, "world_size": world_size}
-            yield problem and local(
-                "For rank {rank} of {world_size} and {samples} samples {problem}.",
-                **who,
-                samples=samples,
-                problem=problem,
-            )
+            yield problem and f"For rank {rank} of {world_size} and {samples} samples {problem}."
             piece = _piece(answer)
             if piece is None:
-                yield local(
-                    "For rank {rank} of {world_size} it returned {answer!r}, not (start, stop).", **who, answer=answer
-                )
+                what = {"rank": rank, "world_size": world_size, "answer": answer}
+                yield local("For rank {rank} of {world_size} it returned {answer!r}, not (start, stop).", **what)
             pieces.append(piece)
         yield _trouble(pieces, samples, world_size)
 
@@ -39,7 +32,7 @@ def mean_of_squares(function):
     """
     for world_size in (2, 3):
         answers, problem = on_ranks(call, world_size, function)
-        yield problem and local("With {world_size} ranks, {problem}", world_size=world_size, problem=problem)
+        yield problem and f"With {world_size} ranks, {problem}"
         yield _misreading([number(lambda answer=answer: answer)[0] for answer in answers], world_size)
 
 
@@ -53,36 +46,31 @@ def _piece(answer):
 
 
 def _trouble(pieces, samples, world_size):
-    ranks = local("1 rank") if world_size == 1 else local("{world_size} ranks", world_size=world_size)
-    case = local("With {ranks} and {samples} samples", ranks=ranks, samples=samples)
+    ranks = marked("1 rank") if world_size == 1 else f"{world_size} ranks"
+    case = f"With {ranks} and {samples} samples"
     owners = [0] * samples
     for rank, (start, stop) in enumerate(pieces):
         if not 0 <= start <= stop <= samples:
-            return local(
-                "{case}, rank {rank} gets {start} to {stop}; the samples have numbers 0 to {last}.",
-                case=case, rank=rank, start=start, stop=stop, last=samples - 1,
-            )  # fmt: skip
+            last = samples - 1
+            return f"{case}, rank {rank} gets {start} to {stop}; the samples have numbers 0 to {last}."
         for sample in range(start, stop):
             owners[sample] += 1
     if 0 in owners:
-        return local(
-            "{case}, {count} of them belong to nobody; the first is sample {first}. "
-            "What becomes of the remainder of {samples} divided by {world_size}?",
-            case=case, count=owners.count(0), first=owners.index(0), samples=samples, world_size=world_size,
-        )  # fmt: skip
+        count, first = owners.count(0), owners.index(0)
+        return (
+            f"{case}, {count} of them belong to nobody; the first is sample {first}. "
+            f"What becomes of the remainder of {samples} divided by {world_size}?"
+        )
     if max(owners) > 1:
-        twice = next(sample for sample, count in enumerate(owners) if count > 1)
-        return local(
-            "{case}, sample {sample} has {count} owners. In Python `stop` is not in the slice.",
-            case=case, sample=twice, count=owners[twice],
-        )  # fmt: skip
+        sample, count = next((sample, count) for sample, count in enumerate(owners) if count > 1)
+        return f"{case}, sample {sample} has {count} owners. In Python `stop` is not in the slice."
     sizes = [stop - start for start, stop in pieces]
-    if max(sizes) - min(sizes) > 1:
-        return local(
-            "{case}, the pieces have {least} to {most} samples. All wait for the rank with the "
-            "longest: spread the remainder, one sample a rank.",
-            case=case, least=min(sizes), most=max(sizes),
-        )  # fmt: skip
+    least, most = min(sizes), max(sizes)
+    if most - least > 1:
+        return (
+            f"{case}, the pieces have {least} to {most} samples. All wait for the rank with the longest: spread the "
+            "remainder, one sample a rank."
+        )
     return None
 
 
@@ -97,37 +85,23 @@ def _misreading(values, world_size):
 
     if None in values:
         rank = values.index(None)
-        return local("{case}, rank {rank} does not return one number. Is there a `return`?", case=case, rank=rank)
+        return f"{case}, rank {rank} does not return one number. Is there a `return`?"
     if are(*[total / world_size] * world_size):
         return None
     if are(*squares):
-        return local("{case}, each rank still has its own rank²: nothing has gone from one rank to another.", case=case)
+        return f"{case}, each rank still has its own rank²: nothing has gone from one rank to another."
     if are(*[square / world_size for square in squares]):
-        return local(
-            "{case}, each rank has divided its own number, but nothing was added up over the ranks.", case=case
-        )
+        return f"{case}, each rank has divided its own number, but nothing was added up over the ranks."
     if are(*[total] * world_size):
-        return local(
-            "{case}, everybody has {total}: that is the sum of rank². How many numbers went into it?",
-            case=case, total=total,
-        )  # fmt: skip
+        return f"{case}, everybody has {total}: that is the sum of rank². How many numbers went into it?"
     if are(*[(world_size - 1) / 2] * world_size):
-        return local("{case}, everybody has the mean of the ranks; the mean of their squares is asked for.", case=case)
-    if are(*[total // world_size] * world_size):
-        whole = total // world_size
-        return local("{case}, everybody has {whole}: the digits after the point are lost.", case=case, whole=whole)
-    if are(*[total / world_size**2] * world_size):
-        return local(
-            "{case}, everybody has {mean:g}: something has been divided by {world_size} twice.",
-            case=case, mean=total / world_size**2, world_size=world_size,
-        )  # fmt: skip
-    got = ", ".join(f"{value:g}" for value in values)
+        return f"{case}, everybody has the mean of the ranks; the mean of their squares is asked for."
+    whole, mean = total // world_size, total / world_size**2
+    if are(*[whole] * world_size):
+        return f"{case}, everybody has {whole}: the digits after the point are lost."
+    if are(*[mean] * world_size):
+        return f"{case}, everybody has {mean:g}: something has been divided by {world_size} twice."
+    number, got = f"{values[0]:g}", ", ".join(f"{value:g}" for value in values)
     if max(values) - min(values) > 1e-5:
-        return local(
-            "{case}, the ranks end with different numbers: {got}. All need the result, and all divide.",
-            case=case, got=got,
-        )  # fmt: skip
-    return local(
-        "{case}, everybody has {number}; the {world_size} squares add up to {total}.",
-        case=case, number=got.split(", ")[0], world_size=world_size, total=total,
-    )  # fmt: skip
+        return f"{case}, the ranks end with different numbers: {got}. All need the result, and all divide."
+    return f"{case}, everybody has {number}; the {world_size} squares add up to {total}."

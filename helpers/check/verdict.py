@@ -66,6 +66,12 @@ def number(function, *arguments):
         return None, local("your function returned {value!r}, not a number. Is there a `return`?", value=value)
 
 
+def number_or_none(function, *arguments):
+    """As `number`, of a function that may also return None."""
+    value, problem = attempt(function, *arguments)
+    return (value, problem) if value is None else number(lambda: value)
+
+
 def equal(some, others) -> bool:
     """Whether two lists of tensors are equal but for rounding in float64."""
     return all(torch.allclose(a.double(), b, rtol=0, atol=1e-10) for a, b in zip(some, others, strict=True))

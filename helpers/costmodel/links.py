@@ -28,16 +28,14 @@ SETTINGS = ((None, None), (400, 1), (400, 10), (200, 2), (200, 20), (100, 1), (1
 SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow cable
 
 
-def here(
-    ways=None, rounds=12, make=models.plain_convnet, batches=BATCHES, ranks=2, env=None, threads=None, solo=None
-) -> dict:
-    """Fit, predict and measure on this machine's own ranks; a row as `row` makes it.
+def here(ways=None, rounds=12, batches=BATCHES, env=None, threads=None, solo=None) -> dict:
+    """Fit, predict and measure on two ranks of this machine; a row as `row` makes it.
 
     With `solo`, a batch, it has also "solo": seconds of a step of one rank for which the others leave the machine.
     """
     answers = launch(
-        measure_on_rank, ranks, make, batches, ways or WAYS, rounds=rounds, solo=solo, threads=threads, env=env,
-        timeout=300,
+        measure_on_rank, 2, models.plain_convnet, batches, ways or WAYS, rounds=rounds, solo=solo, threads=threads,
+        env=env, timeout=300,
     )  # fmt: skip
     return {**row(answers, batches, ways or WAYS), "solo": answers[0]["solo"]}
 

@@ -4,7 +4,6 @@ The figures are data, each with its source and how it was read, in recorded/publ
 """
 
 import json
-import math
 
 from .. import paths
 from .model import Compute, Link, all_reduce, step
@@ -80,11 +79,6 @@ def typical(seconds, batch, size) -> Compute:
     sample = seconds / batch
     gradients = tuple((size / PIECES, (k + 1) / PIECES) for k in range(PIECES))
     return Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
-
-
-def worst(rows) -> float:
-    """The largest residual, without its sign, of the rows that the model was not made from."""
-    return max((abs(row["residual"]) for row in rows if not row["given"]), default=math.nan)
 
 
 def _link(of):

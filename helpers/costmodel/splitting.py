@@ -4,10 +4,10 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
 
 - memory: 2 bytes a parameter for the weight, 2 for its gradient, 12 for Adam and a 32-bit copy. ZeRO shards the last,
   the last two, or all three (Rajbhandari et al., "ZeRO", SC 2020, arXiv:1910.02054, section 3); FSDP is the third.
-- activations: for each token and block 16 numbers of the width; 4 + 12/t with t tensor-parallel ranks (Korthikanti et
-  al., "Reducing activation recomputation", MLSys 2023, arXiv:2205.05198, section 4, without dropout's masks, and
-  without the scores of attention, which fused attention does not keep); with sequence parallelism 2 + 14/t, as
-  PyTorch keeps the gathered inputs of two layers (16/t in the paper, which gathers them again in backward).
+- activations: for each token and block 2 + 14/t numbers of the width with t tensor-parallel ranks, which also share
+  norms and residuals (Korthikanti et al., "Reducing activation recomputation", MLSys 2023, arXiv:2205.05198, section 4:
+  16/t, as it gathers the inputs of two layers again in backward, and PyTorch keeps them; without dropout's masks, and
+  without the scores of attention, which fused attention does not keep).
 - tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (Shoeybi et al.,
   "Megatron-LM", 2019, arXiv:1909.08053, section 3).
 - a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (Huang et al., "GPipe", NeurIPS 2019,
@@ -87,7 +87,6 @@ class Layout:
         zero: what the data-parallel ranks shard: 0 nothing (DDP), 1 the optimizer, 2 also the gradients, 3 also the
             weights (FSDP).
         micro_batches: pieces of a group's batch, one after the other.
-        sequence: whether the tensor-parallel ranks also share norms and residuals (sequence parallelism).
     """
 
     data: int = 1
@@ -95,7 +94,6 @@ class Layout:
     pipeline: int = 1
     zero: int = 0
     micro_batches: int = 1
-    sequence: bool = True
 
     @property
     def devices(self) -> int:
@@ -130,17 +128,16 @@ def memory(model, layout, batch) -> dict:
     return max(first, last, key=lambda kinds: sum(kinds.values()))
 
 
-def numbers(tensor, sequence) -> float:
+def numbers(tensor) -> float:
     """Activations that a block keeps for backward, in numbers of the width for each token."""
-    return 2 + 14 / tensor if sequence else 4 + 12 / tensor
+    return 2 + 14 / tensor
 
 
 def _stage_memory(model, layout, batch, kept, extra, scores):
     """`kept`: micro-batches in memory at once. extra: parameters beside the blocks. scores: whether it has the loss."""
     mine = _parameters(model, layout, extra)
     tokens = batch // layout.data // layout.micro_batches * model.length
-    of_block = numbers(layout.tensor, layout.sequence)
-    activations = kept * model.layers // layout.pipeline * tokens * model.width * of_block * NUMBER
+    activations = kept * model.layers // layout.pipeline * tokens * model.width * numbers(layout.tensor) * NUMBER
     if scores:  # in 32 bits, and their gradient
         activations += 8 * tokens * model.vocabulary / layout.tensor
     whole = 2 * model.block / layout.tensor if layout.zero == 3 else 0  # this block, and the next on its way

@@ -3,7 +3,7 @@
 style      the look; PNG, SVG, HTML and the output of a cell
 layout     a sheet with title, key and notes; rows of bars; lines with names at their ends
 ladder     the speed-up of the runs of a comparison
-runs       the steps, the parts and the loss of single runs
+runs       the wall time of single runs, by part
 accuracy   learning curves, and the time to an accuracy
 precision  speed over the batch
 panels     many runs in a few columns, for reports
@@ -15,11 +15,11 @@ from ..records.words import clean, name, number, percent, times
 from .accuracy import accuracy_curves, time_to_accuracy
 from .ladder import speed_up
 from .precision import speed_over_batch
-from .runs import loss, parts, steps
-from .style import html, show
+from .runs import parts
+from .style import show
 from .tables import cells, settings, shown, table
 
 __all__ = [
-    "accuracy_curves", "cells", "clean", "html", "loss", "name", "number", "parts", "percent", "settings", "show",
-    "shown", "speed_over_batch", "speed_up", "steps", "summary", "table", "time_to_accuracy", "times",
+    "accuracy_curves", "cells", "clean", "name", "number", "parts", "percent", "settings", "show", "shown",
+    "speed_over_batch", "speed_up", "summary", "table", "time_to_accuracy", "times",
 ]  # fmt: skip

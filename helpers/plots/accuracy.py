@@ -17,7 +17,6 @@ from .style import beside, number, percent, times
 OVER = {  # key in a curve's entry, name of the axis, one and several of its unit
     "epoch": ("epoch", marked("epochs"), marked("after {x} epoch"), marked("after {x} epochs")),
     "step": ("step", marked("updates of the weights"), marked("after {x} update"), marked("after {x} updates")),
-    "seconds": ("train_s", marked("seconds of training"), *[marked("after {x} s")] * 2),
 }
 ROW = 0.62  # inches
 BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and the lower bar
@@ -29,28 +28,25 @@ BARS = (  # key in a row, name in the key, colour, hatch, font: the upper and th
 # -- learning curves ----------------------------------------------------------------------
 
 
-def accuracy_curves(groups, over="epoch", target=None) -> tuple:
+def accuracy_curves(groups, over="epoch") -> tuple:
     """The test accuracy as training goes on: the mean over the seeds, a line a label, and their spread.
 
     Args:
-        over: what runs along the x axis: "epoch", "step" (updates of the weights) or "seconds" (of
-            training; the mean of the seeds).
-        target: an accuracy, a share of one, to draw a dashed line at.
+        over: what runs along the x axis: "epoch" or "step" (updates of the weights).
 
     Raises:
-        ValueError: no record has a curve, or `over` or `target` is none of the above.
+        ValueError: no record has a curve, or `over` is none of the above.
     """
     if over not in OVER:
         raise ValueError(f"over is {over!r}; allowed: {', '.join(map(repr, OVER))}")
-    found = seeds.rows(groups, 1 if target is None else target)
+    found = seeds.rows(groups, target=1)
     rows = [row for row in found if row["seeds"]]
-    marks = seeds.marks(rows) if over == "seconds" else {}
-    notes = [seeds.left_out(found, style.said), *(f"{mark} {style.said(note)}" for note, mark in marks.items())]
+    left_out = seeds.left_out(found, style.said)
     means = [_mean_curve(row["curves"], OVER[over][0]) for row in rows]
-    names, high = line_names([seeds.with_marks(row, marks) for row in rows])
+    names, high = line_names([row["label"] for row in rows])
     trained = seeds.trained(rows, style.said)
     title = marked(f"Test accuracy over {OVER[over][1]}: {trained}")
-    with sheet(title, high, notes=[_spread_words(rows), *notes]) as (figure, [axes]):
+    with sheet(title, high, notes=[_spread_words(rows), left_out]) as (figure, [axes]):
         for place, curve in enumerate(means):
             x, mean, low, upper = zip(*curve, strict=True)
             look = line_style(place)
@@ -58,11 +54,11 @@ def accuracy_curves(groups, over="epoch", target=None) -> tuple:
             if len(curve) == 1:  # a band over one evaluation has no width
                 axes.vlines(x, low, upper, color=look["color"], linewidth=1.2)
             axes.plot(x, mean, **look)
-        _scale(axes, means, over, target)
+        _scale(axes, means, over)
         name_ends(axes, [(curve[-1][0], curve[-1][1], f"{curve[-1][1]:.1f}%") for curve in means], names, high)
-    words = [_curve_words(row["label"], curve, over, target) for row, curve in zip(rows, means, strict=True)]
+    words = [_curve_words(row["label"], curve, over) for row, curve in zip(rows, means, strict=True)]
     alt = f"Test accuracy over {OVER[over][1]}, a line a label."
-    return figure, " ".join([alt, _spread_words(rows), *words, *filter(None, notes)])
+    return figure, " ".join([alt, _spread_words(rows), *words, *filter(None, [left_out])])
 
 
 def _mean_curve(curves, key):
@@ -97,37 +93,22 @@ def _spread_words(rows):
     return " ".join([f"Line: mean of {count} seeds.", f"Light band: {band}."])
 
 
-def _scale(axes, means, over, target):
+def _scale(axes, means, over):
     seen = [value for curve in means for point in curve for value in point[2:]]
-    seen += [] if target is None else [100 * target]
     low, high = 10 * math.floor(min(seen) / 10), min(100.5, 10 * math.ceil(max(seen) / 10 + 0.1))
     last = max(curve[-1][0] for curve in means)
     axes.set(xlabel=OVER[over][1], ylabel=marked("test accuracy"), xlim=(0, 1.03 * last), ylim=(low, high))
-    ticks(axes.xaxis, count=8, integer=over != "seconds")
+    ticks(axes.xaxis, count=8, integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
     axes.grid(axis="y")
-    if target is not None:
-        axes.axhline(100 * target, color=style.INK, linestyle=DASHED, linewidth=1.2)
-        axes.annotate(
-            marked(f"target {percent(target)}"), (0, 100 * target), xytext=(3, 2), textcoords="offset points", size=9,
-        )  # fmt: skip
 
 
-def _curve_words(label, curve, over, target):
-    def after(x):
-        return local(OVER[over][2 if x == 1 else 3], x=number(x) if over == "seconds" else f"{x:g}")
-
-    last, end, low, high = curve[-1]
-    words = [local("{end}% {after}", end=f"{end:.1f}", after=after(last))]
-    words[0] += local(f" (band {low:.1f}% to {high:.1f}%)") if low < high else ""
-    if target is not None:
-        reached = next((x for x, mean, *_ in curve if mean >= 100 * target), None)
-        goal = percent(target)
-        if reached is None:
-            words.append(f"its mean never reaches {goal}")
-        else:
-            words.append(local("its mean reaches {target} {after}", target=goal, after=after(reached)))
-    return listed(words, "; ", label)
+def _curve_words(label, curve, over):
+    x, end, low, high = curve[-1]
+    after = local(OVER[over][2 if x == 1 else 3], x=f"{x:g}")
+    words = local("{end}% {after}", end=f"{end:.1f}", after=after)
+    words += local(f" (band {low:.1f}% to {high:.1f}%)") if low < high else ""
+    return listed([words], "; ", label)
 
 
 # -- time to accuracy ---------------------------------------------------------------------

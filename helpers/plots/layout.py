@@ -156,7 +156,7 @@ def whisker(axes, y, value, low, high):
     axes.errorbar(value, y, xerr=spread, color=style.INK, capsize=3.5, linewidth=1.4)
 
 
-def rows(title, unit, named, *, key=(), notes=(), marks=(), line=None, most=0, high=0.5, thick=0.56, integer=False):
+def rows(title, unit, named, *, key=(), notes=(), marks=(), line=None, most=0, high=0.5, thick=0.56):
     """The figure of stacked bars, a row each, with a text beside it.
 
     Args:
@@ -170,7 +170,7 @@ def rows(title, unit, named, *, key=(), notes=(), marks=(), line=None, most=0, h
     with sheet(title, high * len(named), key=key, notes=notes) as (figure, [axes]):
         name_rows(axes, [name for name, *_ in named])
         axes.set(xlim=(0, 1.04 * most), xlabel=clean(unit))
-        ticks(axes.xaxis, "{:,g}", 8, integer=integer)
+        ticks(axes.xaxis, "{:,g}", 8)
         for y, (_, bars, text) in enumerate(named):
             left = 0
             for value, look in bars:

@@ -17,7 +17,6 @@ from ..paths import results_root
 from .store import SCHEMA, STATUSES
 from .words import clean
 
-MOST_FILES = 3000  # in one reading: all are held in memory
 MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger is something else
 HELD = ("parameters", "gradients", "optimizer state", "activations")  # what a record says of a rank's memory
 AMOUNTS = ("step_time_s", "images_per_s")  # of the measurements, those whose numbers are checked
@@ -53,25 +52,17 @@ def read(*places) -> Found:
 
     Raises:
         FileNotFoundError: a place does not exist.
-        ValueError: there are more than MOST_FILES files.
     """
     found = Found(places=[Path(place) for place in places or (results_root(),)])
-    files = []
+    known = {}
     for place in found.places:
         if not place.exists():
             if not places:  # nothing was recorded here yet
                 continue
             raise FileNotFoundError(f"there is no {place}: give the folder that holds records, or a record's file")
         several = f"{place.name}/" if len(found.places) > 1 and not place.is_file() else ""
-        files += [(path, clean(several + name)) for path, name in _files(place)]
-    if len(files) > MOST_FILES:
-        raise ValueError(
-            f"{', '.join(map(str, found.places))}: {len(files):,} files with records, and at most {MOST_FILES:,} are "
-            "read at once. Move older ones to another folder, or give the folders and files to read"
-        )
-    known = {}
-    for path, name in files:
-        _take(path, name, found, known)
+        for path, name in _files(place):
+            _take(path, clean(several + name), found, known)
     found.records.sort(key=lambda record: known[record["run_id"]][1])
     return found
 

@@ -41,8 +41,7 @@ def summary(groups, target):
 
 def rows(groups, target) -> list:
     """One dict a label with its numbers; None where it has none. Errors as in `summary`."""
-    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
-        raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.95")
+    check_target(target)
     groups = {label: [of] if isinstance(of, dict) else list(of) for label, of in groups.items()}
     made = [_row(label, records, target) for label, records in groups.items()]
     if not any(row["seeds"] for row in made):
@@ -56,6 +55,12 @@ def rows(groups, target) -> list:
         row["speed_up"] = _ratio(row["images_per_s"], base["images_per_s"])
         row["speed_up_to_target"] = _ratio(base["seconds"], row["seconds"])
     return made
+
+
+def check_target(target) -> None:
+    """Raises ValueError where the accuracy to reach is no share of one."""
+    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
+        raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.95")
 
 
 def _row(label, records, target):

@@ -10,6 +10,10 @@ from .pairs import CLOSE, Said, accuracies, alike, called, ids, partner, spread,
 
 WAITS = 0.05  # a smaller share of a step that waits for data is not mentioned
 DIFFERS = 0.1  # a smaller difference in memory, likewise
+NOT_SLOW = marked(
+    "The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried."
+)
+LEFT = marked("Casts, operations too small to gain and other work of the machine are left as causes.")
 MEASURED = re.compile(r"ran at ([\d.e-]+) times the speed in (\w+)")  # in the advice of helpers.training.precision
 
 
@@ -117,16 +121,7 @@ def _why_not(record, records):
         if share < 0.5:
             why += " " + marked("A device that is so far below 1 usually emulates it, for want of instructions.")
         return f" {why}", ()
-    why = ""
-    if advice == "":
-        why = (
-            " "
-            + marked(
-                "The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried."
-            )
-            + " "
-            + marked("Casts, operations too small to gain and other work of the machine are left as causes.")
-        )
+    why = f" {NOT_SLOW} {LEFT}" if advice == "" else ""
     devices = read.row(record)["devices"]
     for other in records:  # the same model on as many devices, with more work in a step
         more = other["config"]["local_batch"] > record["config"]["local_batch"]

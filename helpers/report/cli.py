@@ -9,21 +9,17 @@ def add_to(commands) -> None:
     place = "folder or file with records, also those of another machine (default: this machine's results)"
     sub.add_argument("places", nargs="*", metavar="PLACE", help=place)
     sub.add_argument("--out", help="folder for all_runs.html, .csv and .json (default: report, in the results folder)")
-    sub.add_argument("--formats", default="html,csv,json", help="those to write (default: html,csv,json)")
     sub.add_argument("--target", type=float, default=0.9, help="accuracy whose time is reported (default: 0.9)")
     sub.add_argument("--all", action="store_true", help="print what every ladder says, not only the newest")
 
 
 def run(options) -> int:
     """The command; returns the exit status."""
-    from pathlib import Path
-
     from ..paths import results_root
     from .report import everything
 
     found = everything(*options.places, target=options.target)
-    formats = [name.strip() for name in options.formats.split(",") if name.strip()]
-    paths = found.write(Path(options.out) if options.out else results_root() / "report", formats)
+    paths = found.write(options.out or results_root() / "report")
     print(found.text(newest=None if options.all else 1))
     print()
     for name, path in paths.items():

@@ -34,4 +34,3 @@ def _row(name, row, record, base_row, base):
         told += f" ({100 * (row['accuracy'] - base_row['accuracy']):+.1f} points)"
     cells = (clean(name[1], 40), clean(row["label"], 40), speed, times(whole) if whole else "–", told, verdict)
     return Said(cells, ids(record, base))
-

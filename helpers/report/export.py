@@ -12,7 +12,7 @@ FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet tak
 
 
 def numbers(report) -> list:
-    """One dict a record on disk: its machine, ladder and file, what it measured, and its speed-up."""
+    """One dict a record on disk: its machine, ladder and file, what it measured (s, bytes, shares), its speed-up."""
     rows = []
     for site, ladder in _ladders(report):
         speeds = {row["label"]: row for row in ladder.rows()}
@@ -35,11 +35,6 @@ def numbers(report) -> list:
 
 def _ladders(report):
     return [(site, ladder) for site in report.sites for ladder in site.ladders]
-
-
-def csv_of(report) -> str:
-    """A CSV with a row for each record, in seconds, bytes and shares of one."""
-    return table(numbers(report))
 
 
 def table(rows) -> str:

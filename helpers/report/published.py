@@ -1,9 +1,7 @@
 """The tables of the source articles beside ours. Their numbers are theirs: other devices, models and data."""
 
-import json
-
+from ..costmodel.published import load
 from ..launcher.language import marked
-from ..paths import project_root
 from ..plots.panels import panels
 from ..plots.style import clean, percent, said, times
 from .figures import ACCURACY, EFFICIENCY
@@ -19,8 +17,10 @@ TEXTS = (  # of that table
 
 def tables() -> dict:
     """{name: table} of recorded/published/scaling.json; {} where the kit was installed without its documents."""
-    path = project_root() / "recorded" / "published" / "scaling.json"
-    return json.loads(path.read_text(encoding="utf-8"))["tables"] if path.is_file() else {}
+    try:
+        return load("scaling")["tables"]
+    except FileNotFoundError:
+        return {}
 
 
 def rows(table) -> list:

@@ -6,12 +6,10 @@ from pathlib import Path
 from .. import plots
 from ..paths import replace_file
 from ..plots import style
-from ..records import read
+from ..records import read, seeds
 from ..records.read import Found
 from . import figures, ladders, sentences
 from .sentences import TARGET
-
-FORMATS = ("html", "csv", "json")
 
 
 class Report:
@@ -50,24 +48,21 @@ class Report:
         """The figures of a ladder, (figure, alt) each."""
         return figures.of_ladder(ladder, self.target)
 
-    def write(self, folder, formats=FORMATS) -> dict:
+    def write(self, folder) -> dict:
         """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
 
         Each file is replaced in one step.
 
         Raises:
-            ValueError: a format that is not one of FORMATS, or there is no record.
+            ValueError: there is no record.
         """
         from . import export, page
 
-        content = {"html": page.page_of, "csv": export.csv_of, "json": export.json_of}
-        formats = [formats] if isinstance(formats, str) else list(formats)
-        unknown = [name for name in formats if name not in content]
-        if unknown or not formats:
-            asked = ", ".join(map(str, unknown)) or "none"
-            raise ValueError(f"formats are {', '.join(FORMATS)}; asked for was {asked}")
         self._check_records()
-        return _replace(folder, {kind: (f"all_runs.{kind}", content[kind](self)) for kind in formats})
+        return _replace(folder, {
+            "html": ("all_runs.html", page.page_of(self)), "csv": ("all_runs.csv", export.table(export.numbers(self))),
+            "json": ("all_runs.json", export.json_of(self)),
+        })  # fmt: skip
 
     def write_ladder(self, folder) -> dict:
         """Write report.html, and speedup.svg, speedup.png and table.csv of the newest ladder; returns the paths.
@@ -127,10 +122,9 @@ def everything(*places, target=TARGET) -> Report:
 
     Raises:
         FileNotFoundError: a folder or file is not there.
-        ValueError: `target` is no share of one, or there are too many files.
+        ValueError: `target` is no share of one.
     """
-    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
-        raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.9")
+    seeds.check_target(target)
     return Report(read.read(*places), target)
 
 

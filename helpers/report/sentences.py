@@ -17,16 +17,14 @@ FASTER, SLOWER, NEITHER = marked("faster"), marked("slower"), marked("no differe
 ELSEWHERE = marked("What pays on one machine does not on another.")
 
 
-def of_ladder(ladder, records=None, target=TARGET) -> list:
+def of_ladder(ladder, records, target) -> list:
     """Sentences (Said) about the runs of a ladder, the baseline first.
 
     Args:
-        records: those of the same machine, the ladder's own last, among which causes are looked for (None: the
-            ladder's own).
+        records: those of the same machine, the ladder's own last, among which causes are looked for.
         target: the accuracy whose time is reported, a share of one.
     """
     base = ladder.comparison and ladder.comparison.baseline
-    records = ladder.records if records is None else records
     arrivals = _arrivals(ladder, target)
     rows = ladder.rows()
     said, known = [], set()

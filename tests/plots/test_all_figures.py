@@ -11,7 +11,6 @@ from gallery import FIGURES, OTHERS, SHARED, comparison
 from matplotlib.text import Text
 from PIL import Image
 
-from helpers import plots
 from helpers.launcher import language
 from helpers.plots import style
 
@@ -53,7 +52,7 @@ def test_drawn_again_its_file_has_the_same_bytes(name):
 
 def test_html_names_what_the_figure_shows():
     figure, _ = FIGURES["hvd stages"](2)
-    text = plots.html(figure, 'a "quoted" <b> & more')
+    text = style.html(figure, 'a "quoted" <b> & more')
     assert re.fullmatch(r'<figure><img src="data:image/[^"]+" alt="[^"]+" width="864" height="\d+"></figure>', text)
     assert 'alt="a &quot;quoted&quot; &lt;b&gt; &amp; more"' in text and "http" not in text
 

@@ -36,7 +36,7 @@ def test_speed_up_draws_what_was_measured():
 
 def test_a_dollar_in_a_label_is_a_dollar():
     runs = Comparison([baseline(label="$x^2$ a run")])
-    for plot in (plots.speed_up(runs), plots.steps(runs.records), plots.parts(runs.records)):
+    for plot in (plots.speed_up(runs), plots.parts(runs.records)):
         own = [text for text in plot[0].findobj(Text) if "$x^2$" in text.get_text()]
         assert own and not any(text.get_parse_math() for text in own)
 
@@ -72,15 +72,6 @@ def test_table_is_readable_text():
     assert "needs CUDA" in frame.attrs["notes"]["DataParallel ×2 (CPU threads)"]
 
 
-def test_steps_start_after_the_warm_up():
-    record = baseline()
-    figure, alt = plots.steps(record)
-    samples = [line for line in figure.axes[0].lines if line.get_marker() == "o"][0]
-    assert list(samples.get_xdata()) == list(range(4, 24))
-    assert list(samples.get_ydata()) == pytest.approx([1000 * s for s in record["measured"]["samples"]["step_time_s"]])
-    assert "median 100 ms" in alt and "3 of warm-up" in alt
-
-
 def test_parts_add_up_to_the_whole_run():
     record = baseline(start=2.0)
     figure, alt = plots.parts([record])
@@ -88,22 +79,9 @@ def test_parts_add_up_to_the_whole_run():
     assert "start 2.0" in alt and "rest 0.050" in alt
 
 
-def test_loss_is_over_samples_seen():
-    half, whole = planted(global_batch=32), baseline()
-    figure, alt = plots.loss([whole, half])
-    axes = figure.axes[0]
-    ends = [line.get_xdata()[-1] for line in axes.lines if line.get_transform() == axes.transData]
-    assert ends == [23 * 64, 23 * 32]
-    assert "from 2.30 to 1.42" in alt
-    whole["measured"]["samples"]["loss"] = [5.0] * 999 + [float("nan")]
-    figure, alt = plots.loss([whole])
-    assert len(figure.axes[0].lines[0].get_xdata()) <= 120 and "to nan" in alt
-
-
-@pytest.mark.parametrize("plot", [plots.steps, plots.parts, plots.loss])
-def test_nothing_to_plot_is_an_error_that_says_so(plot):
+def test_nothing_to_plot_is_an_error_that_says_so():
     with pytest.raises(ValueError, match="none of the 1 record"):
-        plot([failed()])
+        plots.parts([failed()])
 
 
 def test_the_bytes_depend_on_the_records_alone():
@@ -118,7 +96,7 @@ def test_a_notebook_keeps_the_text(monkeypatch):
     """In a notebook the figure's text is its plain output and the picture's alt."""
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda data, raw, metadata: shown.append((data, metadata)))
-    figure, alt = plots.steps(baseline())
+    figure, alt = plots.parts([baseline()])
     plots.show(figure, alt)
     [(data, metadata)] = shown
     assert data["text/plain"] == metadata["image/png"]["alt"] == alt and set(data) == {"text/plain", "image/png"}

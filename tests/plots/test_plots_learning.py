@@ -6,7 +6,6 @@ from gallery import RISE, SHARED, groups, series, trained
 from records import baseline, failed
 
 from helpers import plots
-from helpers.records import seeds
 
 
 def study():
@@ -34,7 +33,7 @@ def test_long_words_keep_the_end_in_which_they_differ():
 
 
 def lines(axes):
-    """The lines of data in their order; the target's line left out."""
+    """The lines of data in their order; leaders and names left out."""
     return [line for line in axes.lines if line.get_transform() == axes.transData]
 
 
@@ -60,18 +59,13 @@ def test_the_band_of_many_seeds_is_their_middle_half():
     assert "fewer than 5 seeds" in plots.accuracy_curves(groups | {"b": [trained(RISE)]})[1]
 
 
-def test_curves_run_over_epochs_updates_or_seconds():
+def test_curves_run_over_epochs_or_updates():
     groups = {"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}
-    for over, x, said in (
-        ("epoch", [1, 2, 3, 4], "3 epochs"), ("step", [10, 20, 30, 40], "30 updates"),
-        ("seconds", [2.5, 5, 7.5, 10], "7.50 s"),
-    ):  # fmt: skip
-        figure, alt = plots.accuracy_curves(groups, over, target=0.9)
+    for over, x, said in (("epoch", [1, 2, 3, 4], "4 epochs"), ("step", [10, 20, 30, 40], "40 updates")):
+        figure, alt = plots.accuracy_curves(groups, over)
         assert list(lines(figure.axes[0])[0].get_xdata()) == x
-        assert f"its mean reaches 90.0% after {said}." in alt
-    assert "target 90.0%" in [text for text, _ in labels(figure)]
-    assert "its mean never reaches 97.0%" in plots.accuracy_curves(groups, target=0.97)[1]
-    with pytest.raises(ValueError, match="'epoch', 'step', 'seconds'"):
+        assert f"a: 96.0% after {said}." in alt
+    with pytest.raises(ValueError, match="'epoch', 'step'"):
         plots.accuracy_curves(groups, over="time")
 
 
@@ -178,19 +172,13 @@ def test_what_is_left_out_is_said():
     assert "two devices" in alt and "nothing:" not in alt  # no line of its own
 
 
-def test_a_note_is_marked_over_seconds_and_not_over_epochs():
-    over_seconds, over_epochs = (plots.accuracy_curves(study(), over) for over in ("seconds", "epoch"))
-    assert SHARED in over_seconds[1] and SHARED not in over_epochs[1]
-    assert any(text.endswith("four, naive*") for text, _ in labels(over_seconds[0]))
-
-
 @pytest.mark.parametrize("runs, arguments, said", [
     ({"a": [failed(), baseline()]}, {"target": 0.9}, "none of the 2 record.*evaluate_every=1"),
     ({}, {"target": 0.9}, "none of the 0 record"), ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
     ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
 ])  # fmt: skip
 def test_errors_say_what_to_do(runs, arguments, said):
-    for function in (plots.time_to_accuracy, plots.summary, plots.accuracy_curves):
+    for function in (plots.time_to_accuracy, plots.summary):
         with pytest.raises(ValueError, match=said):
             function(runs, **arguments)
 
@@ -221,13 +209,6 @@ def test_the_final_accuracy_is_that_of_the_end():
     assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.93]
     record["measured"]["evaluation"] = None
     assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.96]
-
-
-def test_notes_have_marks_of_their_own():
-    rows = [{"label": "x", "notes": [f"note {k}."]} for k in range(5)]
-    marks = seeds.marks(rows)
-    assert list(marks.values()) == ["*", "†", "‡", "§", "**"]
-    assert seeds.with_marks({"label": "x", "notes": ["note 1."]}, marks) == "x†"
 
 
 # -- speed over batch ---------------------------------------------------------------------

@@ -92,14 +92,8 @@ def test_an_older_record_is_brought_to_the_shape_of_today(tmp_path):
     assert record["measured"]["curve"] == [] and record["group"] == "" and record["measured"]["samples"]["loss"] == []
 
 
-def test_too_many_files_are_refused_with_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "MOST_FILES", 2)
-    write(tmp_path, baseline(), planted())
-    assert len(read.read(tmp_path).records) == 2
-    write(tmp_path, planted(devices=4))
-    with pytest.raises(ValueError, match="3 files with records, and at most 2 .*Move older ones"):
-        read.read(tmp_path)
-    monkeypatch.setattr(read, "MOST_FILES", 3)
+def test_a_file_too_large_for_a_record_is_named(tmp_path, monkeypatch):
+    write(tmp_path, baseline())
     monkeypatch.setattr(read, "MAX_BYTES", 100)
     assert "too many for a record" in read.read(tmp_path).skipped[0][1]
 
@@ -117,7 +111,7 @@ def test_reading_reporting_and_drawing_need_neither_torch_nor_pyplot(tmp_path):
     write(tmp_path, baseline(), planted(speed=1.8))
     code = (
         "import sys; from helpers import plots, report; from helpers.plots import style;"
-        "found = report.everything(sys.argv[1]); assert style.png(plots.steps(found.records)[0]);"
+        "found = report.everything(sys.argv[1]); assert style.png(plots.parts(found.records)[0]);"
         "print(found, {'torch', 'matplotlib.pyplot'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

@@ -134,11 +134,8 @@ def _residuals(count):
 STEP = [("split", 0, 2), ("bind", 2, 2.1), ("compute", 2.1, 30), ("intervene", 30, 34), ("update", 34, 35)]
 FIGURES = {  # name: function of the number of labels
     "speed_up": lambda n: plots.speed_up(comparison(min(n, 8))),
-    "steps": lambda n: plots.steps(comparison(min(n, 8)).records),
     "parts": lambda n: plots.parts(comparison(min(n, 8)).records),
-    "loss": lambda n: plots.loss(comparison(min(n, 8)).records),
-    "curves over epochs": lambda n: plots.accuracy_curves(groups(n), "epoch", 0.95),
-    "curves over seconds": lambda n: plots.accuracy_curves(groups(n), "seconds", 0.95),
+    "curves over epochs": lambda n: plots.accuracy_curves(groups(n), "epoch"),
     "one evaluation": lambda n: plots.accuracy_curves({name: [trained((0.9,))] for name in names(n)}),
     "time to accuracy": lambda n: plots.time_to_accuracy(groups(n), 0.95),
     "speed over batch": lambda n: plots.speed_over_batch(series(names(n)), "W" * 90),
@@ -157,7 +154,8 @@ FIGURES = {  # name: function of the number of labels
         {name: [plan("inductor", "slower", 0.3 + 0.25 * k)] for k, name in enumerate(names(n))}
     ),
     "cost predicted": lambda n: cost.predicted(
-        {name: {"predicted": 0.1 * (k + 1), "measured": 0.11 * (k + 1)} for k, name in enumerate(names(n))}, LONG * 2,
+        {name: {"predicted": 0.1 * (k + 1), "measured": 0.11 * (k + 1)} for k, name in enumerate(names(n))},
+        LONG * 2,
         {names(1)[0]: 0.5},
     ),
     "cost sweep": lambda n: cost.sweep({4**k: 1e-4 + 1e-8 * 4**k for k in range(4, 4 + min(n, 8))}, LINK, 2, LONG),
