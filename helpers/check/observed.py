@@ -13,13 +13,14 @@ from torch.utils.data import TensorDataset
 from .. import device
 from . import verdict
 
-UPDATES = 12  # of the weights, which are noted
 
-
-def observe(script, folder):
+def observe(script, folder, updates=12):
     """On a rank: run `script` in the folder host<rank> of `folder`, as if each rank had a host of its own.
 
     New weights are drawn from the rank's number, as those of processes that nobody has seeded differ.
+
+    Args:
+        updates: how many updates are noted.
 
     Returns:
         dict: images (their numbers, in the order of training), weights (before the first update and after each, flat),
@@ -49,7 +50,7 @@ def observe(script, folder):
             weights.append(flat(optimizer))
 
     def after(optimizer, *_):
-        if len(weights) <= UPDATES:
+        if len(weights) <= updates:
             weights.append(flat(optimizer))
 
     def ids(*_, device_ids=None, **__):
