@@ -267,7 +267,7 @@ def step_times(samples, events) -> tuple:
                 textcoords="offset points", va="center", size=9, annotation_clip=False,
             )  # fmt: skip
             alt.append(listed(words, about=clean(name)))
-        panels[-1].set_xlabel("step")
+        panels[-1].set_xlabel(marked("step"))
     return figure, " ".join(alt)
 
 

@@ -106,7 +106,7 @@ def drift(runs, title="How far apart the ranks' weights are", y="largest differe
     Raises:
         ValueError: no run has a value.
     """
-    figure = lines(title, {label: dict(enumerate(of)) for label, of in runs.items()}, "step", y, number, low=0)
+    figure = lines(title, {label: dict(enumerate(of)) for label, of in runs.items()}, marked("step"), y, number, low=0)
     words = [listed([f"{number(of[0])} at first", f"{number(of[-1])} at last"], about=clean(label))
              for label, of in runs.items()]  # fmt: skip
     return figure, " ".join([local("{text}.", text=listed([clean(title), marked("a line a run")])), *words])

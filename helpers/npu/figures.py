@@ -113,7 +113,7 @@ def scales(runs, on=EMULATED) -> tuple:
     series = _numbered({label: [scale for scale, _ in steps] for label, steps in runs.items()})
     notes = [marked("Cross: the gradients overflowed, and the step is left out.")]
     look = {"marks": marks, "log": 2, "notes": notes, "stairs": True}
-    figure = lines(title, series, "step", marked("scale"), "{:,.0f}".format, **look)
+    figure = lines(title, series, marked("step"), marked("scale"), "{:,.0f}".format, **look)
     words = []
     for label, steps in runs.items():
         told = [f"{steps[0][0]:,.0f} at first", f"{steps[-1][0]:,.0f} at last"]
