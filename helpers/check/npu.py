@@ -23,7 +23,7 @@ from ..npu import counts
 from ..npu.loading import shims
 from ..npu.recorded import why_missing
 from .ranks import call, on_ranks
-from .verdict import attempt, exercise, not_yet
+from .verdict import attempt, exercise
 
 OPTIONS = {"device": "npu", "addr": "127.0.0.1", "device_list": "0,1,2,3,4,5,6,7", "amp": False, "loss_scale": 1024.0,
            "opt_level": "O2", "dist_backend": "hccl"}  # fmt: skip
@@ -150,25 +150,6 @@ def step_4(tree):
         yield f"MASTER_PORT is {port!r}. It is a port that is free: a number from 1024 to 65535."
 
 
-def needs_cards(check):
-    """Decorator of a check that runs the answer on cards: where there are none it says so."""
-
-    @functools.wraps(check)
-    def checked(answer) -> bool:
-        missing = why_missing()
-        if missing:
-            return not_yet(f"This check runs your answer on cards, and none can be had here: {missing}")
-        return check(answer)
-
-    return checked
-
-
-def on_cards(work, world_size, *given):
-    """As `on_ranks`; the hint does not name the rank, since which one fails first is chance."""
-    found, problem = on_ranks(work, world_size, *given)
-    return found, problem and re.sub(r"^rank \d+ (?=raised)", "a process ", problem)
-
-
 TESTED, RATES = 27, [0.1, 0.01]  # images that the script of the exercise validates on, its learning rates
 ERRORS = {  # what an error says: what it is about
     r"'npu'|string: npu|type hccl": "PyTorch does not know this device by itself. Who brings it (step 1)?",
@@ -180,18 +161,21 @@ ERRORS = {  # what an error says: what it is about
 }
 
 
-@needs_cards
 @exercise("Two processes, a card each; the same training; and all that validation has counted.")
 def migrated(script):
     """The text `script` must train on two cards as the CUDA script of the exercise does on two GPUs."""
+    missing = why_missing()
+    if missing:
+        yield f"This check runs your answer on cards, and none can be had here: {missing}"
     if not isinstance(script, str):
         yield f"Give the check the text of a script, not {type(script).__name__}."
     try:
         compile(script, "my_script.py", "exec")
     except SyntaxError as error:
         yield f"Line {error.lineno} is no Python: {error.msg}."
-    found, problem = on_cards(call, 2, functools.partial(_try_script, script))
+    found, problem = on_ranks(call, 2, functools.partial(_try_script, script))
     if problem:
+        problem = re.sub(r"^rank \d+ (?=raised)", "a process ", problem)  # which one fails first is chance
         about = next((hint for words, hint in ERRORS.items() if re.search(words, problem)), "")
         yield f"{problem[0].upper()}{problem[1:]} {about}".strip()
     hint = next(filter(None, (_wrong_run(rank, facts) for rank, facts in enumerate(found))), None)

@@ -26,10 +26,10 @@ class Blame:
         self.lines = [Line(text, place) for place, text in enumerate(self.source)]
         self.removed_by = {}  # place in the source -> the step that took the line out
 
-    def update(self, text, step, places=None):
+    def update(self, text, step, places):
         """Take over `text`, which `step` made of the present text; returns where(place) for notes.
 
-        `places` are the offsets of what differs, (start, end) before and (start, end) after; None: anywhere.
+        `places` are the offsets of what differs, (start, end) before and (start, end) after.
         """
         after = lines_of(text)
         before = [line.text for line in self.lines]
@@ -53,13 +53,7 @@ class Blame:
             shares = gone
         else:
             shares = [sum(gone, ())] + [()] * (len(new) - 1)
-        return [self._line(text, step, share) for text, share in zip(new, shares, strict=True)]
-
-    def _line(self, text, step, share):
-        if len(share) == 1 and self.source[share[0]] == text:  # changed, and changed back
-            del self.removed_by[share[0]]
-            return Line(text, share[0])
-        return Line(text, None, step, share)
+        return [Line(text, None, step, share) for text, share in zip(new, shares, strict=True)]
 
     def origins(self):
         """For every line of the present text its place in the source, or None."""
@@ -79,8 +73,6 @@ def _opcodes(before, after, places):
 
 def _differing(before, after, places):
     """[[i1, i2, j1, j2]] of the lines that `places` touch, from 0, those that meet in one."""
-    if places is None:
-        return [[0, len(before), 0, len(after)]]
     old, new = ([0, *accumulate(map(len, lines))] for lines in (before, after))
     found = []
     for start, end, start_new, end_new in places:

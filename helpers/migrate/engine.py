@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..launcher.language import marked
+from . import hunks
 from .blame import Blame
 from .notes import Notes
+from .report import report
 from .script import Script
 from .source import MigrationError, decode, parse
 
@@ -51,35 +53,23 @@ class Migration:
         """A unified diff, every hunk tagged with its step; "" where nothing changed.
 
         The whole diff turns the source into the result (`patch -p0`, `git apply -p0`). With `step`,
-        only the hunks of this step: they lead from `without(step)` to the result.
+        only the hunks of this step; what the others wrote is context.
         """
-        from .hunks import diff
-
-        return diff(self, step, context)
-
-    def without(self, step):
-        """The result with the lines of one step put back as they were; it need not run, or even parse."""
-        from .hunks import without
-
-        return without(self, step)
+        return hunks.diff(self, step, context)
 
     def report(self):
         """What was changed, what was seen and left, and what only you can choose, as text."""
-        from .report import report
-
         return report(self)
 
 
-def migrate(path_or_source, *, to="npu", style="article", name=None):
+def migrate(path_or_source, *, style="article", name=None):
     """Migrate a script for CUDA to Ascend NPUs; nothing is written anywhere.
 
     `path_or_source` is a path (or a text of one line that names a file or ends in ".py"), or the text
-    or the bytes of a script. `style` is "article" (the sixteen steps with apex) or "modern" (torch.amp, torchrun).
+    of a script. `style` is "article" (the sixteen steps with apex) or "modern" (torch.amp, torchrun).
     Raises MigrationError (a ValueError) with file and line for what does not parse, ValueError for an
-    unknown `to` or `style`, OSError for a file that cannot be read.
+    unknown `style`, OSError for a file that cannot be read.
     """
-    if to != "npu":
-        raise ValueError(f"to is {to!r}, but the only device that migrate knows is 'npu' (Ascend)")
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
     text, name, encoding = _read(path_or_source, name)
@@ -104,11 +94,8 @@ def migrate(path_or_source, *, to="npu", style="article", name=None):
 def _read(path_or_source, name):
     if isinstance(path_or_source, str) and not _is_path(path_or_source):
         return path_or_source, name or "<script>", "utf-8"
-    if isinstance(path_or_source, bytes):
-        raw, name = path_or_source, name or "<script>"
-    else:
-        raw, name = Path(path_or_source).read_bytes(), name or os.fspath(path_or_source)
-    text, encoding = decode(raw, name)
+    name = name or os.fspath(path_or_source)
+    text, encoding = decode(Path(path_or_source).read_bytes(), name)
     return text, name, encoding
 
 
@@ -129,32 +116,19 @@ def _run(text, name, style, blame, notes):
                 one(script)
             edited, swallowed = script.edited(), script.swallowed
             for step, after, places in edited:
-                _check(after, group, step)
+                parse(after, f"the result of step {step}")
                 notes.move(blame.update(after, step, places))
                 text, script = after, None
             if not swallowed:
                 break
-            assert again < ROUNDS - 1, f"edits of {_names(group)} lie inside each other in every round"
+            assert again < ROUNDS - 1, f"edits of {group} lie inside each other in every round"
     return text
-
-
-def _names(group):
-    return ", ".join(one.__name__ for one in group)
-
-
-def _check(text, group, step):
-    try:
-        parse(text, "result")
-    except MigrationError as error:
-        raise AssertionError(f"step {step} of {_names(group)} wrote what does not parse: {error}") from None
 
 
 def _changes(blame):
     kept = {line.origin for line in blame.lines}
     added = [
-        Change(line.step, n, line.text.rstrip("\r\n"))
-        for n, line in enumerate(blame.lines, 1)
-        if line.origin is None
+        Change(line.step, n, line.text.rstrip("\r\n")) for n, line in enumerate(blame.lines, 1) if line.origin is None
     ]
     gone = [
         Change(blame.removed_by[place], place + 1, text.rstrip("\r\n"), removed=True)

@@ -202,7 +202,6 @@ OURS = {
         ("loss_scale=args.loss_scale)", 'loss_scale="dynamic" if args.loss_scale == -1 else args.loss_scale)'),
     ),
 }
-LAUNCH = ("--multiprocessing-distributed", "--world-size", "1", "--rank", "0", "--device_list", "0,1")
 
 
 def script(steps=None, leave_out=(), ours=(), text=_TEXT):

@@ -63,11 +63,6 @@ def _of_step(made, step):
             yield Mark(" ", mark.text)
 
 
-def without(migration, step):
-    """The text of the result with the lines of `step` as they were before."""
-    return "".join(mark.text for mark in _of_step(marks(migration.blame), step) if mark.sign != "+")
-
-
 def diff(migration, step=None, context=3):
     """See `Migration.diff`."""
     made = marks(migration.blame)

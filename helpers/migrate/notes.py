@@ -29,14 +29,11 @@ class Notes:
     def add(self, kind, lines, text, advice):
         """Add a note about 1-based `lines` of the present text.
 
-        One "left" note collects all lines of the same text and advice; of several "choose" notes with
-        one text the first stays.
+        One note collects all lines of the same text and advice.
         """
         places = sorted({line - 1 for line in lines})
         for known in self._notes:
-            if kind == known[0] == "choose" and known[2] == text:
-                return
-            if kind == known[0] == "left" and known[2:] == [text, advice]:
+            if [known[0], *known[2:]] == [kind, text, advice]:
                 known[1] = sorted({*known[1], *places})
                 return
         self._notes.append([kind, places, text, advice])

@@ -19,8 +19,6 @@ def step_of(script, node):
     if any(_adds_up(script, it) for it in script.definitions(node)):
         return 17
     for around in [node, *script.parents(node)]:
-        if isinstance(around, (ast.Import, ast.ImportFrom)):
-            return 1
         step = _of_call(script, around)
         if step:
             return step

@@ -171,7 +171,7 @@ class Script(Tree):
         self.notes.add("left", _places(node), text, advice)
 
     def choose(self, node, text, advice):
-        """Remark on what only the user can choose; of several with one `text` the first stays."""
+        """Remark on what only the user can choose."""
         self.notes.add("choose", _places(node), text, advice)
 
 

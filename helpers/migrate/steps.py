@@ -10,37 +10,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its `number` from 1, a `title` of a few words, and `why` an NPU needs it."""
+    """One step: its `number` from 1 and a `title` of a few words."""
 
     number: int
     title: str
-    why: str
 
     def __str__(self):
         return f"{'ours' if self is OURS else f'step {self.number}'} · {self.title}"
 
 
 STEPS = tuple(
-    Step(number, title, why)
-    for number, (title, why) in enumerate(
+    Step(number, title)
+    for number, title in enumerate(
         (
-            ("imports", "PyTorch knows the device only once torch_npu is imported; apex brings mixed precision."),
-            ("arguments", "Cards, address, mixed precision and the hccl backend are chosen when the script starts."),
-            ("process map", "Processes are numbered from 0, the cards that you were given perhaps are not."),
-            ("address and port", "HCCL meets at MASTER_ADDR:MASTER_PORT; someone has to set them."),
-            ("processes per host", "One process a card: torch.cuda.device_count() is 0 here."),
-            ("card of this process", "The process's number becomes the number of its card."),
-            ("process group", "HCCL takes the place of NCCL, and init_method goes."),
-            ("card and shares for branches", "The CUDA branches go; set_device, batch and workers of a process come."),
-            ("loss, optimizer, resume out", "They come back in step 11, behind the loaders."),
-            ("data loaders", "Pinned memory is CUDA's; a last, smaller batch makes every kernel compile again."),
-            ("model, loss, optimizer, amp, DDP, resume in", "Move the model, then make the optimizer, then wrap."),
-            ("saving", "The state of the loss scale is a part of the checkpoint."),
-            ("training batches", "Images and int32 labels go to the card."),
-            ("backward", "Half-precision gradients underflow unless the loss is scaled first."),
-            ("validation batches", "Images and int32 labels go to the card here, too."),
-            ("launch", "The command names the cards; migrate writes it into its report."),
-            ("beyond the guide", "What is added up over the ranks has to be on a card."),
+            "imports",
+            "arguments",
+            "process map",
+            "address and port",
+            "processes per host",
+            "card of this process",
+            "process group",
+            "card and shares for branches",
+            "loss, optimizer, resume out",
+            "data loaders",
+            "model, loss, optimizer, amp, DDP, resume in",
+            "saving",
+            "training batches",
+            "backward",
+            "validation batches",
+            "launch",
+            "beyond the guide",
         ),
         start=1,
     )

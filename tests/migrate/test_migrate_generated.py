@@ -193,26 +193,6 @@ def told(migration):
     return {line for note in migration.notes if note.kind == "left" for line in note.lines}
 
 
-def patched(source, diff):
-    """`source` with a unified diff applied, strictly."""
-    lines = re.findall(r"[^\n]*\n|[^\n]+", source)
-    new, at = [], 0
-    for part in re.split(r"^@@ ", diff, flags=re.M)[1:]:
-        head, _, body = part.partition("\n")
-        start, size = map(int, re.match(r"-(\d+),(\d+)", head).groups())
-        start -= size > 0
-        new += lines[at:start]
-        at = start
-        for mark in re.findall(r"([ +-])([^\n]*\n)(\\ [^\n]*\n)?", body):
-            text = mark[1][:-1] if mark[2] else mark[1]
-            if mark[0] != "+":
-                assert lines[at] == text
-                at += 1
-            if mark[0] != "-":
-                new.append(text)
-    return "".join(new + lines[at:])
-
-
 @given(scripts())
 @settings(max_examples=50, deadline=None)
 def test_a_generated_script_does_the_same_on_the_npu(source):
@@ -238,6 +218,3 @@ def test_a_generated_script_is_migrated_once_and_completely(source, style):
     assert (again.result, again.changes) == (migration.result, ())
     lines = migration.result.split("\n")
     assert [line for n, line in enumerate(lines, 1) if WORD.search(line) and n not in told(migration)] == []
-    assert patched(migration.source, migration.diff()) == migration.result
-    for step in migration.steps:
-        assert patched(migration.without(step), migration.diff(step=step)) == migration.result

@@ -104,7 +104,7 @@ launch()
 '''.lstrip()
 
 # One function does it all, always in several processes, and args has no place for the card.
-PLAIN = '''
+PLAIN = """
 import argparse
 import os
 
@@ -146,7 +146,7 @@ def train(gpu, args):
 
 if __name__ == '__main__':
     main()
-'''.lstrip()
+""".lstrip()
 
 
 TEXTS = {"odd": ODD, "plain": PLAIN} | {name: path.read_text(encoding="utf-8") for name, path in SCRIPTS.items()}
@@ -209,13 +209,6 @@ def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
         assert in_order(text, "amp.initialize(", "StepLR(")
 
 
-def test_comments_and_lines_of_other_parts_stay():
-    kept = set(migrated(TEXTS["2020"]).result.splitlines())
-    for name in ("save_checkpoint", "adjust_learning_rate", "accuracy"):
-        assert set(function(TEXTS["2020"], name).splitlines()) <= kept
-    assert "        # From here on the world is counted in processes, one for every GPU of every host." in kept
-
-
 def test_every_change_has_its_step():
     steps = {it.text.strip(): it.step for it in migrated(TEXTS["2020"]).changes if not it.removed}
     for start, step in {
@@ -242,12 +235,6 @@ def test_arguments_are_added_once_and_the_backend_stays_one():
     assert twice.count('"--dist_backend"') == 1
     own = migrated(TEXTS["2020"].replace(seed, f'parser.add_argument("--port")\n{seed}')).result
     assert own.count('"--port"') == 1
-
-
-def test_a_script_that_sets_the_address_itself_gets_no_arguments_for_it():
-    result = migrated(PLAIN).result
-    assert "'--device-list'" in result and "--addr" not in result and "--port" not in result
-    assert result.count("MASTER_ADDR") == 1
 
 
 def process_map(devices, count=4):
@@ -463,11 +450,6 @@ def test_a_script_with_autocast_of_its_own_keeps_it():
     result = migrated(text).result
     assert "amp.initialize" not in result and "--opt-level" not in result and "with torch.autocast('npu'):" in result
     assert not any(note.startswith("no mixed precision") for note in notes(text))
-
-
-def test_line_ends_of_dos_stay():
-    dos = migrated(PLAIN.replace("\n", "\r\n")).result
-    assert dos.count("\n") == dos.count("\r\n")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 A server process imports PyTorch, the emulated device and apex once and forks itself for every run, and
 torchvision's resnet18 becomes a tiny net. Otherwise nothing is changed: the variant is the program that
 runs, with the command line it was given, and starts its processes itself. Every process then tells what
-it did. That a run of its own does the same is tested in test_migration_steps.py.
+it did. Notebook 07 starts scripts as a user does.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ class Run:
         output: all that it printed.
         processes: for every process that trained, by rank: what helpers.npu.counts tells, and
             world_size, backend, address ("host:port" where it met the others), loaders (settings of
-            each DataLoader), batches (sizes of the training batches), rates (learning rate of each step),
-            parameters (["npu:1"]: where those of the optimizer are), weights (sum of their absolute
+            each DataLoader), batches (sizes of the training batches), parameters (["npu:1"]: where those of the
+            optimizer are), weights (sum of their absolute
             values in the end), amp_calls (settings given to amp.initialize).
         folder: where it ran, with what it saved.
         arguments: its command line.
@@ -62,13 +62,13 @@ class Lab:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.server = subprocess.Popen([sys.executable, __file__], env=made, cwd=folder, **pipes)
 
-    def run(self, source, arguments, *, schedule=False, **environment) -> Run:
-        """Run the program `source`; with `schedule` its train, validate and save_checkpoint do nothing."""
+    def run(self, source, arguments, **environment) -> Run:
+        """Run the program `source`."""
         self.count += 1
         folder = self.folder / str(self.count)
         folder.mkdir(parents=True)
         (folder / "main.py").write_text(source)
-        job = {"folder": str(folder), "arguments": list(map(str, arguments)), "schedule": schedule}
+        job = {"folder": str(folder), "arguments": list(map(str, arguments))}
         job["environment"] = {name: str(value) for name, value in environment.items()}
         print(json.dumps(job), file=self.server.stdin, flush=True)
         reply = self.server.stdout.readline().strip()
@@ -148,9 +148,8 @@ def wait(child):
     return ended is not None
 
 
-def work(folder, arguments, schedule, environment):
+def work(folder, arguments, environment):
     """One run, in a process forked for it."""
-    import torch
     import torch.multiprocessing as mp
 
     os.chdir(folder)
@@ -165,13 +164,7 @@ def work(folder, arguments, schedule, environment):
     mp.spawn = lambda fn, args=(), nprocs=1, **_: mp.start_processes(Worker(fn, spy), args, nprocs, start_method="fork")
 
     def program(_):
-        names = {"__name__": "lab" if schedule else "__main__"}
-        exec(compile(Path("main.py").read_text(), "main.py", "exec"), names)
-        if schedule:
-            names["train"] = lambda *_, **__: spy.note_rate(spy.optimizer)
-            names["validate"] = lambda *_, **__: torch.zeros(())
-            names["save_checkpoint"] = lambda *_, **__: None
-            names["main"]()
+        exec(compile(Path("main.py").read_text(), "main.py", "exec"), {"__name__": "__main__"})
 
     Worker(program, spy)(None)
 
@@ -202,13 +195,12 @@ class Spy:
 
     def __init__(self):
         self.optimizer = None
-        self.loaders, self.batches, self.rates, self.amp_calls = [], [], [], []
+        self.loaders, self.batches, self.amp_calls = [], [], []
 
     def install(self):
         import torch
         import torchvision.models
         from apex import amp
-        from torch.optim import optimizer as optimizers
 
         spy, Loader = self, torch.utils.data.DataLoader
         initialize, construct = amp.initialize, torch.optim.Optimizer.__init__
@@ -228,11 +220,7 @@ class Spy:
 
         torch.utils.data.DataLoader, amp.initialize = DataLoader, spied_initialize
         torch.optim.Optimizer.__init__ = spied_construct
-        optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: self.note_rate(optimizer))
         torchvision.models.__dict__["resnet18"] = lambda **_: tiny_net(self.batches)
-
-    def note_rate(self, optimizer):
-        self.rates.append(optimizer.param_groups[0]["lr"])
 
     def facts(self):
         import torch.distributed as dist
@@ -248,7 +236,7 @@ class Spy:
             address=address() if together else None,
             parameters=sorted({str(p.device) for p in parameters}),
             weights=sum(p.detach().cpu().double().abs().sum().item() for p in parameters),
-            loaders=self.loaders, batches=self.batches, rates=self.rates, amp_calls=self.amp_calls,
+            loaders=self.loaders, batches=self.batches, amp_calls=self.amp_calls,
         )  # fmt: skip
         return facts
 

@@ -12,9 +12,8 @@ from .launch import add_process_map, count_processes, look_up_card, meet_at_addr
 from .leftovers import report_leftovers
 from .loaders import drop_last, unpin
 from .methods import rename_methods
-from .model import move_model, unwrap_data_parallel
+from .model import move_loss, move_model, unwrap_data_parallel
 from .names import import_from_npu, import_torch_npu, rename
-from .optimization import move_loss
 from .order import optimize_after_move
 from .precision import initialize, scale_loss
 from .regroup import regroup

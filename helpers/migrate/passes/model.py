@@ -143,6 +143,15 @@ def _made_on_device(script, worker, model):
     return next((it for it in made if it.func.attr in MOVES and isinstance(it.func.value, ast.Call)), None)
 
 
+@shaped(11)
+def move_loss(script, shape):
+    """`nn.CrossEntropyLoss().cuda(gpu)` becomes `.to(loc)`; a loss on its torch.device stays."""
+    for statement in shape.training.losses:
+        made, value = shape.training.loss_made(statement.value), statement.value
+        if made is not value and script.code(value.args[0] if value.args else value) != shape.device:
+            script.edit(value, f"{script.code(made)}.to({shape.place})")
+
+
 @anywhere(8)
 def unwrap_data_parallel(script):
     """Take nn.DataParallel off (it is for several CUDA devices in one process), and its `.module` too."""
