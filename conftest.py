@@ -14,6 +14,8 @@ from pathlib import Path
 import nbval.kernel
 import nbval.plugin
 import pytest
+from jupyter_client import KernelManager
+from traitlets import default
 
 from tools.render_notebooks import kernel_environment
 
@@ -49,6 +51,7 @@ def pytest_configure(config):
     if not (option.sanitize_with or option.nbval_sanitize_with):
         option.nbval_sanitize_with = str(ROOT / "tests" / "sanitize.cfg")
     nbval.plugin.RunningKernel = Kernel
+    nbval.kernel.KernelManager = SocketFiles
 
 
 def pytest_collection_modifyitems(config, items):
@@ -59,6 +62,16 @@ def pytest_collection_modifyitems(config, items):
         file.skip_compare = (*file.skip_compare, "stderr")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
+class SocketFiles(KernelManager):
+    """Speaks with its kernel by way of files: of kernels that start side by side, some get the same free ports."""
+
+    transport = "ipc"
+
+    @default("ip")
+    def _ip_default(self):  # the files are called like this, and then -1 to -5
+        return tempfile.mktemp(dir=os.environ["HELPERS_RESULTS"])
 
 
 class Kernel(nbval.kernel.RunningKernel):

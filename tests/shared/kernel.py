@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Kernel:
 
 @contextmanager
 def kernel(**environment):
-    manager = jupyter_client.KernelManager(kernel_name="python3")
+    manager = jupyter_client.KernelManager(kernel_name="python3", transport="ipc", ip=tempfile.mktemp())
     env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     env.update(PYTHONPATH=os.pathsep.join([str(ROOT), str(ROOT / "tests" / "shared")]), **environment)
     manager.start_kernel(env=env, cwd=str(ROOT / "tests"))
