@@ -94,10 +94,6 @@ class Memory:
             for kind in KINDS if most[kind]
         ]  # fmt: skip
 
-    def module_rows(self) -> list:
-        """A dict for each module that keeps activations: its name and their bytes."""
-        return [{"module": name, "bytes": size} for name, size in self.modules.items()]
-
     def table(self):
         """`rows` as a pandas DataFrame of texts."""
         from .timeline import frame

@@ -41,7 +41,7 @@ def test_every_kind_as_counted_by_hand():
         assert most[kind] == pytest.approx(weights, rel=0.02), kind
     assert most[ACTIVATIONS] == pytest.approx(sum(saved.values()), rel=0.02)
     assert most[CASTS] == 0
-    assert {row["module"]: row["bytes"] for row in found.module_rows()} == pytest.approx(saved, rel=0.02)
+    assert dict(found.modules) == pytest.approx(saved, rel=0.02)
     # The peak: ReLU's backward has the gradient of its outputs and makes that of its inputs; the last layer is done.
     last_layer, passing = 4 * (HIDDEN * CLASSES + CLASSES), 2 * 4 * BATCH * HIDDEN
     at_peak = 2 * weights + last_layer + saved["0"] + saved["1"] + 8 * BATCH + passing
