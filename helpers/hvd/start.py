@@ -15,6 +15,7 @@ from contextlib import nullcontext
 
 from .. import releases
 from ..launcher.supervisor import is_frozen
+from .core.pulse import stall_times
 from .imports import ROOT
 
 GRACE = 3.0  # seconds that a rank has to end after it was asked to
@@ -127,7 +128,7 @@ def tie_to_starter():
 
 def _verdict(ranks, least):
     """Wait for all ranks, or until fewer than `least` have not failed: (exit status, a sentence or None)."""
-    failed, until, running = {}, None, True
+    failed, until, running, frozen = {}, None, True, Frozen()
     while running and (until is None or time.monotonic() < until):
         time.sleep(POLL)
         running = [rank for rank in ranks if rank.poll() is None]
@@ -137,12 +138,36 @@ def _verdict(ranks, least):
         if least < len(ranks) and 0 < len(running) < len(ranks) and all(is_frozen(rank.pid) for rank in running):
             failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)  # the survivors finished without it
             break
+        if frozen.too_long({ranks.index(rank): rank.pid for rank in running}):
+            failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)
+            break
     if not failed:
         return 0, None
     if len(ranks) - len(failed) >= least:
         return 0, told(failed) + WITHOUT
-    rest = "" if len(failed) == len(ranks) else "; the others were stopped"
+    others = [rank for number, rank in enumerate(ranks) if number not in failed and rank.poll() is None]
+    rest = "; the others were stopped" if others else ""
     return status(failed), told(failed) + rest
+
+
+class Frozen:
+    """Whether all ranks that still run are stopped, so that none of them can miss another (see core/pulse.py)."""
+
+    def __init__(self):
+        self._warn, self._give_up = stall_times()
+        self._since, self._named = time.monotonic(), False
+
+    def too_long(self, running) -> bool:
+        """Name them, {number: process}, after the first stall time; whether the second is over, too."""
+        now = time.monotonic()
+        if not (running and all(is_frozen(process) for process in running.values())):
+            self._since, self._named = now, False
+        stopped = now - self._since
+        if self._warn and stopped > self._warn and not self._named:
+            self._named = True
+            who = ", ".join(f"rank {number} (process {process})" for number, process in running.items())
+            say(f"{who}: stopped for {stopped:.1f} s (state T in ps; kill -CONT lets it go on)")
+        return bool(self._give_up and stopped > self._give_up)
 
 
 def _by_cause(failed):

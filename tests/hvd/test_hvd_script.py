@@ -215,13 +215,16 @@ def test_a_rank_that_is_stopped_at_its_end_ends_the_job(tmp_path, starter, victi
     path = script(
         tmp_path,
         """
-        import os, signal, sys, torch
+        import os, signal, sys, time, torch
+        from helpers.launcher.supervisor import is_frozen
         import helpers.hvd.torch as hvd
         hvd.init()
-        hvd.allreduce(torch.ones(1))
-        hvd.barrier()
-        if hvd.rank() == int(sys.argv[1]):
+        victim = int(sys.argv[1])
+        process = hvd.allgather(torch.tensor([os.getpid()]))[victim].item()
+        if hvd.rank() == victim:
             os.kill(os.getpid(), signal.SIGSTOP)
+        while not is_frozen(process):  # a rank that leaves before has nothing to notice
+            time.sleep(0.01)
         """,
     )
     command = {
@@ -237,6 +240,26 @@ def test_a_rank_that_is_stopped_at_its_end_ends_the_job(tmp_path, starter, victi
     )  # fmt: skip
     assert done.returncode != 0
     assert f"hvd: rank {victim} (process" in done.stderr and "the job ends" in done.stderr, done.stderr
+
+
+def test_a_rank_that_is_stopped_when_the_others_have_left_ends_the_job(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import os, signal, sys, time, torch
+        import helpers.hvd.torch as hvd
+        hvd.init()
+        process = hvd.allgather(torch.tensor([os.getpid()]))[1].item()
+        if hvd.rank() == 0:
+            while os.path.exists(f"/proc/{process}/fd/0"):  # a process that has ended and is not yet reaped has none
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+    )
+    done = hvd("-np", 2, path, HOROVOD_STALL_CHECK_TIME_SECONDS="0.2", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="1")
+    assert done.returncode == 128 + signal.SIGSTOP, done.stderr
+    assert "helpers.hvd: rank 0 (process" in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1] == "helpers.hvd: rank 0 stood still"
 
 
 @pytest.mark.long  # test_hvd_elastic.py has the same without the command
