@@ -43,13 +43,13 @@ xla: bootstrap  ## make .venv-xla, the environment of the XLA cells (7 GB of dis
 test-xla: xla  ## run the tests of training through XLA
 	$(python) -m pytest $(ARGS) -m xla tests
 
-keras: bootstrap  ## make .venv-keras, the environment of helpers.hvd.keras and .tensorflow (7 GB of disk)
+keras: bootstrap  ## make .venv-keras, the environment of platforms.horovod.keras and .tensorflow (7 GB of disk)
 	@sh tools/bootstrap.sh keras
 
 test-keras: keras  ## run the tests of training with Keras and TensorFlow
 	$(python) -m pytest $(ARGS) -m keras tests
 
-mxnet:  ## make .venv-mxnet, the environment of helpers.hvd.mxnet (2 GB of disk, Python 3.8)
+mxnet:  ## make .venv-mxnet, the environment of platforms.horovod.mxnet (2 GB of disk, Python 3.8)
 	@sh tools/bootstrap.sh mxnet
 
 test-mxnet: bootstrap mxnet  ## run the tests of training with MXNet

@@ -17,14 +17,22 @@ from .cases.planted import FAULTS
 
 UNIT = "s"
 CASES = (  # model, pixels, batch, bf16 allowed
-    ("silu_mlp", 32, 64, False), ("silunet", 32, 64, True), ("transformer", 32, 32, False), ("resnet18", 32, 32, False),
-    ("silunet", 32, 32, False), ("resnet50", 32, 16, False), ("resnet18", 64, 16, False), ("resnet50", 64, 8, False),
-)  # fmt: skip
+    ("silu_mlp", 32, 64, False),
+    ("silunet", 32, 64, True),
+    ("transformer", 32, 32, False),
+    ("resnet18", 32, 32, False),
+    ("silunet", 32, 32, False),
+    ("resnet50", 32, 16, False),
+    ("resnet18", 64, 16, False),
+    ("resnet50", 64, 8, False),
+)
 TIMEOUT = 1800
 BEST, EAGER, WRONG, SOUND = (
-    "the choice's speed / the best plan's, least", "the choice's speed / eager's, least",
-    "planted faults accepted", "sound plans refused",
-)  # fmt: skip
+    "the choice's speed / the best plan's, least",
+    "the choice's speed / eager's, least",
+    "planted faults accepted",
+    "sound plans refused",
+)
 TARGETS = {BEST: (">=", 0.95), EAGER: (">=", 0.98), WRONG: ("<=", 0), SOUND: ("<=", 0)}
 
 

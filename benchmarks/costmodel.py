@@ -11,8 +11,8 @@ from datetime import date
 import torch
 
 from helpers import device, measure, paths
+from helpers.cluster import twohosts
 from helpers.costmodel import links
-from helpers.hosts import twohosts
 
 UNIT = "s a step"
 HERE, LINKS = "DDP on this machine: error", "DDP over slow links: largest error"
@@ -33,8 +33,10 @@ def run(record=False):
     print(f"  {'where':<22} {'way':<16} {'predicted':>10} {'measured':>10} {'error':>7}  regime")
     for name, row in [("this machine", own), *((label(row), row) for row in rows)]:
         for way, of in row["ways"].items():
-            print(f"  {name:<22} {way:<16} {of['predicted']:>8.3f} s {of['measured']:>8.3f} s {of['error']:>+7.1%}"
-                  f"  {of['regime']}")  # fmt: skip
+            print(
+                f"  {name:<22} {way:<16} {of['predicted']:>8.3f} s {of['measured']:>8.3f} s {of['error']:>+7.1%}"
+                f"  {of['regime']}"
+            )
             measured[f"{name}, {way}"] = measure.summary(of["steps"])
             ratios[f"{name}, {way}: predicted / measured"] = of["predicted"] / of["measured"]
     if record and rows:

@@ -39,8 +39,12 @@ def run(sizes=SIZES):
     for name, of in found.items():
         rows[f"{name} images: fast path"] = {**measure.summary(of["rates"]), "unit": "images/s"}
         for what, unit in (
-            ("first load", "s"), ("load", "s"), ("first batch", "s"), ("own memory", "MB"), ("mapped, in use", "MB"),
-        ):  # fmt: skip
+            ("first load", "s"),
+            ("load", "s"),
+            ("first batch", "s"),
+            ("own memory", "MB"),
+            ("mapped, in use", "MB"),
+        ):
             ratios[f"{name} images: {what}"] = {"median": of[what], "unit": unit}
     least, most = (found[f"{size:,}"] for size in (sizes[0], sizes[-1]))
     pairs = [a / b for a, b in zip(most["rates"], least["rates"], strict=True)]

@@ -2,7 +2,7 @@
 
 The methods train equal copies of the network in the same two ranks, and their steps take turns. There are several
 launches, since where memory comes to lie makes all steps of a launch quicker or slower by some percent. The slow link
-needs root on Linux (see helpers/hosts/twohosts.py); without it that part is left out.
+needs root on Linux (see helpers/cluster/twohosts.py); without it that part is left out.
 
 As many named tensors as ResNet-50 has parameters, but small ones, show what a tensor costs: four ranks reduce them, and
 in turns with that one flat tensor of as many bytes by torch.distributed.
@@ -13,7 +13,7 @@ import statistics
 import time
 
 from helpers import launch, measure
-from helpers.hosts import twohosts
+from helpers.cluster import twohosts
 from helpers.training import models
 from notebooks.scripts import slow_link
 
@@ -36,7 +36,7 @@ def many_and_one(steps, count=161, length=1000):
     import torch
     import torch.distributed as dist
 
-    import helpers.hvd.torch as hvd
+    import platforms.horovod.torch as hvd
 
     dist.init_process_group("gloo")
     hvd.init()

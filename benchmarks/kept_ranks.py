@@ -56,9 +56,10 @@ def run(calls=CALLS, rounds=ROUNDS, size=SIZE):
     with helpers.ranks(2, threads=1, env=environment) as ranks:
         ranks(hold, size // 4)
         ways = {
-            CLONE: lambda: total(tensor.clone()), ARGUMENT: lambda: ranks(total, tensor),
+            CLONE: lambda: total(tensor.clone()),
+            ARGUMENT: lambda: ranks(total, tensor),
             RESULT: lambda: total(ranks[0](held)),
-        }  # fmt: skip
+        }
         speeds = {name: [] for name in ways}
         for number in range(rounds + 1):
             for name in turns.order(ways, number):

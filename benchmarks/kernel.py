@@ -156,9 +156,11 @@ class ServedKernel(Kernel):
     def ask(self, method, path, content=None):
         """What the server answers, as it would a browser."""
         request = urllib.request.Request(
-            self.url + path, json.dumps(content).encode() if content else None, method=method,
+            self.url + path,
+            json.dumps(content).encode() if content else None,
+            method=method,
             headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
-        )  # fmt: skip
+        )
         with urllib.request.urlopen(request, timeout=START) as answer:
             return json.loads(answer.read() or "null")
 

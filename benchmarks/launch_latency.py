@@ -135,9 +135,9 @@ def run():
             )
     rows = {name: measure.summary(each) for name, each in samples.items()}
     by_import = [a / b for a, b in zip(samples[FIRST], samples[IMPORT], strict=True)]
-    return rows, {name: measure.summary(each) for name, each in (
-        (BY_RUN, by_run), (BY_FORK, by_fork), (BY_IMPORT, by_import)
-    )}  # fmt: skip
+    return rows, {
+        name: measure.summary(each) for name, each in ((BY_RUN, by_run), (BY_FORK, by_fork), (BY_IMPORT, by_import))
+    }
 
 
 def reasons(rows, ratios):

@@ -114,19 +114,27 @@ class Contender:
 OURS = (
     Contender("launch", ("import helpers\n" + RANKS,), "answer = helpers.launch(work, 2, {args})"),
     Contender(
-        "ranks", ("import helpers\n" + RANKS, "ranks = helpers.ranks(2)"), "answer = ranks(work, {args})", group="kept",
+        "ranks",
+        ("import helpers\n" + RANKS, "ranks = helpers.ranks(2)"),
+        "answer = ranks(work, {args})",
+        group="kept",
     ),
-)  # fmt: skip
+)
 PEERS = (
     Contender(
-        "notebook_launcher", ("from accelerate import notebook_launcher\n" + RANKS,),
-        "answer = notebook_launcher(work, args=({args},), num_processes=2)", pins=("accelerate==1.15.0",),
+        "notebook_launcher",
+        ("from accelerate import notebook_launcher\n" + RANKS,),
+        "answer = notebook_launcher(work, args=({args},), num_processes=2)",
+        pins=("accelerate==1.15.0",),
     ),
     Contender(
-        "torchrunx", ("import torchrunx\n" + RANKS,),
+        "torchrunx",
+        ("import torchrunx\n" + RANKS,),
         "answer = torchrunx.Launcher(workers_per_host=2, backend='gloo').run(work, {args})\n"
         "print('sum', answer.rank(0))",
-        "print([answer.rank(k) for k in range(2)])", group="there", pins=("torchrunx==0.4.0",),
+        "print([answer.rank(k) for k in range(2)])",
+        group="there",
+        pins=("torchrunx==0.4.0",),
     ),
     Contender(
         "ipyparallel",
@@ -136,25 +144,36 @@ PEERS = (
             "ranks.push(dict(port=free_port()), block=True)\nranks.execute('placed(rank, port)', block=True)\n"
             "def run(*arguments):\n    return work(*arguments)\n",
         ),
-        "answer = ranks.apply_sync(run, {args})\nprint('sum', answer[0])", group="kept", pins=("ipyparallel==9.2.0",),
+        "answer = ranks.apply_sync(run, {args})\nprint('sum', answer[0])",
+        group="kept",
+        pins=("ipyparallel==9.2.0",),
     ),
     Contender(
         "nbdistributed",
         ("%load_ext nbdistributed", "%dist_init -n 2", "%dist_mode -d", UNTIL_STARTED, "%%distributed\n" + RANKS),
-        "%%distributed\nanswer = work({args})", group="kept", pins=("nbdistributed==0.1.0",),
+        "%%distributed\nanswer = work({args})",
+        group="kept",
+        pins=("nbdistributed==0.1.0",),
     ),
     Contender(
-        "jupyter-distributed", (RANKS, "dist.init_process_group('gloo')"), "answer = work({args})",
-        group="kept", pins=("jupyter-distributed==0.1.1",), served=True,
+        "jupyter-distributed",
+        (RANKS, "dist.init_process_group('gloo')"),
+        "answer = work({args})",
+        group="kept",
+        pins=("jupyter-distributed==0.1.1",),
+        served=True,
     ),
     Contender(
-        "monarch", (FREE_PORT + RANKS + ACTORS,),
+        "monarch",
+        (FREE_PORT + RANKS + ACTORS,),
         "answer = [value for _, value in ranks.run.call({args}).get()]\nprint('sum', answer[0])",
-        group="kept", pins=("torchmonarch==0.7.0",),
+        group="kept",
+        pins=("torchmonarch==0.7.0",),
     ),
     Contender(
-        "spawn", (FILE, "import ranks, torch.multiprocessing\n" + FREE_PORT),
+        "spawn",
+        (FILE, "import ranks, torch.multiprocessing\n" + FREE_PORT),
         "answer = torch.multiprocessing.spawn(ranks.placed, (free_port(), {args}), nprocs=2)",
     ),
     Contender("torchrun", (FILE,), "!torchrun --standalone --nproc-per-node 2 ranks.py {words}"),
-)  # fmt: skip
+)

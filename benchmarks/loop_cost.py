@@ -32,13 +32,23 @@ def contenders(steps, ranks=2, batch=None):
     """For turns.measured: the kit, and the script by hand with and without the kit's settings of malloc."""
     batch = batch or loop.LOCAL_BATCH
     kit = loop.kit(
-        model=loop.MODEL, data=loop.DATA, strategy="ddp", nproc_per_node=ranks, threads=1, steps=steps,
-        local_batch=batch, evaluate=False, device="cpu", **loop.SGD,
-    )  # fmt: skip
+        model=loop.MODEL,
+        data=loop.DATA,
+        strategy="ddp",
+        nproc_per_node=ranks,
+        threads=1,
+        steps=steps,
+        local_batch=batch,
+        evaluate=False,
+        device="cpu",
+        **loop.SGD,
+    )
     script = loop.script("plain", steps, ranks=ranks, batch=batch)
     return {
-        KIT: (kit, ranks, CPU), BY_HAND: (script, ranks, CPU), SAME_MALLOC: (script, ranks, {**CPU, **MALLOC}),
-    }  # fmt: skip
+        KIT: (kit, ranks, CPU),
+        BY_HAND: (script, ranks, CPU),
+        SAME_MALLOC: (script, ranks, {**CPU, **MALLOC}),
+    }
 
 
 def peers(steps):
@@ -81,9 +91,7 @@ def run():
     ratios = {
         f"{KIT} / {name}": turns.ratio(seconds[KIT], seconds[name]) for name in parties if name not in (KIT, AGAIN)
     }
-    ratios |= {
-        f"{name} / {BY_HAND}": turns.ratio(seconds[name], seconds[BY_HAND]) for name in PEERS if name in seconds
-    }
+    ratios |= {f"{name} / {BY_HAND}": turns.ratio(seconds[name], seconds[BY_HAND]) for name in PEERS if name in seconds}
     ratios[NOISE] = turns.ratio(seconds[AGAIN], seconds[SAME_MALLOC])
     ratios[OWN] = own_cost(seconds)
     return {name: measure.summary(spent) for name, spent in seconds.items()}, ratios

@@ -298,6 +298,7 @@ def notes(rows, ratios):
     for each in who:
         if found := bad_rows(rows, each):
             said.append(f"{each}: " + "; ".join(f"{row}: {why}" for row, why in found.items()) + ".")
-    said += [f"{what.partition(': ')[2]} was left out: {row['left_out']}." for what, row in rows.items()
-             if "left_out" in row]  # fmt: skip
+    said += [
+        f"{what.partition(': ')[2]} was left out: {row['left_out']}." for what, row in rows.items() if "left_out" in row
+    ]
     return said

@@ -16,9 +16,11 @@ from helpers.training.precision import MixedPrecision
 UNIT = "s a step"
 CASES = (("resnet18", 32, 64), ("resnet50", 64, 32))  # model, pixels, batch
 VARIANTS = {
-    "fp32": ("fp32", False), "fp32, channels last": ("fp32", True),
-    "bf16": ("O1-bf16", False), "bf16, channels last": ("O1-bf16", True),
-}  # fmt: skip
+    "fp32": ("fp32", False),
+    "fp32, channels last": ("fp32", True),
+    "bf16": ("O1-bf16", False),
+    "bf16, channels last": ("O1-bf16", True),
+}
 WARM, STEPS = 2, 7
 
 

@@ -23,12 +23,18 @@ def new(name, module, rows, ratios, seconds) -> dict:
     """What `module`, the benchmark called `name`, has measured in `seconds`."""
     targets = getattr(module, "TARGETS", {})
     record = {
-        "schema": SCHEMA, "benchmark": name, "what": module.__doc__.splitlines()[0],
+        "schema": SCHEMA,
+        "benchmark": name,
+        "what": module.__doc__.splitlines()[0],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - seconds)),
         "environment": {"machine": device.machine().as_dict(), **store.surroundings()},
-        "unit": module.UNIT, "rows": rows, "ratios": ratios, "grid": getattr(module, "GRID", False),
-        "targets": {what: list(target) for what, target in targets.items()}, "seconds": round(seconds, 1),
-    }  # fmt: skip
+        "unit": module.UNIT,
+        "rows": rows,
+        "ratios": ratios,
+        "grid": getattr(module, "GRID", False),
+        "targets": {what: list(target) for what, target in targets.items()},
+        "seconds": round(seconds, 1),
+    }
     for told in ("reasons", "notes"):
         tell = getattr(module, told, None)
         record[told] = tell(rows, ratios) if tell else type(DEFAULTS[told])()

@@ -152,9 +152,13 @@ class _Run:
         place = {PLACE: str(folder / "place"), NAME: name, "OMP_NUM_THREADS": "1"}
         self._printed = open(folder / f"{len(list(folder.iterdir()))}.txt", "w+")
         self._process = subprocess.Popen(
-            command, env={**os.environ, **place, **environment}, stdout=self._printed, stderr=self._printed,
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            command,
+            env={**os.environ, **place, **environment},
+            stdout=self._printed,
+            stderr=self._printed,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def __enter__(self):
         return self

@@ -27,14 +27,33 @@ from .launcher.launch import (
 from .launcher.progress import panel
 
 _LATER = {
-    "RunConfig": "config", "compare": "comparison.ladder", "run": "comparison.run", "ladder": "comparison.ladder",
+    "RunConfig": "config",
+    "compare": "comparison.ladder",
+    "run": "comparison.run",
+    "ladder": "comparison.ladder",
     "ranks": "launcher.kept.handle",
-    "optimize": "compiler", "compiler_stats": "compiler", "timeline": "profile.timeline", "memory": "profile.memory",
-}  # fmt: skip
+    "optimize": "compiler",
+    "compiler_stats": "compiler",
+    "timeline": "profile.timeline",
+    "memory": "profile.memory",
+}
 __all__ = [
-    "LauncherError", "RankError", "RankOutOfMemory", "RankTimeout", "RunStopped", "World", "choose_devices",
-    "distributed", "emit", "form", "launch", "machine", "panel", "prepare_launcher", *_LATER,
-]  # fmt: skip
+    "LauncherError",
+    "RankError",
+    "RankOutOfMemory",
+    "RankTimeout",
+    "RunStopped",
+    "World",
+    "choose_devices",
+    "distributed",
+    "emit",
+    "form",
+    "launch",
+    "machine",
+    "panel",
+    "prepare_launcher",
+    *_LATER,
+]
 
 
 class Machine(device.Machine):

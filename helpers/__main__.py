@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|hosts|study|migrate|npu|report|records`.
+"""The command line: `python -m helpers train|run|cluster|study|report|records`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -10,32 +10,20 @@ import os
 import sys
 
 from .launcher.language import listed, local, marked, said
-from .settings import add_options, chosen, hyphens
+from .settings import add_options, chosen, hyphens, run_command
 
 
 def main(arguments=None) -> int:
     """Run one command; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = _parser()
-    options = parser.parse_args(_of_a_script(arguments) if arguments[:1] == ["npu"] else map(hyphens, arguments))
-    try:
-        return options.command(options) or 0
-    except KeyboardInterrupt as stop:
-        print(f"\n{local('stopped')}" + (f": {said(str(stop))}" if str(stop) else ""), file=sys.stderr)
-        return 130
-    except (ValueError, TypeError, OSError) as error:  # something the caller can put right
-        print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
-        print(f"{parser.prog}: {said(str(error))}", file=sys.stderr)
-        return 1
+    options = parser.parse_args([hyphens(argument) for argument in arguments])
+    return run_command(parser.prog, lambda: options.command(options))
 
 
 def _parser():
+    from .cluster.commands import add_to as add_cluster
     from .config import SETTINGS
-    from .hosts.commands import add_to as add_hosts
-    from .migrate.cli import add_to as add_migrate
-    from .npu.cli import add_to as add_npu
     from .report.cli import add_to as add_report
 
     about = "Train on one or more devices and measure it."
@@ -58,7 +46,7 @@ def _parser():
     study = command("study", _study, "Record a study again on this machine; interrupted, it goes on where it was.")
     study.add_argument("name", help="such as batch_and_accuracy; a wrong name lists them all")
     study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, as part of the kit")
-    for add_to in (add_hosts, add_migrate, add_npu, add_report):
+    for add_to in (add_cluster, add_report):
         add_to(commands)
     command("records", _records, "List the records on this machine.")
     return parser
@@ -162,14 +150,6 @@ def _records(options):
         completed = record["status"] == "completed"
         print(record["run_id"], local(record["status"]), _line(record) if completed else said(str(record["error"])))
     print(local("{n} record(s) in {folder!s}", n=len(records), folder=results_root() / "runs"))
-
-
-def _of_a_script(arguments):
-    """`npu`'s arguments, with `--` before those that are a script's own, which spells them as it likes."""
-    script = 1
-    while arguments[script : script + 1] and arguments[script].startswith("--"):
-        script += 1 if "=" in arguments[script] or arguments[script] == "--help" else 2
-    return [*arguments[:script], "--", *arguments[script:]]
 
 
 def _leave(code):

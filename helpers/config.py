@@ -71,9 +71,15 @@ INPUT_PATHS = {
 }
 XLA_PRECISIONS = ("fp32", "O1", "O1-bf16")
 IN_LABELS = {
-    "baseline": "baseline", "data_parallel": "DataParallel", "ddp": "DDP", "zero1": "ZeRO-1", "fsdp": "FSDP",
-    "auto": "compiler auto", "inductor": "inductor", "xla": "XLA",
-}  # fmt: skip
+    "baseline": "baseline",
+    "data_parallel": "DataParallel",
+    "ddp": "DDP",
+    "zero1": "ZeRO-1",
+    "fsdp": "FSDP",
+    "auto": "compiler auto",
+    "inductor": "inductor",
+    "xla": "XLA",
+}
 
 
 def _a_model(value):
@@ -112,25 +118,36 @@ class RunConfig:
     """
 
     model: str | Callable = setting(
-        "resnet8", "a model's name", choices=MODELS, own=_a_model,
-        or_own="a function without arguments that makes yours", **BOTH,
-    )  # fmt: skip
+        "resnet8",
+        "a model's name",
+        choices=MODELS,
+        own=_a_model,
+        or_own="a function without arguments that makes yours",
+        **BOTH,
+    )
     data: str | Any = setting(
-        "digits", "a data set's name", choices=DATA, own=_a_pair,
-        or_own="a pair (train, test) of map-style datasets, or a function that returns one", **BOTH,
-    )  # fmt: skip
+        "digits",
+        "a data set's name",
+        choices=DATA,
+        own=_a_pair,
+        or_own="a pair (train, test) of map-style datasets, or a function that returns one",
+        **BOTH,
+    )
     strategy: str = setting("baseline", "how the work is divided among devices", choices=STRATEGIES, **SPREADS)
     nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
     nnodes: int = setting(
-        1, "hosts that take part, with ddp, zero1 or fsdp (see `python -m helpers hosts`)", noun="hosts", **SPREADS
+        1, "hosts that take part, with ddp, zero1 or fsdp (see `python -m helpers cluster`)", noun="hosts", **SPREADS
     )
     global_batch: int | None = setting(
         None, "samples in one update of the weights, over all devices", spreads=True, **BOTH
     )
     local_batch: int | None = setting(
-        None, "samples that a device sees in one step; BatchNorm's statistics are theirs", flags=("batch-size",),
-        changes_learning=True, **SPREADS,
-    )  # fmt: skip
+        None,
+        "samples that a device sees in one step; BatchNorm's statistics are theirs",
+        flags=("batch-size",),
+        changes_learning=True,
+        **SPREADS,
+    )
     epochs: int | None = setting(None, "passes over the training set", changes_learning=True)
     steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
     optimizer: str = setting("sgd", "what turns gradients into updates", choices=OPTIMIZERS, **BOTH)
@@ -138,38 +155,55 @@ class RunConfig:
     momentum: float = setting(0.9, "momentum of SGD", below=1, **LEARNS)
     weight_decay: float = setting(5e-4, "weight decay of the optimizer", **LEARNS)
     accumulation: int = setting(
-        1, "micro-batches of local_batch whose gradients make one update of the weights", noun="micro-batches",
+        1,
+        "micro-batches of local_batch whose gradients make one update of the weights",
+        noun="micro-batches",
         **SPREADS,
-    )  # fmt: skip
+    )
     lr_scaling: str = setting(
-        "none", "how the peak rate follows the global batch", **PEAK,
+        "none",
+        "how the peak rate follows the global batch",
+        **PEAK,
         choices={"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"},
-    )  # fmt: skip
+    )
     base_batch: int = setting(64, "the global batch that lr is meant for", **PEAK)
     lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", **LEARNS)
     schedule: str = setting("constant", "what the rate does after the warm-up", choices=SCHEDULES, **LEARNS)
     clip_norm: float | None = setting(None, "the largest norm of all gradients together (none: any)", above=0, **BOTH)
     precision: str = setting(
-        "fp32", "the level of mixed precision", choices=PRECISIONS, flags=("amp-level",),
-        aliases={"O0": "fp32", "fp16": "O1", "bf16": "O1-bf16"}, **BOTH,
-    )  # fmt: skip
+        "fp32",
+        "the level of mixed precision",
+        choices=PRECISIONS,
+        flags=("amp-level",),
+        aliases={"O0": "fp32", "fp16": "O1", "bf16": "O1-bf16"},
+        **BOTH,
+    )
     channels_last: bool = setting(False, "whether images keep the channels of a pixel side by side", **TIMES)
     compiler: str = setting(
-        "none", "what compiles the model; the option without a value means auto", choices=COMPILERS,
-        flags=("compiler-opt",), bare="auto", **TIMES,
-    )  # fmt: skip
+        "none",
+        "what compiles the model; the option without a value means auto",
+        choices=COMPILERS,
+        flags=("compiler-opt",),
+        bare="auto",
+        **TIMES,
+    )
     sync_batch_norm: bool = setting(
-        False, "whether BatchNorm uses the batches of all ranks together, with ddp, zero1 or fsdp",
-        noun="SyncBatchNorm", only=WITH_RANKS, **BOTH,
-    )  # fmt: skip
+        False,
+        "whether BatchNorm uses the batches of all ranks together, with ddp, zero1 or fsdp",
+        noun="SyncBatchNorm",
+        only=WITH_RANKS,
+        **BOTH,
+    )
     shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", choices=SHARDS, only=("fsdp",), **TIMES)
     offload: bool = setting(
         False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", only=("fsdp",), **TIMES
     )
     activation_checkpointing: str | None = setting(
-        None, "what is computed again in the backward pass instead of being kept (none: nothing)", choices=RECOMPUTED,
+        None,
+        "what is computed again in the backward pass instead of being kept (none: nothing)",
+        choices=RECOMPUTED,
         **TIMES,
-    )  # fmt: skip
+    )
     loss: Callable | None = setting(
         None, "function (outputs, labels) -> mean loss (None: cross entropy)", own=_a_loss, **BOTH
     )
@@ -245,64 +279,106 @@ class RunConfig:
     def _check_together(self):
         strategy, compiler, devices = self.strategy, self.compiler, self.nproc_per_node
         saves = self.checkpoint_every or self.resume
-        refusals = [
-            (strategy == "baseline" and devices != 1,
-             f"strategy 'baseline' uses one device, nproc_per_node is {devices}; for more devices choose 'ddp' "
-             "(or 'data_parallel')"),
-            (self.nnodes > 1 and strategy not in WITH_RANKS,
-             f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"),
-        ] + [
-            (strategy not in one.only and getattr(self, name) != one.default,
-             f"{name!s} is {getattr(self, name)!r}, which only strategy {' or '.join(map(repr, one.only))} can do, not "
-             f"{strategy!r}; leave it out, or choose {one.only[0]!r}")
-            for name, one in settings_of(type(self)).items() if one.only
-        ] + [
-            (self.shard == "hybrid" and (min(self.shard_groups) < 2 or prod(self.shard_groups) != self.devices),
-             f"shard 'hybrid' needs at least 2 replicas (hosts, or halves of one host's ranks) of 2 ranks or more, all "
-             f"alike; {devices} rank(s) on {self.nnodes} host(s) do not divide so. Use 4, or another even number, or "
-             "shard='full'"),
-            (self.epochs is not None and self.steps is not None,
-             f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two"),
-            (compiler != "none" and strategy == "data_parallel",
-             f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model at every step; "
-             "choose 'ddp'"),
-            (strategy == "fsdp" and self.precision.startswith("O2") and self.model in WITH_BATCH_NORM,
-             no_batch_norm(self.model, self.precision)),
-            (compiler == "auto" and strategy == "fsdp",
-             "compiler 'auto' compiles the model as a whole, and strategy 'fsdp' gathers its weights block by block; "
-             "choose 'inductor' or 'none'"),
-            (self.evaluate_every and not self.evaluate,
-             "evaluate_every is given, but evaluate is False; leave one of them out"),
-            (saves and not self.checkpoint_dir,
-             "checkpoint_every and resume need a checkpoint_dir to save to and load from"),
-        ] + [
-            (self.epochs is not None and (getattr(self, name) or 0) > self.epochs,
-             f"{name!s} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)")
-            for name in ("lr_warmup_epochs", "evaluate_every")
-        ]  # fmt: skip
+        refusals = (
+            [
+                (
+                    strategy == "baseline" and devices != 1,
+                    f"strategy 'baseline' uses one device, nproc_per_node is {devices}; for more devices choose 'ddp' "
+                    "(or 'data_parallel')",
+                ),
+                (
+                    self.nnodes > 1 and strategy not in WITH_RANKS,
+                    f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'",
+                ),
+            ]
+            + [
+                (
+                    strategy not in one.only and getattr(self, name) != one.default,
+                    f"{name!s} is {getattr(self, name)!r}, which only strategy "
+                    f"{' or '.join(map(repr, one.only))} can do, not "
+                    f"{strategy!r}; leave it out, or choose {one.only[0]!r}",
+                )
+                for name, one in settings_of(type(self)).items()
+                if one.only
+            ]
+            + [
+                (
+                    self.shard == "hybrid" and (min(self.shard_groups) < 2 or prod(self.shard_groups) != self.devices),
+                    f"shard 'hybrid' needs at least 2 replicas (hosts, or halves of one host's ranks) of 2 "
+                    f"ranks or more, all "
+                    f"alike; {devices} rank(s) on {self.nnodes} host(s) do not divide so. Use 4, or another "
+                    f"even number, or "
+                    "shard='full'",
+                ),
+                (
+                    self.epochs is not None and self.steps is not None,
+                    f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two",
+                ),
+                (
+                    compiler != "none" and strategy == "data_parallel",
+                    f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model "
+                    f"at every step; "
+                    "choose 'ddp'",
+                ),
+                (
+                    strategy == "fsdp" and self.precision.startswith("O2") and self.model in WITH_BATCH_NORM,
+                    no_batch_norm(self.model, self.precision),
+                ),
+                (
+                    compiler == "auto" and strategy == "fsdp",
+                    "compiler 'auto' compiles the model as a whole, and strategy 'fsdp' gathers its weights "
+                    "block by block; "
+                    "choose 'inductor' or 'none'",
+                ),
+                (
+                    self.evaluate_every and not self.evaluate,
+                    "evaluate_every is given, but evaluate is False; leave one of them out",
+                ),
+                (
+                    saves and not self.checkpoint_dir,
+                    "checkpoint_every and resume need a checkpoint_dir to save to and load from",
+                ),
+            ]
+            + [
+                (
+                    self.epochs is not None and (getattr(self, name) or 0) > self.epochs,
+                    f"{name!s} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)",
+                )
+                for name in ("lr_warmup_epochs", "evaluate_every")
+            ]
+        )
         if isinstance(self.model, str) and isinstance(self.data, str):
             reads, holds = ("tokens" if name in OF_TOKENS else "images" for name in (self.model, self.data))
             fits = "data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"
-            refusals.append((
-                reads != holds,
-                f"model is {self.model!r}, which reads {reads}, and data is {self.data!r}, which holds {holds}; "
-                f"choose {fits}",
-            ))  # fmt: skip
+            refusals.append(
+                (
+                    reads != holds,
+                    f"model is {self.model!r}, which reads {reads}, and data is {self.data!r}, which holds {holds}; "
+                    f"choose {fits}",
+                )
+            )
         if compiler == "xla":
             refusals += [
                 (self.model in OF_TOKENS, f"model {self.model!r} is not offered with XLA; choose one for images"),
-                (self.device not in (None, "cpu"),
-                 f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}"),
+                (
+                    self.device not in (None, "cpu"),
+                    f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}",
+                ),
                 (strategy in ("zero1", "fsdp"), f"strategy {strategy!r} is not offered with XLA; choose 'ddp'"),
                 (self.activation_checkpointing, "XLA decides itself what it keeps; leave activation_checkpointing out"),
-                (self.sync_batch_norm,
-                 "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; leave it out"),
+                (
+                    self.sync_batch_norm,
+                    "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; "
+                    "leave it out",
+                ),
                 (self.channels_last, "XLA chooses the memory layout by itself; leave channels_last out"),
                 (self.optimizer != "sgd", f"optimizer {self.optimizer!r} is not offered with XLA; it can be 'sgd'"),
-                (self.precision not in XLA_PRECISIONS,
-                 f"precision {self.precision!r} is not offered with XLA; it can be {', '.join(XLA_PRECISIONS)}"),
+                (
+                    self.precision not in XLA_PRECISIONS,
+                    f"precision {self.precision!r} is not offered with XLA; it can be {', '.join(XLA_PRECISIONS)}",
+                ),
                 (saves, "the XLA loop saves no checkpoints; leave checkpoint_every and resume out"),
-            ]  # fmt: skip
+            ]
         for wrong, why in refusals:
             if wrong:
                 raise ValueError(why)

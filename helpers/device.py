@@ -18,8 +18,17 @@ BACKENDS = {"cuda": "nccl", "npu": "hccl", "xla": "xla", "mps": "gloo", "cpu": "
 MOST_CPU_DEVICES = 8
 FORMATS = ("float32", "bfloat16", "float16")
 INSTRUCTIONS = (  # of a CPU, as Linux names them: those that decide how fast it computes in which format
-    "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_fp16", "asimd", "sve", "bf16",
-)  # fmt: skip
+    "avx2",
+    "avx512f",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_fp16",
+    "asimd",
+    "sve",
+    "bf16",
+)
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 DRIVERS = {  # files that hold the version of an accelerator's driver
     "cuda": ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"),
@@ -154,8 +163,9 @@ def container_limits(root="/sys/fs/cgroup", own="/proc/self/cgroup") -> tuple:
     cores, memory = [inf], [inf]
     for folder in _control_groups(Path(root), own):
         quota = _limits(folder / "cpu.max") or [
-            *_limits(folder / "cpu.cfs_quota_us"), *_limits(folder / "cpu.cfs_period_us")
-        ]  # fmt: skip
+            *_limits(folder / "cpu.cfs_quota_us"),
+            *_limits(folder / "cpu.cfs_period_us"),
+        ]
         if len(quota) == 2 and quota[0] > 0:  # version 1 writes -1 for "no limit"
             cores.append(quota[0] / quota[1])
         memory += _limits(folder / "memory.max") or _limits(folder / "memory.limit_in_bytes")
@@ -300,7 +310,7 @@ def peak_memory(device) -> int:
 
 
 def _is_emulated(kind):
-    """Whether `kind` is a device that `helpers.npu` has put here."""
+    """Whether `kind` is a device that `platforms.npu` has put here."""
     import sys
 
     module = getattr(sys.modules.get("torch"), kind or "", None)

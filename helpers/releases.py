@@ -13,7 +13,7 @@ with CUDA 12 up to 2.10 and with CUDA 13 since 2.11; cards of compute capability
 older ones in those up to 2.7 (https://github.com/pytorch/pytorch/issues/157517 and 172352).
 """
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import argparse
 import importlib.metadata
@@ -233,9 +233,15 @@ def serve_store(listening, port, size=None, patience=300):
     # From 2.4 to 2.6 the newer of torch's two servers takes no such socket. Clients do not notice which one serves.
     older = {"use_libuv": False} if (2, 4) <= torch_release() < (2, 7) else {}
     return TCPStore(
-        "127.0.0.1", port, size, is_master=True, timeout=timedelta(seconds=patience), wait_for_workers=size is not None,
-        master_listen_fd=listening, **older,
-    )  # fmt: skip
+        "127.0.0.1",
+        port,
+        size,
+        is_master=True,
+        timeout=timedelta(seconds=patience),
+        wait_for_workers=size is not None,
+        master_listen_fd=listening,
+        **older,
+    )
 
 
 def recompile_reason(compilation) -> str:

@@ -8,12 +8,13 @@ new field needs no other list.
 import argparse
 import difflib
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
 from typing import Any, get_args
 
-from .launcher.language import marked
+from .launcher.language import local, marked, said
 
 # Settings that are no option of a command, and why: the command itself decides them.
 NO_OPTION = {
@@ -196,6 +197,21 @@ def hyphens(argument) -> str:
     """An argument of the command line with its option's name as it was declared: `--batch_size` is `--batch-size`."""
     name, sign, value = argument.partition("=")
     return name.replace("_", "-") + sign + value if argument.startswith("--") else argument
+
+
+def run_command(prog, call) -> int:
+    """Call a command of the command line; returns the exit status, and prints an error that it raises."""
+    try:
+        return call() or 0
+    except KeyboardInterrupt as stop:
+        print(f"\n{local('stopped')}" + (f": {said(str(stop))}" if str(stop) else ""), file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, OSError) as error:  # something the caller can put right
+        print(f"{prog}: {said(str(error))}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
+        print(f"{prog}: {said(str(error))}", file=sys.stderr)
+        return 1
 
 
 def chosen(options, settings) -> dict:

@@ -43,6 +43,6 @@ def whole_fork_server():
 def emulated_card(request):
     """The emulated NPU is compiled before the first test of it: whoever compiles it says so among a script's output."""
     if request.path.parent.name in ("npu", "migrate") or "npu" in request.path.stem:
-        from helpers.npu.recorded import why_missing
+        from platforms.npu.recorded import why_missing
 
         why_missing()

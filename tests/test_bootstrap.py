@@ -38,9 +38,13 @@ class Clone:
         (self.root / "tools").mkdir(parents=True)
         (self.root / "helpers").mkdir()
         for name in (
-            "pyproject.toml", "requirements.txt", "requirements-xla.txt", "requirements-site.txt",
-            "tools/bootstrap.sh", "helpers/releases.py",
-        ):  # fmt: skip
+            "pyproject.toml",
+            "requirements.txt",
+            "requirements-xla.txt",
+            "requirements-site.txt",
+            "tools/bootstrap.sh",
+            "helpers/releases.py",
+        ):
             shutil.copy(ROOT / name, self.root / name)
         self.bin = folder / "bin"
         self.bin.mkdir()
@@ -64,10 +68,15 @@ class Clone:
         system = {"PATH": f"{self.bin}:/usr/bin:/bin", "CALLS": str(self.calls), "HOME": str(self.root)}
         self.calls.write_text("")
         return subprocess.Popen(
-            ["sh", str(self.root / "tools" / "bootstrap.sh"), *arguments], cwd=self.bin, env=system | environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            ["sh", str(self.root / "tools" / "bootstrap.sh"), *arguments],
+            cwd=self.bin,
+            env=system | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def bootstrap(self, *arguments, **environment):
         """(exit status, its output, the programs it called)"""
@@ -119,9 +128,14 @@ def test_an_interrupted_installation_is_started_again(clone):
     assert status == 0 and "venv\n" in calls and not (clone.root / ".venv" / "half").exists()
 
 
-@pytest.mark.parametrize("which, pins", [
-    ((), "requirements.txt"), (("xla",), "requirements-xla.txt"), (("site",), "requirements-site.txt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "which, pins",
+    [
+        ((), "requirements.txt"),
+        (("xla",), "requirements-xla.txt"),
+        (("site",), "requirements-site.txt"),
+    ],
+)
 def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
     status, output, calls = clone.bootstrap(*which, UV_FAILS="1", PIP_FAILS="1")
     assert status == 1 and "could not be installed" in output and f"pip -m pip install -r {pins}" in calls
@@ -150,15 +164,20 @@ def test_an_environment_of_the_reader_is_not_touched(clone):
 REFUSED = {  # stand-ins on PATH, arguments and variables -> a part of the message
     "a python too old": ({"old": "#!/bin/sh\nexit 1\n"}, (), {"PYTHON": "old"}, "PYTHON is set to 'old'"),
     "a python without ensurepip": (
-        {"uv": NOT_THERE, "debian": PYTHON.replace(RESPONDS, "*ensurepip*) exit 1 ;;\n    *) exec")}, (),
-        {"PYTHON": "debian"}, "apt install python3-venv",
+        {"uv": NOT_THERE, "debian": PYTHON.replace(RESPONDS, "*ensurepip*) exit 1 ;;\n    *) exec")},
+        (),
+        {"PYTHON": "debian"},
+        "apt install python3-venv",
     ),
     "no torch_xla for a Mac": (
-        {"uname": "#!/bin/sh\necho Darwin arm64\n"}, ("xla",), {}, "Linux on x86-64 only; this is Darwin arm64",
+        {"uname": "#!/bin/sh\necho Darwin arm64\n"},
+        ("xla",),
+        {},
+        "Linux on x86-64 only; this is Darwin arm64",
     ),
     "an unknown environment": ({}, ("tpu",), {}, "'tpu' is no environment"),
     "a release of no number": ({}, ("torch",), {}, "give the release of torch"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -14,43 +14,53 @@ from helpers import RunConfig, config, device
 from helpers.training.precision import LEVELS
 
 
-@pytest.mark.parametrize("settings, error, words", [
-    (dict(strategy="dpp"), ValueError, "allowed: 'baseline', 'data_parallel', 'ddp', .* Did you mean 'ddp'"),
-    (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O1', 'O2'"),
-    (dict(compiler="gcc"), ValueError, "compiler.* is 'gcc'"),
-    (dict(device="gpu"), ValueError, "device is 'gpu'; allowed: None, 'cuda'"),
-    (dict(model="resnet81"), ValueError, "Did you mean 'resnet8'"),
-    (dict(model=nn.Linear(1, 1), data="digit"), ValueError, "Did you mean 'digits'"),
-    (dict(model=3), TypeError, "pass a function that makes it"),
-    (dict(data=[1, 2, 3]), TypeError, r"a pair \(train, test\)"),
-    (dict(data=(range(3), 5)), TypeError, r"a pair \(train, test\)"),
-    (dict(nproc_per_node=0), ValueError, "nproc_per_node is 0"),
-    (dict(nproc_per_node=2.0), TypeError, "whole number"),
-    (dict(warmup_steps=None), TypeError, "warmup_steps is None"),
-    (dict(steps=5, epochs=1), ValueError, "give one of the two"),
-    (dict(lr=0), ValueError, "above 0"),
-    (dict(lr=float("nan")), ValueError, "finite"),
-    (dict(momentum=-0.1), ValueError, "0 or more"),
-    (dict(momentum=1), ValueError, "below 1"),
-    (dict(loss="mse"), TypeError, "pass a function"),
-    (dict(nproc_per_node=2), ValueError, "choose 'ddp'"),
-    (dict(strategy="ddp", nproc_per_node=3, global_batch=64), ValueError, "The nearest that can: 63 or 66"),
-    (dict(strategy="ddp", nproc_per_node=2, global_batch=64, local_batch=64), ValueError, "give only one"),
-    (dict(resume=True), ValueError, "checkpoint_dir"),
-    (dict(sync_batch_norm=True), ValueError, "only strategy 'ddp' or 'zero1' or 'fsdp' can do, not 'baseline'"),
-    (dict(precision="O1-bf"), ValueError, "Did you mean 'O1-bf16'"),
-    (dict(lr_scaling="quadratic"), ValueError, "allowed: 'none', 'linear', 'sqrt'"),
-    (dict(optimizer="adam"), ValueError, "Did you mean 'adamw'"),
-    (dict(optimizer="adamw", compiler="xla"), ValueError, "is not offered with XLA"),
-    (dict(schedule="cosin"), ValueError, "Did you mean 'cosine'"),
-    (dict(accumulation=3, global_batch=64), ValueError,
-     "over nproc_per_node 1 × accumulation 3: .* The nearest that can: 63 or 66"),
-    (dict(accumulation=4, global_batch=128, local_batch=64), ValueError, "local_batch 64 × .* accumulation 4 = 256"),
-    (dict(lr_warmup_epochs=3, epochs=2), ValueError, "ends after 2 epoch"),
-    (dict(evaluate_every=3, epochs=2), ValueError, "ends after 2 epoch"),
-    (dict(evaluate_every=1, evaluate=False), ValueError, "leave one of them out"),
-    (dict(channels_last="yes"), TypeError, "must be True or False"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, error, words",
+    [
+        (dict(strategy="dpp"), ValueError, "allowed: 'baseline', 'data_parallel', 'ddp', .* Did you mean 'ddp'"),
+        (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O1', 'O2'"),
+        (dict(compiler="gcc"), ValueError, "compiler.* is 'gcc'"),
+        (dict(device="gpu"), ValueError, "device is 'gpu'; allowed: None, 'cuda'"),
+        (dict(model="resnet81"), ValueError, "Did you mean 'resnet8'"),
+        (dict(model=nn.Linear(1, 1), data="digit"), ValueError, "Did you mean 'digits'"),
+        (dict(model=3), TypeError, "pass a function that makes it"),
+        (dict(data=[1, 2, 3]), TypeError, r"a pair \(train, test\)"),
+        (dict(data=(range(3), 5)), TypeError, r"a pair \(train, test\)"),
+        (dict(nproc_per_node=0), ValueError, "nproc_per_node is 0"),
+        (dict(nproc_per_node=2.0), TypeError, "whole number"),
+        (dict(warmup_steps=None), TypeError, "warmup_steps is None"),
+        (dict(steps=5, epochs=1), ValueError, "give one of the two"),
+        (dict(lr=0), ValueError, "above 0"),
+        (dict(lr=float("nan")), ValueError, "finite"),
+        (dict(momentum=-0.1), ValueError, "0 or more"),
+        (dict(momentum=1), ValueError, "below 1"),
+        (dict(loss="mse"), TypeError, "pass a function"),
+        (dict(nproc_per_node=2), ValueError, "choose 'ddp'"),
+        (dict(strategy="ddp", nproc_per_node=3, global_batch=64), ValueError, "The nearest that can: 63 or 66"),
+        (dict(strategy="ddp", nproc_per_node=2, global_batch=64, local_batch=64), ValueError, "give only one"),
+        (dict(resume=True), ValueError, "checkpoint_dir"),
+        (dict(sync_batch_norm=True), ValueError, "only strategy 'ddp' or 'zero1' or 'fsdp' can do, not 'baseline'"),
+        (dict(precision="O1-bf"), ValueError, "Did you mean 'O1-bf16'"),
+        (dict(lr_scaling="quadratic"), ValueError, "allowed: 'none', 'linear', 'sqrt'"),
+        (dict(optimizer="adam"), ValueError, "Did you mean 'adamw'"),
+        (dict(optimizer="adamw", compiler="xla"), ValueError, "is not offered with XLA"),
+        (dict(schedule="cosin"), ValueError, "Did you mean 'cosine'"),
+        (
+            dict(accumulation=3, global_batch=64),
+            ValueError,
+            "over nproc_per_node 1 × accumulation 3: .* The nearest that can: 63 or 66",
+        ),
+        (
+            dict(accumulation=4, global_batch=128, local_batch=64),
+            ValueError,
+            "local_batch 64 × .* accumulation 4 = 256",
+        ),
+        (dict(lr_warmup_epochs=3, epochs=2), ValueError, "ends after 2 epoch"),
+        (dict(evaluate_every=3, epochs=2), ValueError, "ends after 2 epoch"),
+        (dict(evaluate_every=1, evaluate=False), ValueError, "leave one of them out"),
+        (dict(channels_last="yes"), TypeError, "must be True or False"),
+    ],
+)
 def test_refused(settings, error, words):
     with pytest.raises(error, match=words):
         RunConfig(**settings)
@@ -139,7 +149,7 @@ from helpers import RunConfig, settings
 from helpers.comparison.comparison import Comparison
 from helpers.comparison.form.widgets import Form
 from helpers.config import SETTINGS
-from helpers.hosts import commands
+from helpers.cluster import commands
 from helpers.training import checkpoint
 import records
 

@@ -27,15 +27,18 @@ def groups(folder, own, files):
         (
             "3:cpu,cpuacct:/pod\n2:memory:/pod",
             {
-                "cpu,cpuacct/pod/cpu.cfs_quota_us": "400000", "cpu,cpuacct/pod/cpu.cfs_period_us": "100000",
-                "cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000",
-                "memory/pod/memory.limit_in_bytes": "2048", "memory/memory.limit_in_bytes": "9223372036854771712",
+                "cpu,cpuacct/pod/cpu.cfs_quota_us": "400000",
+                "cpu,cpuacct/pod/cpu.cfs_period_us": "100000",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+                "memory/pod/memory.limit_in_bytes": "2048",
+                "memory/memory.limit_in_bytes": "9223372036854771712",
             },
             (4, 2048),
         ),
         ("", {}, (inf, inf)),
     ],
-)  # fmt: skip
+)
 def test_the_tightest_limit_of_the_containers_holds(tmp_path, own, files, limits):
     assert device.container_limits(*groups(tmp_path, own, files)) == limits
 

@@ -34,7 +34,7 @@ def test_all_of_it_runs_on_a_cpu(tmp_path):
     words = ["--device", "cpu", "--small", "--seconds", "2400", "--out", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "tools/gpu_check.py", *words], cwd=ROOT, capture_output=True, text=True, timeout=2700
-    )  # fmt: skip
+    )
     found = json.loads((tmp_path / "check.json").read_text())
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert all(rung["step (s)"] > 0 for rung in found["ladder"]["rungs"].values())

@@ -43,8 +43,14 @@ def direct(group):
 
 def that_hold(requirements, python):
     """{name: specifier} of the requirements that hold for a Python version on Linux."""
-    held = [one for one in requirements if not one.marker or one.marker.evaluate(
-        {"python_version": python, "python_full_version": f"{python}.9", "sys_platform": "linux"})]  # fmt: skip
+    held = [
+        one
+        for one in requirements
+        if not one.marker
+        or one.marker.evaluate(
+            {"python_version": python, "python_full_version": f"{python}.9", "sys_platform": "linux"}
+        )
+    ]
     return {canonicalize_name(one.name): one.specifier for one in held}
 
 
@@ -70,20 +76,21 @@ def test_every_file_pins_the_same_versions_within_the_ranges_of_pyproject(group,
 
 # Imports
 
-# Each room may import from the rooms to its right. Wings and the exercises' checks may import from every room, and a
-# room imports from them only inside a function.
+# Each room of helpers may import from the rooms to its right. Platforms and exercises import helpers, never back; an
+# exercise about a platform imports it inside the function that needs it.
 ROOMS = (
-    "report comparison profile costmodel training compiler hosts plots records config data launcher device paths"
+    "report comparison profile costmodel training compiler cluster plots records config data launcher device paths"
 ).split()
-WINGS = ("hvd", "npu", "migrate", "xla", "check")
+PLATFORMS = {"horovod", "migrate", "npu", "xla"}
+PACKAGES = ("exercises", "helpers", "platforms")
 
 
 @cache
 def imports(path):
-    """(dotted name, whether it is inside a function) of all that a module imports from helpers."""
+    """(dotted name, whether it is inside a function) of all that a module imports from the project's packages."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(node) for function in ast.walk(tree) if isinstance(function, (ast.FunctionDef, ast.Lambda))
-              for node in ast.walk(function)}  # fmt: skip
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
     package = path.relative_to(ROOT).parts[:-1]
     found = []
     for node in ast.walk(tree):
@@ -95,48 +102,56 @@ def imports(path):
             names = [f"{module}.{alias.name}" for alias in node.names]
         else:
             continue
-        found += [(name, id(node) in inside) for name in names if name.split(".")[0] == "helpers"]
+        found += [(name, id(node) in inside) for name in names if name.split(".")[0] in PACKAGES]
     return found
 
 
-MODULES = sorted((ROOT / "helpers").rglob("*.py"))
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 def upward_imports():
-    """Problems: modules that import from a room to the left of their own."""
+    """Problems: modules that import from a room to the left of their own, or from a package that builds on theirs."""
     for path in MODULES:
-        where = path.relative_to(ROOT / "helpers").with_suffix("").parts
+        package, room, *_ = (*path.relative_to(ROOT).with_suffix("").parts, "")
         for name, lazy in imports(path):
-            there = (name.split(".") + [""])[1]
-            if where[0] in WINGS and there not in ("report", "__main__"):
-                continue
-            if where[0] in ROOMS and there in ROOMS and ROOMS.index(there) < ROOMS.index(where[0]):
-                yield f"{path.relative_to(ROOT)} imports {name}: {where[0]} stands below {there}"
-            elif where[0] in ROOMS and there in WINGS and not lazy:
-                yield f"{path.relative_to(ROOT)} imports {name} where it is loaded: import a wing inside a function"
+            there, its_room, *_ = (*name.split("."), "", "")
+            where = f"{path.relative_to(ROOT)} imports {name}"
+            if there == "exercises" != package or (there == "platforms" and package == "helpers"):
+                yield f"{where}: {there} builds on {package}"
+            elif there == "platforms" and package == "exercises" and not lazy:
+                yield f"{where} where it is loaded: import a platform inside a function"
+            elif package == there == "helpers" and room in ROOMS and its_room in ROOMS:
+                if ROOMS.index(its_room) < ROOMS.index(room):
+                    yield f"{where}: {room} stands below {its_room}"
 
 
 def test_imports_run_one_way():
     assert list(upward_imports()) == []
 
 
-def test_modules_do_not_import_in_circles_when_they_are_loaded():
+def test_modules_do_not_import_in_circles():
     paths = {}
     for path in MODULES:
         parts = path.relative_to(ROOT).with_suffix("").parts
         paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     graph = {}
     for name, path in paths.items():
-        loaded = [target for target, lazy in imports(path) if not lazy]
-        targets = {target if target in paths else target.rpartition(".")[0] for target in loaded}
-        graph[name] = {t for t in targets if t in paths and t != name and not name.startswith(f"{t}.")}
+        targets = {target if target in paths else target.rpartition(".")[0] for target, _ in imports(path)}
+        graph[name] = {t for t in targets if t in paths and t != name and paths[t].name != "__init__.py"}
     TopologicalSorter(graph).prepare()
 
 
 def test_few_files_stand_at_the_root_of_helpers():
-    assert len(list((ROOT / "helpers").glob("*.py"))) <= 8
+    assert len(list((ROOT / "helpers").glob("*.py"))) <= 9
     folders = {path.name for path in (ROOT / "helpers").iterdir() if any(path.glob("*.py"))}
-    assert folders == {*ROOMS, *WINGS} - {"config", "device", "paths"}
+    assert folders == {*ROOMS} - {"config", "device", "paths"}
+    assert {path.name for path in (ROOT / "platforms").iterdir() if any(path.glob("*.py"))} == PLATFORMS
+
+
+def test_launch_and_compare_load_no_platform_and_no_exercise():
+    code = "import sys; from helpers import launch, compare; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300, capture_output=True)
+    assert {"exercises", "platforms"}.isdisjoint(loaded.stdout.decode().split())
 
 
 def test_importing_helpers_loads_nothing_slow():
@@ -156,9 +171,15 @@ def project_files():
 
 # In pieces, since this file is one of those that are searched.
 HOSTS = [
-    ("pypi", "org"), ("pypi", "python", "org"), ("files", "pythonhosted", "org"), ("download", "pytorch", "org"),
-    ("repo", "anaconda", "com"), ("conda", "anaconda", "org"), ("registry", "npmjs", "org"), ("deb", "debian", "org"),
-]  # fmt: skip
+    ("pypi", "org"),
+    ("pypi", "python", "org"),
+    ("files", "pythonhosted", "org"),
+    ("download", "pytorch", "org"),
+    ("repo", "anaconda", "com"),
+    ("conda", "anaconda", "org"),
+    ("registry", "npmjs", "org"),
+    ("deb", "debian", "org"),
+]
 FOLDERS = ["/" + "root/", "/" + "work/", "/" + "tmp/w/", "/" + r"home/\w", "/" + r"Users/\w", "/" + "opt/pypi"]
 FORBIDDEN = re.compile("|".join([*(r"\.".join(host) for host in HOSTS), *(rf"(?<![\w.]){it}" for it in FOLDERS)]))
 
@@ -169,14 +190,25 @@ def forbidden(text):
 
 def test_nothing_of_one_machine_is_in_the_files():
     texts = {path.relative_to(ROOT): path.read_bytes() for path in project_files()}
-    assert not [(path, forbidden(text.decode("utf-8"))) for path, text in texts.items()
-                if b"\0" not in text and forbidden(text.decode("utf-8"))]  # fmt: skip
+    assert not [
+        (path, forbidden(text.decode("utf-8")))
+        for path, text in texts.items()
+        if b"\0" not in text and forbidden(text.decode("utf-8"))
+    ]
 
 
 def test_the_code_is_tidy():
     command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format=concise", "."]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_code_is_formatted():
+    command = [sys.executable, "-m", "ruff", "format", "--no-cache", "--check", "."]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    kept = [path for path in MODULES if re.search(r"# fmt: (skip|off)", path.read_text(encoding="utf-8"))]
+    assert not kept, kept
 
 
 def test_continuous_integration_runs_make_test():

@@ -23,9 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 WHOLE = 530  # s
 WANTED = ("torchvision", "matplotlib", "pytest", "pandas", "sklearn", "cloudpickle", "triton", "ipywidgets", "nbval")
-TESTS = [f"tests/{name}" for name in (
-    "launcher/test_launch_on_gpu.py", "training/test_training_on_gpu.py", "profile/test_profile_on_gpu.py"
-)]  # fmt: skip
+TESTS = [
+    f"tests/{name}"
+    for name in ("launcher/test_launch_on_gpu.py", "training/test_training_on_gpu.py", "profile/test_profile_on_gpu.py")
+]
 START = """
 import time
 began = time.perf_counter()
@@ -47,16 +48,22 @@ def facts(check):
 
     here = device.machine(check.kind)
     found = {
-        "machine": here.as_dict(), "torch": torch.__version__, "cuda": torch.version.cuda, "python": sys.version,
-        "missing": [name for name in WANTED if importlib.util.find_spec(name) is None], "gpus": releases.gpus(),
+        "machine": here.as_dict(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": sys.version,
+        "missing": [name for name in WANTED if importlib.util.find_spec(name) is None],
+        "gpus": releases.gpus(),
         "formats, speed over fp32": device.dtypes(check.kind),
-    }  # fmt: skip
+    }
     if check.kind == "cuda":
         about = torch.cuda.get_device_properties(0)
         found |= {
-            "memory": about.total_memory, "capability": [about.major, about.minor],
-            "nccl": torch.cuda.nccl.version(), "cudnn": torch.backends.cudnn.version(),
-        }  # fmt: skip
+            "memory": about.total_memory,
+            "capability": [about.major, about.minor],
+            "nccl": torch.cuda.nccl.version(),
+            "cudnn": torch.backends.cudnn.version(),
+        }
     return found
 
 
@@ -64,7 +71,7 @@ def start(check):
     """How long the first launch takes, beside making a context in a process of its own."""
     alone = subprocess.run(
         [sys.executable, "-c", START.format(kind=check.kind)], capture_output=True, text=True, timeout=check.left()
-    )  # fmt: skip
+    )
     code = (
         "import time, helpers\nfrom benchmarks.cases import gpu\nbegan = time.perf_counter()\n"
         "helpers.launch(gpu.touch, 1); print(time.perf_counter() - began)\nbegan = time.perf_counter()\n"
@@ -89,8 +96,12 @@ def tests(check):
         try:
             subprocess.run(
                 [sys.executable, "-m", "pytest", *options, *TESTS[: check.few(None, 1)]],
-                stdout=file, stderr=file, cwd=ROOT, env=environment, timeout=check.left(),
-            )  # fmt: skip
+                stdout=file,
+                stderr=file,
+                cwd=ROOT,
+                env=environment,
+                timeout=check.left(),
+            )
         except subprocess.TimeoutExpired as error:
             found["failures"]["stopped"] = f"after {error.timeout:.0f} s"
     text = output.read_text(encoding="utf-8")
@@ -109,7 +120,9 @@ def ladder(check):
 
     best = dict(precision="O1-bf16", channels_last=True)
     rungs = {
-        "fp32": dict(model=gpu.exact), "TF32": dict(model=gpu.tf32), "bf16": dict(model=gpu.tf32, precision="O1-bf16"),
+        "fp32": dict(model=gpu.exact),
+        "TF32": dict(model=gpu.tf32),
+        "bf16": dict(model=gpu.tf32, precision="O1-bf16"),
         "bf16, channels last": dict(model=gpu.tf32, **best),
         "bf16, channels last, compiled": dict(model=gpu.tf32, **best, compiler="inductor"),
         "the same, CUDA graphs": dict(model=gpu.graphed, **best, compiler="inductor"),
@@ -117,7 +130,7 @@ def ladder(check):
             model=gpu.tf32, **best, input_path="workers", num_workers=check.few(14, 2)
         ),
         "bf16, auto": dict(model=gpu.tf32, precision="O1-bf16", compiler="auto", steps=check.few(200, 60)),
-    }  # fmt: skip
+    }
     return {"rungs": {name: check.rung(name, **rung) for name, rung in rungs.items()}}
 
 
@@ -137,12 +150,14 @@ def peak(check):
     rates = {key: rung["images/s"] for key, rung in check.rungs().items() if "images/s" in rung}
     best = found["bfloat16"]["median"]
     return {
-        "measured": found, "published": known, "operations of an image": of_image,
+        "measured": found,
+        "published": known,
+        "operations of an image": of_image,
         "share of the measured bf16 peak": {key: of_image * rate / best for key, rate in rates.items()},
         "share of the published": {
             key: {n: of_image * rate / at for n, at in known.items()} for key, rate in rates.items()
         },
-    }  # fmt: skip
+    }
 
 
 def loop(check):
@@ -156,7 +171,7 @@ def loop(check):
             gpu.by_hand, 1, config, config.warmup_steps, wait, env=check.env, timeout=check.left()
         )[0]
         for wait in (True, False)
-    }  # fmt: skip
+    }
     kit = check.rungs().get("bf16, channels last", {}).get("step (s)")
     waits, runs_on = spent.values()
     return {**spent, "kit": kit, "kit / a loop that waits": kit and kit / waits, "waiting costs": waits / runs_on - 1}
@@ -215,11 +230,18 @@ class Check:
         step, rate, wait = (measured[key]["median"] for key in ("step_time_s", "images_per_s", "input_wait_s"))
         losses, compiler = measured["samples"]["loss"], measured["compiler"] or {}
         return {
-            "step (s)": step, "images/s": rate, "epoch of 50,000 (s)": 50_000 / rate, "wait for input": wait / step,
-            "peak memory": measured["peak_memory_bytes"][0], "first, last loss": [losses[0], losses[-1]],
-            "parts (s)": measured["parts_s"], "plan": compiler.get("plan"), "compile (s)": compiler.get("compile_s"),
-            "note": measured["note"], "record": record["run_id"],
-        }  # fmt: skip
+            "step (s)": step,
+            "images/s": rate,
+            "epoch of 50,000 (s)": 50_000 / rate,
+            "wait for input": wait / step,
+            "peak memory": measured["peak_memory_bytes"][0],
+            "first, last loss": [losses[0], losses[-1]],
+            "parts (s)": measured["parts_s"],
+            "plan": compiler.get("plan"),
+            "compile (s)": compiler.get("compile_s"),
+            "note": measured["note"],
+            "record": record["run_id"],
+        }
 
     def run(self, section, most):
         """Run one section and write everything down."""

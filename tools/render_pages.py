@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the measured tables of README.md and docs/*.md from recorded runs; no number there is typed by hand.
 
-    .venv/bin/python tools/render_pages.py                  render what is in recorded/
-    .venv/bin/python tools/render_pages.py --from results   first take the newest complete ladder of these results
+.venv/bin/python tools/render_pages.py                  render what is in recorded/
+.venv/bin/python tools/render_pages.py --from results   first take the newest complete ladder of these results
 """
 
 import argparse
@@ -70,13 +70,21 @@ def study_block(study, timed):
     rows = [
         [row["label"], f"{row['steps']:.0f}", f"{style.percent(row['accuracy mean'])} ({spread(row)})", row["seeds"]]
         for row in plots.summary(study.groups(), TARGET).to_dict("records")
-    ]  # fmt: skip
+    ]
     columns = ["run", "updates", "accuracy, mean (lowest to highest seed)", "seeds"]
     _, alt = plots.time_to_accuracy(timed.groups(), TARGET)
-    return "\n".join([
-        study.made[0].upper() + study.made[1:] + ".", "", *_lines(columns, rows), "",
-        f"Time to an accuracy of {TARGET:.0%}, {timed.made}:", "", f"![{alt}](../recorded/studies/{TIMED}.svg)", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            study.made[0].upper() + study.made[1:] + ".",
+            "",
+            *_lines(columns, rows),
+            "",
+            f"Time to an accuracy of {TARGET:.0%}, {timed.made}:",
+            "",
+            f"![{alt}](../recorded/studies/{TIMED}.svg)",
+            "",
+        ]
+    )
 
 
 def sharding_block(study):
@@ -88,14 +96,24 @@ def sharding_block(study):
         counted = sum(counted_states(config, measured["parameters"])) / 1e6
         low, middle, high = (1000 * measured["step_time_s"][key] for key in ("q1", "median", "q3"))
         apart = max(abs(a - b) for a, b in zip(*(r["measured"]["samples"]["loss"] for r in (record, one)), strict=True))
-        rows.append([
-            record["label"], f"{counted:.1f}", f"{sum(held[:3]):.1f} ({sum(held[:3]) / counted - 1:+.1%})",
-            f"{held[3]:.1f}", f"{middle:.0f} ({low:.0f}–{high:.0f})", f"{apart:.4f}" if record is not one else "–",
-        ])  # fmt: skip
+        rows.append(
+            [
+                record["label"],
+                f"{counted:.1f}",
+                f"{sum(held[:3]):.1f} ({sum(held[:3]) / counted - 1:+.1%})",
+                f"{held[3]:.1f}",
+                f"{middle:.0f} ({low:.0f}–{high:.0f})",
+                f"{apart:.4f}" if record is not one else "–",
+            ]
+        )
     columns = [
-        "strategy", "states, counted (MB)", "measured (MB)", "activations (MB)", "step (ms, middle half)",
+        "strategy",
+        "states, counted (MB)",
+        "measured (MB)",
+        "activations (MB)",
+        "step (ms, middle half)",
         "losses apart from one process, at most",
-    ]  # fmt: skip
+    ]
     losses = one["measured"]["samples"]["loss"]
     about = (
         f"{study.made[0].upper()}{study.made[1:]}: {one['measured']['parameters']:,} weights in fp32, AdamW, a global "
@@ -112,9 +130,10 @@ def counted_states(config, weights):
     ranks = config["nproc_per_node"] // (2 if config["shard"] == "hybrid" else 1)
     fsdp, sharded = config["strategy"] == "fsdp", config["strategy"] in ("fsdp", "zero1")
     return (
-        4 * weights / (ranks if fsdp else 1), 4 * weights / (ranks if fsdp else 1),
+        4 * weights / (ranks if fsdp else 1),
+        4 * weights / (ranks if fsdp else 1),
         8 * weights / (ranks if sharded else 1),
-    )  # fmt: skip
+    )
 
 
 def bench_block(kept):

@@ -123,15 +123,32 @@ HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
 WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
 # Where all texts are for readers.
 TELLING = (
-    "helpers/check/", "form/refusal.py", "report/sentences.py", "report/causes.py", "report/pairs.py",
-    "report/published.py", "migrate/advice.py", "passes/choices.py", "passes/leftovers.py",
-    "/figures.py", "/figure.py", "plots/accuracy.py", "plots/ladder.py", "plots/panels.py", "plots/precision.py",
-    "plots/runs.py", "core/coordinator.py", "core/job.py", "core/links.py", "core/pulse.py", "core/requests.py",
+    "exercises/",
+    "form/refusal.py",
+    "report/sentences.py",
+    "report/causes.py",
+    "report/pairs.py",
+    "report/published.py",
+    "migrate/advice.py",
+    "passes/choices.py",
+    "passes/leftovers.py",
+    "/figures.py",
+    "/figure.py",
+    "plots/accuracy.py",
+    "plots/ladder.py",
+    "plots/panels.py",
+    "plots/precision.py",
+    "plots/runs.py",
+    "core/coordinator.py",
+    "core/job.py",
+    "core/links.py",
+    "core/pulse.py",
+    "core/requests.py",
     "core/service.py",
-)  # fmt: skip
+)
 REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # texts of several words are errors'
 # Errors of other programs' worlds: frameworks that no notebook runs.
-ELSEWHERE = re.compile(r"hvd/(keras|mxnet|tensorflow|caffe)")
+ELSEWHERE = re.compile(r"horovod/(keras|mxnet|tensorflow|caffe)")
 
 
 def extract(name) -> Catalog:

@@ -49,8 +49,13 @@ def main(case):
         optimize(net, bf16=case["bf16"], log=None, budget_s=1e9)
     while not net.tuner.done:
         step(net)
-    found = {"tuning_s": time.perf_counter() - began, "rows": net.tuner.rows(), "choice": str(net.tuner.choice),
-             "from_cache": net.tuner.from_cache, "compile_s": compiler_stats().compile_s}  # fmt: skip
+    found = {
+        "tuning_s": time.perf_counter() - began,
+        "rows": net.tuner.rows(),
+        "choice": str(net.tuner.choice),
+        "from_cache": net.tuner.from_cache,
+        "compile_s": compiler_stats().compile_s,
+    }
     if case["what"] == "cold":
         found["samples"] = exhaustive(net, step, found["rows"])
     print(json.dumps(found))

@@ -58,6 +58,10 @@ def fails_at_step_3(graph, inputs):
 
 
 FAULTS = {
-    "off_by_5_percent": "rejected", "wrong_gradient": "rejected", "one_wrong_bias": "rejected",
-    "not_a_number": "rejected", "fails_to_compile": "failed", "fails_at_step_3": "failed",
-}  # fmt: skip
+    "off_by_5_percent": "rejected",
+    "wrong_gradient": "rejected",
+    "one_wrong_bias": "rejected",
+    "not_a_number": "rejected",
+    "fails_to_compile": "failed",
+    "fails_at_step_3": "failed",
+}

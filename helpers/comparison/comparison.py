@@ -71,14 +71,20 @@ def rows(records, baseline) -> list:
         row, total, speed = read.row(record), record.get("total_s"), _speed_up(record, baseline) or {}
         changed = differing(record["config"], baseline["config"], SETTINGS) if speed else ()
         scaled = speed and not any(one.changes_timing and not one.spreads for one in changed)
-        found.append({
-            **row, "speed_up": speed.get("median"), "speed_up_q1": speed.get("q1"), "speed_up_q3": speed.get("q3"),
-            "speed_up_low": speed.get("low"), "speed_up_high": speed.get("high"),
-            "efficiency": speed["median"] / row["devices"] if scaled else None,
-            "predicted": record.get("prediction"),
-            "whole_run_speed_up": _whole_run(record, baseline) if total and baseline else None,
-            "note": (record.get("measured") or {}).get("note") or record["error"] or "",
-        })  # fmt: skip
+        found.append(
+            {
+                **row,
+                "speed_up": speed.get("median"),
+                "speed_up_q1": speed.get("q1"),
+                "speed_up_q3": speed.get("q3"),
+                "speed_up_low": speed.get("low"),
+                "speed_up_high": speed.get("high"),
+                "efficiency": speed["median"] / row["devices"] if scaled else None,
+                "predicted": record.get("prediction"),
+                "whole_run_speed_up": _whole_run(record, baseline) if total and baseline else None,
+                "note": (record.get("measured") or {}).get("note") or record["error"] or "",
+            }
+        )
     return found
 
 

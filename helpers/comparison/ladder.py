@@ -60,9 +60,17 @@ def _beyond(base, top, here):
 
 
 def compare(
-    configs=None, *, model=None, dataset=None, prediction=None, name="", timeout=None, rounds=1, background=False,
+    configs=None,
+    *,
+    model=None,
+    dataset=None,
+    prediction=None,
+    name="",
+    timeout=None,
+    rounds=1,
+    background=False,
     **settings,
-):  # fmt: skip
+):
     """Run the ladder, or the given `configs`, one after the other; return a Comparison.
 
     The first config is what the others are compared with. Bring your own: `model` is a function

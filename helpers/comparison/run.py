@@ -3,6 +3,7 @@
 import time
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import entry_points
 
 from .. import releases
 from ..config import TORCHVISION_MODELS
@@ -35,7 +36,7 @@ def ready(config):
     """The machine that `config` is to run on, with its data prepared there: once, rather than on every rank.
 
     Raises:
-        XlaMissing, UnfitTorch, ValueError: the run cannot be made here.
+        FileNotFoundError, UnfitTorch, ValueError: the run cannot be made here.
     """
     from ..data import sets
 
@@ -44,7 +45,7 @@ def ready(config):
 
     if config.nnodes > 1:
         raise ValueError(
-            f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers hosts` prints "
+            f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers cluster` prints "
             "what to start on each"
         )
     _interpreter(config)
@@ -64,15 +65,30 @@ def _interpreter(config):
     """(the loop that trains `config`, the option of `launch` that names its interpreter, variables of its ranks).
 
     Raises:
-        XlaMissing: the run needs the XLA environment, which is not there.
+        FileNotFoundError: the run needs another environment, which is not there.
     """
     environment = {"HELPERS_DEVICE": config.device} if config.device else {}
     if config.compiler != "xla":
         return train, {}, environment
-    from .. import xla
-    from ..xla import loop
+    other = other_environment(config.compiler)
+    return other.train, {"python": other.python()}, {**environment, **other.environment()}
 
-    return loop.train, {"python": xla.python()}, {**environment, **xla.environment()}
+
+def other_environment(compiler):
+    """The package that trains with a compiler in another Python environment, found by its entry point.
+
+    It has `train`, in the place of `helpers.training.loop.train`, `python()`, the path of the interpreter, and
+    `environment()`, variables of the ranks.
+
+    Raises:
+        ValueError: no package for this compiler is installed.
+    """
+    found = list(entry_points(group="helpers.compilers", name=compiler))
+    if not found:
+        raise ValueError(
+            f"compiler {compiler!r} is in a package that is not installed; run `pip install -e .` in the project"
+        )
+    return found[0].load()
 
 
 def recorded(config, machine, progress, *, prediction=None, group="", timeout=None) -> tuple:
@@ -91,9 +107,16 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
     try:
         with _written(record), progress.showing(config.label):
             answers = launch(
-                function, config.processes, config, time.time(),
-                timeout=timeout, threads=threads, env=environment, on_event=progress.event, **elsewhere,
-            )  # fmt: skip
+                function,
+                config.processes,
+                config,
+                time.time(),
+                timeout=timeout,
+                threads=threads,
+                env=environment,
+                on_event=progress.event,
+                **elsewhere,
+            )
             record["measured"] = answers[0]
     except Exception as error:
         return record, error

@@ -24,13 +24,17 @@ from .comparison import rates
 SEEDS = (0, 1, 2, 3, 4)
 LOCAL, RATE, HIGH = 16, 0.0005, 2.0  # of the studies of accuracy: a rank's batch, the rate for it, a very high peak
 RATES = {  # of the study of optimizers
-    "sgd": (0.00025, 0.001, 0.004, 0.016, 0.064, 0.256), "adamw": (0.00006, 0.00025, 0.001, 0.004, 0.016, 0.064),
-}  # fmt: skip
+    "sgd": (0.00025, 0.001, 0.004, 0.016, 0.064, 0.256),
+    "adamw": (0.00006, 0.00025, 0.001, 0.004, 0.016, 0.064),
+}
 UNTIMED = ("batch_and_accuracy", "optimizers")  # only accuracies: recorded whatever else the machine does
 REPEATED = {  # a run of each kept study that tests make again: it has to learn as it did when it was recorded
-    "batch_and_accuracy": "1 rank", "optimizers": "adamw, batch 128, rate 0.004", "precision": "baseline",
-    "time_to_accuracy": "2 ranks, naive", "sharding": "FSDP ×2, full (ZeRO-3)",
-}  # fmt: skip
+    "batch_and_accuracy": "1 rank",
+    "optimizers": "adamw, batch 128, rate 0.004",
+    "precision": "baseline",
+    "time_to_accuracy": "2 ranks, naive",
+    "sharding": "FSDP ×2, full (ZeRO-3)",
+}
 
 
 @dataclass(frozen=True)
@@ -165,9 +169,10 @@ def _usable(path):
         return []
     now = store.code_state()["training_sha256"]
     return [
-        r for r in json.loads(path.read_text(encoding="utf-8"))["records"]
+        r
+        for r in json.loads(path.read_text(encoding="utf-8"))["records"]
         if r["status"] == "completed" and r["environment"]["code"]["training_sha256"] == now
-    ]  # fmt: skip
+    ]
 
 
 @contextmanager
@@ -232,8 +237,10 @@ def optimizers():
     plain = _small_training()
     rows = {
         f"{optimizer}, batch {batch}, rate {rate:g}": plain.but(optimizer=optimizer, lr=rate, global_batch=batch)
-        for batch in (16, 128) for optimizer in RATES for rate in RATES[optimizer]
-    }  # fmt: skip
+        for batch in (16, 128)
+        for optimizer in RATES
+        for rate in RATES[optimizer]
+    }
     return labelled({label: c.but(evaluate_every=None) for label, c in rows.items()}, SEEDS[:3])
 
 
@@ -248,9 +255,17 @@ def time_to_accuracy():
 
 def _small_training():
     return RunConfig(
-        model="resnet8", data=digits_at_8, epochs=4, lr=RATE, base_batch=LOCAL, local_batch=LOCAL, augment=False,
-        evaluate_every=1, device=_kind(4), threads=1,
-    )  # fmt: skip
+        model="resnet8",
+        data=digits_at_8,
+        epochs=4,
+        lr=RATE,
+        base_batch=LOCAL,
+        local_batch=LOCAL,
+        augment=False,
+        evaluate_every=1,
+        device=_kind(4),
+        threads=1,
+    )
 
 
 def digits_at_8():
@@ -283,12 +298,23 @@ def precision_by_batch():
     cases += [("resnet50", mock_at_64, batch) for batch in (2, 4, 16, 64)]
     return [
         RunConfig(
-            model=model, data=images, local_batch=batch, precision=level, channels_last=last, lr=0.01,
-            steps=23 if batch < 64 else 11, augment=False, evaluate=False, device=kind, threads=1,
+            model=model,
+            data=images,
+            local_batch=batch,
+            precision=level,
+            channels_last=last,
+            lr=0.01,
+            steps=23 if batch < 64 else 11,
+            augment=False,
+            evaluate=False,
+            device=kind,
+            threads=1,
             label=f"{model} {level}{' · channels last' * last}, batch {batch}",
         )
-        for model, images, batch in cases for level in ("fp32", *fast) for last in (False, True)
-    ]  # fmt: skip
+        for model, images, batch in cases
+        for level in ("fp32", *fast)
+        for last in (False, True)
+    ]
 
 
 def mock_at_64():
@@ -307,34 +333,56 @@ def compiler():
     """What the tuner finds for five models in two formats, each plan timed in turn with eager."""
     kind = device.machine().kind
     cases = [
-        (model, level) for model in ("resnet18", "resnet50", "silunet", "silu_mlp", "transformer")
-        for level in ("fp32", "O1-bf16") if _runs(level, kind)
-    ]  # fmt: skip
+        (model, level)
+        for model in ("resnet18", "resnet50", "silunet", "silu_mlp", "transformer")
+        for level in ("fp32", "O1-bf16")
+        if _runs(level, kind)
+    ]
     return [
         RunConfig(
-            model=model, data="mock", local_batch=16, precision=level, compiler="auto", lr=0.01, steps=60,
-            augment=False, evaluate=False, device=kind, threads=1, label=f"{model}{' · bf16' * (level != 'fp32')}",
+            model=model,
+            data="mock",
+            local_batch=16,
+            precision=level,
+            compiler="auto",
+            lr=0.01,
+            steps=60,
+            augment=False,
+            evaluate=False,
+            device=kind,
+            threads=1,
+            label=f"{model}{' · bf16' * (level != 'fp32')}",
         )
         for model, level in cases
-    ]  # fmt: skip
+    ]
 
 
 def sharding():
     """Each strategy with the same GPT of 10 million weights and the same batch, beside one process."""
     one = RunConfig(
-        model=gpt_of_10_million, data="tokens", optimizer="adamw", lr=1e-3, global_batch=8, steps=12, evaluate=False,
-        device=_kind(4), threads=1,
-    )  # fmt: skip
+        model=gpt_of_10_million,
+        data="tokens",
+        optimizer="adamw",
+        lr=1e-3,
+        global_batch=8,
+        steps=12,
+        evaluate=False,
+        device=_kind(4),
+        threads=1,
+    )
     two = one.but(strategy="ddp", nproc_per_node=2)
     full = two.but(strategy="fsdp")
     rows = {
-        "one process": one, "DDP ×2": two, "ZeRO-1 ×2": two.but(strategy="zero1"),
-        "FSDP ×2, grad_op (ZeRO-2)": full.but(shard="grad_op"), "FSDP ×2, full (ZeRO-3)": full,
+        "one process": one,
+        "DDP ×2": two,
+        "ZeRO-1 ×2": two.but(strategy="zero1"),
+        "FSDP ×2, grad_op (ZeRO-2)": full.but(shard="grad_op"),
+        "FSDP ×2, full (ZeRO-3)": full,
         "FSDP ×2, full, offload": full.but(offload=True),
         "FSDP ×2, full, recompute selective": full.but(activation_checkpointing="selective"),
         "FSDP ×2, full, recompute full": full.but(activation_checkpointing="full"),
         "FSDP ×4, hybrid": full.but(shard="hybrid", nproc_per_node=4),
-    }  # fmt: skip
+    }
     return labelled(rows, SEEDS[:1])
 
 
@@ -348,35 +396,62 @@ def gpt_of_10_million():
 def xla():
     """DDP on two CPU processes, and the same training through XLA."""
     plain = RunConfig(
-        model="silu_mlp", strategy="ddp", nproc_per_node=2, global_batch=64, steps=20, lr=0.005, augment=False,
-        threads=1, device="cpu",
-    )  # fmt: skip
-    return [with_xla for one in (plain, plain.but(precision="O1-bf16"))
-            for with_xla in (one, one.but(compiler="xla", device=None))]  # fmt: skip
+        model="silu_mlp",
+        strategy="ddp",
+        nproc_per_node=2,
+        global_batch=64,
+        steps=20,
+        lr=0.005,
+        augment=False,
+        threads=1,
+        device="cpu",
+    )
+    return [
+        with_xla
+        for one in (plain, plain.but(precision="O1-bf16"))
+        for with_xla in (one, one.but(compiler="xla", device=None))
+    ]
 
 
 def torchacc():
     """The four launch lines of TorchAcc's ResNet-50 example: AMP on one device and on two, without and with XLA."""
     one = RunConfig(
-        model="resnet50", data="imagenet-mock", precision="O1-bf16", local_batch=2, steps=8, lr=0.001, augment=False,
-        evaluate=False, threads=1, device="cpu",
-    )  # fmt: skip
+        model="resnet50",
+        data="imagenet-mock",
+        precision="O1-bf16",
+        local_batch=2,
+        steps=8,
+        lr=0.001,
+        augment=False,
+        evaluate=False,
+        threads=1,
+        device="cpu",
+    )
     two = one.but(strategy="ddp", nproc_per_node=2, local_batch=2)
     with_xla = dict(compiler="xla", device=None)
     rows = {
-        "1 device": one, "2 devices": two,
-        "1 device · compiler-opt": one.but(**with_xla), "2 devices · compiler-opt": two.but(**with_xla),
-    }  # fmt: skip
+        "1 device": one,
+        "2 devices": two,
+        "1 device · compiler-opt": one.but(**with_xla),
+        "2 devices · compiler-opt": two.but(**with_xla),
+    }
     return labelled(rows, SEEDS[:1])
 
 
 STUDIES = {
     study.__name__: study
     for study in (
-        batch_and_accuracy, optimizers, time_to_accuracy, precision, precision_by_batch, compiler, sharding, xla,
+        batch_and_accuracy,
+        optimizers,
+        time_to_accuracy,
+        precision,
+        precision_by_batch,
+        compiler,
+        sharding,
+        xla,
         torchacc,
     )
-}  # fmt: skip
+}
 
 
 def labelled(rows, seeds):

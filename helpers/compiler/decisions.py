@@ -22,11 +22,15 @@ def key(model, forward, plans, signature, settings) -> str | None:
     tensors = [(name, list(t.shape), str(t.dtype)) for name, t in model.state_dict().items()]
     facts = {
         "model": [type(model).__module__, type(model).__qualname__, repr(model), _code(model)],
-        "tensors": tensors, "signature": signature, "plans": [str(plan) for plan in plans],
+        "tensors": tensors,
+        "signature": signature,
+        "plans": [str(plan) for plan in plans],
         "autocast": [torch.is_autocast_enabled(kind), str(torch.get_autocast_dtype(kind))],
-        "torch": torch.__version__, "device": devices.machine(kind).name, "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "device": devices.machine(kind).name,
+        "threads": torch.get_num_threads(),
         **settings,
-    }  # fmt: skip
+    }
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 

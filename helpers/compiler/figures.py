@@ -13,11 +13,15 @@ from ..records.words import clean, number, percent, times
 from .trials import DROPPED
 
 FILLS = {  # kinds of work: colour, hatch
-    marked("convolution"): (style.SKY, ""), marked("depthwise convolution"): (style.SKY, "xx"),
-    marked("matmul"): (style.GREEN, ""), marked("normalisation"): (style.ORANGE, "//"),
-    marked("pointwise"): (style.ORANGE, ""), marked("pooling/softmax/loss"): (style.PURPLE, "\\\\"),
-    marked("other"): (style.GREY, ".."), marked("bookkeeping"): ("none", ""),
-}  # fmt: skip
+    marked("convolution"): (style.SKY, ""),
+    marked("depthwise convolution"): (style.SKY, "xx"),
+    marked("matmul"): (style.GREEN, ""),
+    marked("normalisation"): (style.ORANGE, "//"),
+    marked("pointwise"): (style.ORANGE, ""),
+    marked("pooling/softmax/loss"): (style.PURPLE, "\\\\"),
+    marked("other"): (style.GREY, ".."),
+    marked("bookkeeping"): ("none", ""),
+}
 FUSED = ("normalisation", "pointwise")
 
 
@@ -41,8 +45,10 @@ def profile(profiles) -> tuple:
         "Outlined: normalisation and pointwise work, which a compiler can fuse. At most: how much faster a step "
         "would be if they took no time (Amdahl); a better memory layout or better convolutions can give more."
     ]
-    bounds = [f"at most {times(p.pointwise_bound)}" if math.isfinite(p.pointwise_bound) else marked("no bound")
-              for p in profiles.values()]  # fmt: skip
+    bounds = [
+        f"at most {times(p.pointwise_bound)}" if math.isfinite(p.pointwise_bound) else marked("no bound")
+        for p in profiles.values()
+    ]
     named = [
         (name, [(100 * p.share.get(kind, 0), look) for kind, look in FILLS.items()], bound)
         for (name, p), bound in zip(profiles.items(), bounds, strict=True)
@@ -72,9 +78,14 @@ def _outline(axes, y, shares):
         axes.barh(y, fused, 0.46, first, fill=False, edgecolor=style.INK, linewidth=2.2, zorder=3)
     right = first + fused / 2 > 50
     axes.text(
-        first + fused if right else first, y + 0.37, style.said(f"can be fused: {fused:.0f}%"), size=9,
-        color=style.SOFT, va="center", ha="right" if right else "left",
-    )  # fmt: skip
+        first + fused if right else first,
+        y + 0.37,
+        style.said(f"can be fused: {fused:.0f}%"),
+        size=9,
+        color=style.SOFT,
+        va="center",
+        ha="right" if right else "left",
+    )
 
 
 # -- what each plan gained ----------------------------------------------------------------
@@ -96,17 +107,20 @@ def plans(tried, title) -> tuple:
     unknown = marked("no reason was given")
     reasons = [
         f"{clean(row['plan'])} – {style.said(row['status'])}: {style.said(clean(row['why']).rstrip('.') or unknown)}."
-        for row in tried if row not in timed
-    ]  # fmt: skip
+        for row in tried
+        if row not in timed
+    ]
     notes = [marked("Whisker: middle half of the rounds.") if timed else marked("No plan has been timed.")]
     notes += [f"✗ {reason}" for reason in reasons]
     looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
     named = [
-        ("✓ " * (row["status"] == "chosen") + row["plan"],
-         [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))],
-         style.said(", ").join(map(style.said, _gain(row))))
+        (
+            "✓ " * (row["status"] == "chosen") + row["plan"],
+            [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))],
+            style.said(", ").join(map(style.said, _gain(row))),
+        )
         for row in timed
-    ]  # fmt: skip
+    ]
     if timed:
         figure = _gains(title, named, timed, notes)
     else:
@@ -140,8 +154,10 @@ def recorded(tables, plan="inductor") -> tuple:
         raise ValueError(f"{plan} was timed in none of the {len(tables)} case(s)")
     undecided = marked("undecided")
     said = {name: times(row["speed_up"]) + ("" if clear(row) else f", {undecided}") for name, row in found.items()}
-    named = [(name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], said[name])
-             for name, row in found.items()]  # fmt: skip
+    named = [
+        (name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], said[name])
+        for name, row in found.items()
+    ]
     title = f"Speed of a training step with {plan}, over eager in the same format"
     notes = ["Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible."]
     figure = _gains(title, named, found.values(), notes)
@@ -263,9 +279,15 @@ def step_times(samples, events) -> tuple:
             _run(axes, [1000 * each for each in seconds], compiled)
             words = _run_words(seconds, compiled)
             axes.annotate(
-                "\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), "axes fraction",
-                textcoords="offset points", va="center", size=9, annotation_clip=False,
-            )  # fmt: skip
+                "\n".join(fitted(each, 2.35, 2) for each in words),
+                (1, 0.5),
+                (10, 0),
+                "axes fraction",
+                textcoords="offset points",
+                va="center",
+                size=9,
+                annotation_clip=False,
+            )
             alt.append(listed(words, about=clean(name)))
         panels[-1].set_xlabel(marked("step"))
     return figure, " ".join(alt)
@@ -279,9 +301,15 @@ def _run(axes, milliseconds, compiled):
     for index in compiled:
         axes.axvline(index + 1, color=style.RED, linestyle=(0, (1, 2)), linewidth=1.2)
         axes.plot(
-            index + 1, milliseconds[index], "D", markersize=7, markerfacecolor=style.ORANGE, clip_on=False,
-            markeredgecolor=style.INK, zorder=4,
-        )  # fmt: skip
+            index + 1,
+            milliseconds[index],
+            "D",
+            markersize=7,
+            markerfacecolor=style.ORANGE,
+            clip_on=False,
+            markeredgecolor=style.INK,
+            zorder=4,
+        )
     ticks(axes.xaxis, "{:,.0f}", 8, integer=True, min_n_ticks=1)
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))

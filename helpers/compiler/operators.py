@@ -36,20 +36,24 @@ KINDS = (CONVOLUTION, DEPTHWISE, MATMUL, NORMALISATION, POINTWISE, REDUCTION, OT
 WRITTEN = re.compile(r"(graph_\d+_)?(cpp|triton)_\w*fused")  # so inductor names its loops
 
 # Of operators that no tag describes: whole names, so that an unknown one cannot match by accident.
-NAMES = {kind: re.compile(pattern) for kind, pattern in {
-    CONVOLUTION: r"_?convolution(_backward)?(_overrideable)?|(cudnn|miopen|mkldnn|mps)_(depthwise_)?convolution\w*"
-    r"|_mps_convolution\w*|_nnpack_spatial_convolution|_conv_depthwise2d|conv_depthwise3d"
-    r"|_?(slow|thnn)_conv\w*|conv_tbc(_backward)?",
-    MATMUL: r"_?(scaled_|int_|grouped_|sparse_)?((add|badd|ba?)?b?mm|addmv|addr|mv|dot|vdot|matmul)"
-    r"|_addmm_activation|(mkldnn_)?linear(_backward)?|mkldnn_linear_backward_(input|weights)"
-    r"|_scaled_dot_product_\w+_attention\w*|_(flash|efficient|cudnn)_attention_(forward|backward)",
-    NORMALISATION: r"_?(native_|cudnn_|miopen_|fused_)?(batch|layer|group|instance|rms)_norm(_\w+)?",
-    POINTWISE: r"copy_|fill_|zero_|clone|_to_copy|bernoulli_?|native_dropout|_fused_dropout|hardswish|glu"
-    r"|_prelu_kernel|log_sigmoid_forward|log_sigmoid|masked_fill_|leaky_relu",
-    REDUCTION: r"_?(mkldnn_)?(adaptive_|fractional_)?(max|avg)_(un)?pool[123]d\w*|_?(log_|safe_|masked_)?softmax(_\w+)?"
-    r"|\w+_loss(2d)?(_forward)?|binary_cross_entropy|(nan)?sum|mean|amax|amin|aminmax|argmax|argmin|prod|var|std"
-    r"|(var|std)_mean|any|all|count_nonzero|norm|linalg_vector_norm|logsumexp",
-}.items()}  # fmt: skip
+NAMES = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        CONVOLUTION: r"_?convolution(_backward)?(_overrideable)?|(cudnn|miopen|mkldnn|mps)_(depthwise_)?convolution\w*"
+        r"|_mps_convolution\w*|_nnpack_spatial_convolution|_conv_depthwise2d|conv_depthwise3d"
+        r"|_?(slow|thnn)_conv\w*|conv_tbc(_backward)?",
+        MATMUL: r"_?(scaled_|int_|grouped_|sparse_)?((add|badd|ba?)?b?mm|addmv|addr|mv|dot|vdot|matmul)"
+        r"|_addmm_activation|(mkldnn_)?linear(_backward)?|mkldnn_linear_backward_(input|weights)"
+        r"|_scaled_dot_product_\w+_attention\w*|_(flash|efficient|cudnn)_attention_(forward|backward)",
+        NORMALISATION: r"_?(native_|cudnn_|miopen_|fused_)?(batch|layer|group|instance|rms)_norm(_\w+)?",
+        POINTWISE: r"copy_|fill_|zero_|clone|_to_copy|bernoulli_?|native_dropout|_fused_dropout|hardswish|glu"
+        r"|_prelu_kernel|log_sigmoid_forward|log_sigmoid|masked_fill_|leaky_relu",
+        REDUCTION: r"_?(mkldnn_)?(adaptive_|fractional_)?(max|avg)_(un)?pool[123]d\w*"
+        r"|_?(log_|safe_|masked_)?softmax(_\w+)?"
+        r"|\w+_loss(2d)?(_forward)?|binary_cross_entropy|(nan)?sum|mean|amax|amin|aminmax|argmax|argmin|prod|var|std"
+        r"|(var|std)_mean|any|all|count_nonzero|norm|linalg_vector_norm|logsumexp",
+    }.items()
+}
 AMBIGUOUS = ("aten::max", "aten::min")  # of one tensor a reduction, of two pointwise
 MEMORY = re.compile("empty|empty_strided|resize_|set_")  # given out, nothing computed
 OWN = "GeneratedBackwardFor_"  # so the profiler calls an operator made by torch.library, and its gradient
@@ -118,10 +122,11 @@ def _forms(namespace, base):
     except (AttributeError, RuntimeError):
         return ()
     return tuple(
-        form for form in forms
+        form
+        for form in forms
         if any("Tensor" in str(each.type) for each in (*form._schema.arguments, *form._schema.returns))
         and not any(argument.is_out for argument in form._schema.arguments)
-    )  # fmt: skip
+    )
 
 
 def _has_kernel(form, device):
@@ -137,6 +142,7 @@ def _dispatched():
 
 def _computes(form):
     return not form.is_view and any("Tensor" in str(each.type) for each in form._schema.returns)
+
 
 # -- work --------------------------------------------------------------------------------
 
@@ -178,6 +184,7 @@ def _convolution_flops(func, args, result):
     places = inputs if transposed else outputs  # each is multiplied with the whole of the weights
     products = sum(args[-1][:2]) if backward else 1  # gradients of the input and of the weights
     return 2 * products * places.shape[0] * math.prod(places.shape[2:]) * weight.numel()
+
 
 # -- the profile of a step ---------------------------------------------------------------
 
@@ -272,8 +279,9 @@ def in_ms(profiles) -> str:
     groups = {
         "convolutions, products": (CONVOLUTION, DEPTHWISE, MATMUL),
         "pointwise, normalisation, fused loops": (POINTWISE, NORMALISATION, FUSED),
-        "the rest": (REDUCTION, OTHER, BOOKKEEPING), "together": KINDS,
-    }  # fmt: skip
+        "the rest": (REDUCTION, OTHER, BOOKKEEPING),
+        "together": KINDS,
+    }
     lines = [f"{'ms a step':<38}" + "".join(f"{name:>10}" for name in profiles)]
     for group, kinds in groups.items():
         spent = (1000 * sum(each.seconds.get(kind, 0) for kind in kinds) for each in profiles.values())
@@ -335,10 +343,7 @@ def _profile(plain, profiled, work):
 
 def _outermost(events, device):
     """(event, kind) of the operators that compute and that no other one called."""
-    kinds = {
-        id(event): kind_of_call(event.name, event.concrete_inputs, event.input_shapes, device)
-        for event in events
-    }  # fmt: skip
+    kinds = {id(event): kind_of_call(event.name, event.concrete_inputs, event.input_shapes, device) for event in events}
     for event in events:
         above = event.cpu_parent
         while above and not kinds[id(above)]:

@@ -24,8 +24,11 @@ class Settings:
 
     def __post_init__(self):
         for name, least, kind in (
-            ("rounds", 1, int), ("budget_s", 0, float), ("min_gain", 1, float), ("recompiles", 0, int),
-        ):  # fmt: skip
+            ("rounds", 1, int),
+            ("budget_s", 0, float),
+            ("min_gain", 1, float),
+            ("recompiles", 0, int),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
                 number = marked("a number") if kind is float else marked("a whole number")

@@ -226,9 +226,7 @@ class Probe:
         parameters = {n: _doubled(p) for n, p in self.model.named_parameters()}
         buffers = {n: _doubled(b.detach().clone()) for n, b in self.model.named_buffers()}
         args, kwargs = pytree.tree_map_only(torch.Tensor, _doubled, self._inputs())
-        with (
-            untouched(self.model, self.device), torch.enable_grad(), torch.autocast(self.device.type, enabled=False)
-        ):  # fmt: skip
+        with untouched(self.model, self.device), torch.enable_grad(), torch.autocast(self.device.type, enabled=False):
             doubled = {**parameters, **buffers}
             call = lambda *a, **k: torch.func.functional_call(self.model, doubled, a, k)  # noqa: E731
             outputs = self._outputs(call, args, kwargs)

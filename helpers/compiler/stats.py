@@ -79,9 +79,12 @@ def compiler_stats(reset=False) -> Stats:
         last = reasons[-1] if reasons else None
         _since.update({"time": time.time(), "graphs": graphs, "hits": hits, "last break": last})
     return Stats(
-        graphs - since["graphs"], _places(reasons[seen:]), list(_again(compilations)),
-        sum(_seconds(m) for m in compilations), hits - since["hits"],
-    )  # fmt: skip
+        graphs - since["graphs"],
+        _places(reasons[seen:]),
+        list(_again(compilations)),
+        sum(_seconds(m) for m in compilations),
+        hits - since["hits"],
+    )
 
 
 @contextmanager
@@ -90,8 +93,11 @@ def torch_logs(*names):
     import torch
 
     torch._logging.set_logs(**dict.fromkeys(names, True))
-    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict)
-               if name.startswith("torch.") and name.rpartition("__")[2] in names]  # fmt: skip
+    loggers = [
+        logging.getLogger(name)
+        for name in list(logging.root.manager.loggerDict)
+        if name.startswith("torch.") and name.rpartition("__")[2] in names
+    ]
     before = {logger: (logger.handlers[:], logger.propagate) for logger in loggers}
     for logger in loggers:
         logger.handlers[:], logger.propagate = [_Line()], False

@@ -48,8 +48,11 @@ class Candidate:
     def judge(self, errors) -> None:
         """Take in (output error, gradient error), and drop out if they are too large."""
         self.output_error, self.gradient_error = errors
-        wrong = [f"{name} {times(error)}" for name, error in zip(("outputs", "gradients"), errors, strict=True)
-                 if not error <= ALLOWED]  # fmt: skip
+        wrong = [
+            f"{name} {times(error)}"
+            for name, error in zip(("outputs", "gradients"), errors, strict=True)
+            if not error <= ALLOWED
+        ]
         if wrong:
             wrong = marked(f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
             self.drop("rejected", wrong)
@@ -85,11 +88,18 @@ class Candidate:
         quarter = lambda q: ratios[round(q * (len(ratios) - 1))] if ratios else None  # noqa: E731
         step_s = statistics.median(self.samples.values()) if self.samples else None
         row = {
-            "plan": str(self.plan), "status": self.status, "why": self.why, "compile_s": self.compile_s,
-            "output_error": self.output_error, "gradient_error": self.gradient_error, "step_s": step_s,
+            "plan": str(self.plan),
+            "status": self.status,
+            "why": self.why,
+            "compile_s": self.compile_s,
+            "output_error": self.output_error,
+            "gradient_error": self.gradient_error,
+            "step_s": step_s,
             "speed_up": statistics.median(ratios) if ratios else None,
-            "speed_up_q1": quarter(0.25), "speed_up_q3": quarter(0.75), "break_even": None,
-        }  # fmt: skip
+            "speed_up_q1": quarter(0.25),
+            "speed_up_q3": quarter(0.75),
+            "break_even": None,
+        }
         if ratios and row["speed_up"] > 1:
             saved = statistics.median(baseline.samples.values()) * (1 - 1 / row["speed_up"])
             row["break_even"] = -int(-(self.compile_s or 0.0) // saved)

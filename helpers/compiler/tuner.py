@@ -248,10 +248,13 @@ class ChosenPlan:
             self.log(local(f"optimize: compiling {self.plan} for another shape ({count}) …"))
             return True
         if not self.other_shapes:
-            self.log(local(
-                "optimize: a batch of another shape runs without the compiler, as compiling again takes longer than a "
-                "few steps can win back; drop or pad the last batch, or allow recompiles=1"
-            ))  # fmt: skip
+            self.log(
+                local(
+                    "optimize: a batch of another shape runs without the compiler, as compiling again takes "
+                    "longer than a "
+                    "few steps can win back; drop or pad the last batch, or allow recompiles=1"
+                )
+            )
         self.other_shapes += 1
         return False
 
@@ -262,11 +265,18 @@ class ChosenPlan:
 def signature_of(args, kwargs) -> tuple:
     """What compiled code is specific to: shapes (None where marked dynamic), types, devices, other values."""
     return tuple(
-        (tuple(None if d in getattr(v, "_dynamo_dynamic_indices", ()) else s for d, s in enumerate(v.shape)),
-         str(v.dtype), str(v.device), v.requires_grad)
-        if torch.is_tensor(v) else repr(v) if isinstance(v, (bool, int, float, str, type(None))) else type(v).__name__
+        (
+            tuple(None if d in getattr(v, "_dynamo_dynamic_indices", ()) else s for d, s in enumerate(v.shape)),
+            str(v.dtype),
+            str(v.device),
+            v.requires_grad,
+        )
+        if torch.is_tensor(v)
+        else repr(v)
+        if isinstance(v, (bool, int, float, str, type(None)))
+        else type(v).__name__
         for v in pytree.tree_leaves((args, kwargs))
-    )  # fmt: skip
+    )
 
 
 def has_dynamic(signature) -> bool:

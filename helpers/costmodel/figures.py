@@ -15,9 +15,11 @@ from ..records.words import clean, number, percent
 REGIMES = {costmodel.COMPUTE: style.GREEN, costmodel.BANDWIDTH: style.ORANGE, costmodel.LATENCY: style.PURPLE}
 MARKS = {costmodel.COMPUTE: "o", costmodel.BANDWIDTH: "s", costmodel.LATENCY: "D"}
 PARTS = {  # of a step: colour and hatch
-    marked("computing"): (style.SKY, ""), marked("taken from computing"): (style.YELLOW, ".."),
-    marked("waiting for the network"): (style.ORANGE, "//"), marked("waiting for the slowest"): (style.GREY, "xx"),
-}  # fmt: skip
+    marked("computing"): (style.SKY, ""),
+    marked("taken from computing"): (style.YELLOW, ".."),
+    marked("waiting for the network"): (style.ORANGE, "//"),
+    marked("waiting for the slowest"): (style.GREY, "xx"),
+}
 
 
 def predicted(steps, title="Predicted and measured steps", readers=None) -> tuple:
@@ -124,8 +126,15 @@ def scaling(curves, title="From 1 to 1,024 devices", note="") -> tuple:
         for of, look in zip(curves.values(), looks, strict=True):
             axes.plot([step.devices for step in of], [100 * step.efficiency for step in of], **look, linewidth=1.6)
             for step in of:
-                axes.plot(step.devices, 100 * step.efficiency, MARKS[step.regime], color=REGIMES[step.regime],
-                          markersize=6, markeredgewidth=0.6, clip_on=False)  # fmt: skip
+                axes.plot(
+                    step.devices,
+                    100 * step.efficiency,
+                    MARKS[step.regime],
+                    color=REGIMES[step.regime],
+                    markersize=6,
+                    markeredgewidth=0.6,
+                    clip_on=False,
+                )
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
         axes.set(xlabel=marked("devices"), ylabel=marked("efficiency, %"), ylim=(0, 100))
@@ -137,8 +146,9 @@ def scaling(curves, title="From 1 to 1,024 devices", note="") -> tuple:
 
 def _words(name, of):
     """A curve in words: its end, and where its regime changes."""
-    changes = [f"{b.regime} from {b.devices:,} devices" for a, b in zip(of[1:], of[2:], strict=False)
-               if a.regime != b.regime]  # fmt: skip
+    changes = [
+        f"{b.regime} from {b.devices:,} devices" for a, b in zip(of[1:], of[2:], strict=False) if a.regime != b.regime
+    ]
     first = of[0].regime
     if len(of) > 1:
         first = local("{regime} on {devices}", regime=of[1].regime, devices=f"{of[1].devices:,}")
@@ -197,12 +207,20 @@ def residuals(tables, title="The model against published tables") -> tuple:
         axes.axvline(0, color=style.INK, linewidth=1)
         axes.grid(axis="x")
         for y, (_, row) in enumerate(found):
-            axes.plot(100 * row["residual"], y, "o", markersize=8, color=style.BLUE, clip_on=False,
-                      fillstyle="none" if row["given"] else "full")  # fmt: skip
+            axes.plot(
+                100 * row["residual"],
+                y,
+                "o",
+                markersize=8,
+                color=style.BLUE,
+                clip_on=False,
+                fillstyle="none" if row["given"] else "full",
+            )
             style.beside(axes, y, f"{number(row['published'])} published, {number(row['model'])} model", size=9)
     told = (marked("given") if row["given"] else f"residual {row['residual']:+.1%}" for _, row in found)
-    words = [local("{text}: {more}", text=clean(label), more=more)
-             for (label, _), more in zip(found, told, strict=True)]  # fmt: skip
+    words = [
+        local("{text}: {more}", text=clean(label), more=more) for (label, _), more in zip(found, told, strict=True)
+    ]
     return figure, " ".join(_told(title, words))
 
 

@@ -45,8 +45,11 @@ class Fit:
 def restored(kept) -> Fit:
     """A Fit from what `as_dict` gave, also by way of JSON."""
     compute = {name: _frozen(value) for name, value in kept["compute"].items()}
-    tables = {name: {int(key): _frozen(value) for key, value in kept[name].items()}
-              for name in ("points", "sweep", "residuals", "intervals") if name in kept}  # fmt: skip
+    tables = {
+        name: {int(key): _frozen(value) for key, value in kept[name].items()}
+        for name in ("points", "sweep", "residuals", "intervals")
+        if name in kept
+    }
     return Fit(Compute(**compute), Link(**kept["link"]), kept["devices"], tuple(kept["batches"]), **tables)
 
 
@@ -81,10 +84,12 @@ def fit(answers, batches) -> Fit:
     columns = zip(*(moment for of in answers for moment in of["ready"]), strict=True)
     ready = [statistics.median(column) for column in columns]
     compute = Compute(
-        *lines, update=statistics.median(of[2] for of in points.values()),
-        gradients=tuple(zip(answers[0]["bytes"], ready, strict=True)), spread=_spread(answers, batches),
+        *lines,
+        update=statistics.median(of[2] for of in points.values()),
+        gradients=tuple(zip(answers[0]["bytes"], ready, strict=True)),
+        spread=_spread(answers, batches),
         broadcasts=answers[0]["broadcasts"],
-    )  # fmt: skip
+    )
     return Fit(compute, link, len(answers), tuple(batches), points, sweep, residuals, intervals)
 
 

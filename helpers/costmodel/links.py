@@ -7,7 +7,7 @@ import json
 import statistics
 
 from .. import paths
-from ..hosts import twohosts
+from ..cluster import twohosts
 from ..launcher.launch import launch
 from ..training import models
 from . import fit
@@ -34,9 +34,17 @@ def here(ways=None, rounds=12, batches=BATCHES, env=None, threads=None, solo=Non
     With `solo`, a batch, it has also "solo": seconds of a step of one rank for which the others leave the machine.
     """
     answers = launch(
-        measure_on_rank, 2, models.plain_convnet, batches, ways or WAYS, rounds=rounds, solo=solo, threads=threads,
-        env=env, timeout=300,
-    )  # fmt: skip
+        measure_on_rank,
+        2,
+        models.plain_convnet,
+        batches,
+        ways or WAYS,
+        rounds=rounds,
+        solo=solo,
+        threads=threads,
+        env=env,
+        timeout=300,
+    )
     return {**row(answers, batches, ways or WAYS), "solo": answers[0]["solo"]}
 
 
@@ -66,11 +74,16 @@ def row(answers, batches, ways) -> dict:
         steps = [max(turn) for turn in zip(*(of["ddp"][name] for of in answers), strict=True)]
         expected = predict(fitted, options)
         found[name] = {
-            "predicted": expected.seconds, "measured": statistics.median(steps), "steps": steps,
-            "error": error(expected.seconds, steps), "alone": expected.compute,
-            "efficiency": expected.compute / statistics.median(steps), "regime": expected.regime,
-            "exposed": expected.exposed, "loss": answers[0]["loss"][name],
-        }  # fmt: skip
+            "predicted": expected.seconds,
+            "measured": statistics.median(steps),
+            "steps": steps,
+            "error": error(expected.seconds, steps),
+            "alone": expected.compute,
+            "efficiency": expected.compute / statistics.median(steps),
+            "regime": expected.regime,
+            "exposed": expected.exposed,
+            "loss": answers[0]["loss"][name],
+        }
     return {"fit": fitted.as_dict(), "ways": found}
 
 
@@ -78,10 +91,15 @@ def predict(fitted, options) -> Step:
     """The step of `fitted`'s ranks with options of `measure_on_rank`."""
     cap = options.get("bucket_mb")
     return step(
-        fitted.compute, fitted.link, fitted.devices, options["batch"], algorithm="ring",
-        accumulation=options.get("accumulation", 1), factor=0.5 if options.get("compression") == "fp16" else 1.0,
+        fitted.compute,
+        fitted.link,
+        fitted.devices,
+        options["batch"],
+        algorithm="ring",
+        accumulation=options.get("accumulation", 1),
+        factor=0.5 if options.get("compression") == "fp16" else 1.0,
         **({} if cap is None else {"first": cap * 2**20, "rest": cap * 2**20}),
-    )  # fmt: skip
+    )
 
 
 def recorded(name="links") -> dict:

@@ -38,9 +38,11 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shap
         trainers = {name: Trainer(world, make, shape, classes, **options) for name, options in (ddp or {}).items()}
         buffers = {size: torch.zeros(max(1, size // 4), device=world.device) for size in sizes}
         found = {
-            "one": {b: [] for b in batches}, "sweep": {s: [] for s in sizes},
-            "beside": {s: [] for s in sorted(sizes)[-2:]}, "ddp": {n: [] for n in trainers},
-        }  # fmt: skip
+            "one": {b: [] for b in batches},
+            "sweep": {s: [] for s in sizes},
+            "beside": {s: [] for s in sorted(sizes)[-2:]},
+            "ddp": {n: [] for n in trainers},
+        }
         copies, handed, ready, losses = [], [], [], {}
         for turn in range(WARM_UP + rounds):
             for batch in batches:
@@ -65,10 +67,15 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shap
             by_itself = [sum(alone.parts(solo, meet=False)) for _ in range(WARM_UP + rounds) if world.rank == 0]
             dist.barrier()
         return {
-            **found, "copy": (4 * buffers[max(sizes)].numel(), copies[WARM_UP:]), "ready": ready[WARM_UP:],
-            "bytes": alone.order, "broadcasts": any(True for _ in alone.module.buffers()), "handed": handed[WARM_UP:],
-            "loss": losses, "solo": by_itself[WARM_UP:],
-        }  # fmt: skip
+            **found,
+            "copy": (4 * buffers[max(sizes)].numel(), copies[WARM_UP:]),
+            "ready": ready[WARM_UP:],
+            "bytes": alone.order,
+            "broadcasts": any(True for _ in alone.module.buffers()),
+            "handed": handed[WARM_UP:],
+            "loss": losses,
+            "solo": by_itself[WARM_UP:],
+        }
 
 
 class Trainer:

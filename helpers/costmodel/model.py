@@ -186,8 +186,19 @@ def buckets(gradients, first=FIRST_BUCKET, rest=BUCKET) -> list:
 # -- a step -------------------------------------------------------------------------------
 
 
-def step(compute, link, devices, batch, algorithm="best", first=FIRST_BUCKET, rest=BUCKET, accumulation=1,
-         factor=1.0, inside=None, per_host=8) -> Step:  # fmt: skip
+def step(
+    compute,
+    link,
+    devices,
+    batch,
+    algorithm="best",
+    first=FIRST_BUCKET,
+    rest=BUCKET,
+    accumulation=1,
+    factor=1.0,
+    inside=None,
+    per_host=8,
+) -> Step:
     """The cost of a step in which each of `devices` devices trains on `batch` samples.
 
     Args:
@@ -202,9 +213,11 @@ def step(compute, link, devices, batch, algorithm="best", first=FIRST_BUCKET, re
         return Step(alone, 0.0, 0.0, 0.0, 0.0, 0.0, 1, batch * accumulation)
     sent = buckets(compute.gradients, first, rest)
     costs = [
-        in_hosts(factor * size, devices, per_host, inside, link) if inside else
-        all_reduce(factor * size, devices, link, algorithm) for size, _ in sent
-    ]  # fmt: skip
+        in_hosts(factor * size, devices, per_host, inside, link)
+        if inside
+        else all_reduce(factor * size, devices, link, algorithm)
+        for size, _ in sent
+    ]
     needs = [link.taken_per_byte * factor * size for size, _ in sent]
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
     taken += compute.bytes * (link.copy_per_byte + (link.convert_per_byte if factor != 1 else 0.0))

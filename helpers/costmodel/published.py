@@ -21,8 +21,10 @@ def load(name) -> dict:
     folder = paths.project_root() / "recorded" / "published"
     file = folder / f"{name}.json"
     if not file.is_file():
-        raise FileNotFoundError(f"nothing published as {name!r}: {folder.name} has "
-                                f"{', '.join(sorted(f.stem for f in folder.glob('*.json')))}")  # fmt: skip
+        raise FileNotFoundError(
+            f"nothing published as {name!r}: {folder.name} has "
+            f"{', '.join(sorted(f.stem for f in folder.glob('*.json')))}"
+        )
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -43,12 +45,15 @@ def against(name) -> list:
     expected = _ladder(table) if seconds else _images(table)
     return [
         {
-            "name": row["name"], "devices": row["devices"], "published": row["value"], "model": value,
+            "name": row["name"],
+            "devices": row["devices"],
+            "published": row["value"],
+            "model": value,
             "residual": (row["value"] / value if seconds else value / row["value"]) - 1,
             "given": row["devices"] in given,
         }
         for row, (value, given) in zip(table["rows"], expected, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _ladder(table):

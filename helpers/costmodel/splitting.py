@@ -146,7 +146,7 @@ def _stage_memory(model, layout, batch, kept, extra, scores):
         "gradients": GRADIENT * (mine / (layout.data if layout.zero >= 2 else 1) + whole / 2),
         "optimizer state": ADAM * mine / (layout.data if layout.zero >= 1 else 1),
         "activations": activations,
-    }  # fmt: skip
+    }
 
 
 def _parameters(model, layout, extra):
@@ -192,9 +192,15 @@ def step(model, layout, batch, device, inside, between, per_host=8) -> Step:
     bubble = (compute + sum(tensor)) * (layout.pipeline - 1) / m
     latency, bandwidth = _both(data, tensor, pipeline)
     return Step(
-        compute, 0.0, waits + max(0.0, sum(data) - hidden), bubble, latency, bandwidth, layout.devices,
+        compute,
+        0.0,
+        waits + max(0.0, sum(data) - hidden),
+        bubble,
+        latency,
+        bandwidth,
+        layout.devices,
         batch / layout.devices,
-    )  # fmt: skip
+    )
 
 
 def _both(*parts):
@@ -220,8 +226,9 @@ def layouts(model, devices, batch, per_host=8):
 def fastest(model, devices, batch, device, inside, between, only=lambda layout: True):
     """(layout, its Step) of the fastest that fits into memory, of those for which `only` is true; None if none fits."""
     fitting = [
-        layout for layout in layouts(model, devices, batch)
+        layout
+        for layout in layouts(model, devices, batch)
         if only(layout) and sum(memory(model, layout, batch).values()) <= ROOM * device.memory
-    ]  # fmt: skip
+    ]
     steps = ((layout, step(model, layout, batch, device, inside, between)) for layout in fitting)
     return min(steps, key=lambda pair: (round(pair[1].seconds, 6), pair[0].zero, pair[0].micro_batches), default=None)

@@ -28,8 +28,10 @@ class GlobalBatchSampler:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1; got {rank} of {world_size}")
         if drop_last and n < global_batch:
-            raise ValueError(f"a global batch of {global_batch} needs as many samples, the set has "
-                             f"{n}: choose a smaller global_batch")
+            raise ValueError(
+                f"a global batch of {global_batch} needs as many samples, the set has "
+                f"{n}: choose a smaller global_batch"
+            )
         self.n, self.global_batch, self.rank, self.world_size = n, global_batch, rank, world_size
         self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
         self.epoch = 0
@@ -51,7 +53,7 @@ class GlobalBatchSampler:
         if self.shuffle:
             order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
         for k in range(len(self)):
-            batch = order[k * self.global_batch:(k + 1) * self.global_batch]
+            batch = order[k * self.global_batch : (k + 1) * self.global_batch]
             yield np.array_split(batch, self.world_size)[self.rank]
 
 

@@ -189,8 +189,12 @@ class WorkerLoader(Loader):
 
             pictures = Pictures(data)
         self.loader = DataLoader(
-            pictures, batch_sampler=self.keys, collate_fn=collate, num_workers=num_workers,
-            persistent_workers=num_workers > 0, pin_memory=self.device.type == "cuda",
+            pictures,
+            batch_sampler=self.keys,
+            collate_fn=collate,
+            num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+            pin_memory=self.device.type == "cuda",
             # Python 3.14's own choice imports torch again in each worker, and leaves two processes behind.
             multiprocessing_context="fork" if num_workers and sys.platform == "linux" else None,
             # Its own stream for the workers' seeds, so the model's random numbers do not depend
@@ -204,8 +208,19 @@ class WorkerLoader(Loader):
             yield tuple(part.to(self.device, non_blocking=True) for part in pair)
 
 
-def make_loader(data, *, path="fast", device="cpu", global_batch, rank=0, world_size=1, seed=0,
-                augment=True, num_workers=2, start_batch=0) -> Loader:
+def make_loader(
+    data,
+    *,
+    path="fast",
+    device="cpu",
+    global_batch,
+    rank=0,
+    world_size=1,
+    seed=0,
+    augment=True,
+    num_workers=2,
+    start_batch=0,
+) -> Loader:
     """The training loader of one rank; see FastLoader and WorkerLoader.
 
     `data` is an ImageSet or any map-style Dataset of (input, label) pairs; such a Dataset does
@@ -216,8 +231,10 @@ def make_loader(data, *, path="fast", device="cpu", global_batch, rank=0, world_
     if path not in (FastLoader.path, WorkerLoader.path):
         raise ValueError(f"path must be 'fast' or 'workers'; got {path!r}")
     if global_batch < world_size:
-        raise ValueError(f"a global batch of {global_batch} leaves some of {world_size} ranks "
-                         "without a sample: choose a larger global_batch")
+        raise ValueError(
+            f"a global batch of {global_batch} leaves some of {world_size} ranks "
+            "without a sample: choose a larger global_batch"
+        )
     sampler = GlobalBatchSampler(len(data), global_batch, rank, world_size, seed)
     if path == "fast":
         return FastLoader(data, sampler, device, augment, start_batch)
@@ -231,8 +248,9 @@ def eval_batches(data, *, device="cpu", batch=256, rank=0, world_size=1):
     """
     check_data(data)
     if batch < 1 or not 0 <= rank < world_size:
-        raise ValueError(f"batch must be 1 or more and rank from 0 to world_size - 1; got batch "
-                         f"{batch}, rank {rank} of {world_size}")
+        raise ValueError(
+            f"batch must be 1 or more and rank from 0 to world_size - 1; got batch {batch}, rank {rank} of {world_size}"
+        )
     return share(data, torch.device(device), batch, range(rank, len(data), world_size))
 
 
@@ -241,7 +259,7 @@ def share(data, device, batch: int, indices: range):
     if isinstance(data, ImageSet):
         mean, std = per_channel(data.mean, device), per_channel(data.std, device)
     for k in range(0, len(indices), batch):
-        chosen = indices[k:k + batch]
+        chosen = indices[k : k + batch]
         if isinstance(data, ImageSet):
             part = slice(chosen.start, chosen.stop, chosen.step)
             yield normalise(data.images[part].to(device), mean, std), data.labels[part].to(device)

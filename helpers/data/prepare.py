@@ -43,7 +43,8 @@ def prepare(name: str, root=None, images: int | None = None, force: bool = False
         if is_foreign(final) and not force:
             raise PrepareError(
                 f"{final} holds files that were not made by this program: move them away, choose "
-                "another folder with --root, or give them up with --force")
+                "another folder with --root, or give them up with --force"
+            )
         if final.exists():
             say(f"{name}: the set in {final} {problem(final, target) or 'is whole'}; making it again")
         make(recipe, target, final, say)
@@ -55,8 +56,9 @@ def make(recipe: Recipe, target: dict, final: Path, say) -> None:
     """Make the set in a temporary folder and move it to `final`."""
     missing = [module for module in recipe.needs if find_spec(module) is None]
     if missing:
-        raise PrepareError(f"{sys.executable} has no {', '.join(missing)}: run 'make data', which "
-                           "installs what is needed")
+        raise PrepareError(
+            f"{sys.executable} has no {', '.join(missing)}: run 'make data', which installs what is needed"
+        )
     name = target["set"]
     say(f"{name}: making {recipe.summary.partition(';')[0]}")
     progress = Progress(name)
@@ -87,8 +89,7 @@ def verify(name: str, root: Path, images: int | None) -> bool:
     if images is None:
         del target["images"]  # any size will do
     trouble = problem(root / name, target)
-    print(f"{name}: the set in {root / name} {trouble}" if trouble else
-          f"{name}: verified, {description(root / name)}")
+    print(f"{name}: the set in {root / name} {trouble}" if trouble else f"{name}: verified, {description(root / name)}")
     return trouble is None
 
 
@@ -104,7 +105,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="prepare.sh",
         description="Make or download data sets. A set that is there and whole is only verified.",
-        epilog="sets:\n" + "\n".join(f"  {n:14} {r.summary}" for n, r in RECIPES.items()) + """
+        epilog="sets:\n"
+        + "\n".join(f"  {n:14} {r.summary}" for n, r in RECIPES.items())
+        + """
 
 environment:
   HELPERS_DATA         default folder of the sets
@@ -113,10 +116,10 @@ environment:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help="sets to prepare (default: digits)")
-    parser.add_argument("--root", type=folder, default=data_root(), metavar="DIR",
-                        help="folder of the sets (default: %(default)s)")
-    parser.add_argument("--images", type=int, metavar="N",
-                        help="number of training images of mock or imagenet-mock")
+    parser.add_argument(
+        "--root", type=folder, default=data_root(), metavar="DIR", help="folder of the sets (default: %(default)s)"
+    )
+    parser.add_argument("--images", type=int, metavar="N", help="number of training images of mock or imagenet-mock")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--force", action="store_true", help="make the sets again")
     mode.add_argument("--verify", action="store_true", help="only check the sets that are there")

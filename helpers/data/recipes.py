@@ -56,8 +56,9 @@ def check_request(name: str, images: int | None = None) -> Recipe:
         sized = ", ".join(n for n, r in RECIPES.items() if r.images)
         raise ValueError(f"{name} has a fixed size; a number of images can be chosen for {sized}")
     if images is not None and not (isinstance(images, int) and FEWEST_IMAGES <= images <= recipe.most):
-        raise ValueError(f"the number of training images of {name} must be from {FEWEST_IMAGES} "
-                         f"to {recipe.most:,}; got {images}")
+        raise ValueError(
+            f"the number of training images of {name} must be from {FEWEST_IMAGES} to {recipe.most:,}; got {images}"
+        )
     return recipe
 
 
@@ -231,9 +232,15 @@ def make_cifar10(store, images=None) -> dict:
                     raise ValueError("the archive is truncated or damaged")
             train, test = Source(folder, download=True), Source(folder, train=False)
     except (
-        urllib.error.URLError, http.client.HTTPException, tarfile.TarError, ConnectionError, EOFError, RuntimeError,
-        TimeoutError, ValueError,
-    ) as error:  # fmt: skip
+        urllib.error.URLError,
+        http.client.HTTPException,
+        tarfile.TarError,
+        ConnectionError,
+        EOFError,
+        RuntimeError,
+        TimeoutError,
+        ValueError,
+    ) as error:
         raise PrepareError(
             f"cifar10 cannot be downloaded from {Source.url} ({getattr(error, 'reason', error)}): check "
             f"the network, or set {URL_VARIABLE} to a mirror (http://, https:// or "
@@ -254,8 +261,11 @@ RECIPES = {
         "1,797 real handwritten digits as 3x32x32 images, from scikit-learn; no network", make_digits, ("sklearn",)
     ),
     "mock": Recipe(
-        "made-up, learnable images as large as CIFAR-10's; 50,000 for training", make_mock,
-        images=50_000, most=1_000_000, version=2,
+        "made-up, learnable images as large as CIFAR-10's; 50,000 for training",
+        make_mock,
+        images=50_000,
+        most=1_000_000,
+        version=2,
     ),
     "imagenet-mock": Recipe(
         "made-up 224x224 images; 640 for training", make_imagenet_mock, images=640, most=100_000, version=2, side=224
@@ -263,6 +273,7 @@ RECIPES = {
     "cifar10": Recipe("the real CIFAR-10, downloaded (170 MB) and checked", make_cifar10, ("torchvision",), version=2),
     "tokens": Recipe(
         f"made-up sentences as tokens, for gpt; {SEQUENCES['train']:,} sequences of {LENGTH} for training; no network",
-        make_tokens, of="sequences",
+        make_tokens,
+        of="sequences",
     ),
-}  # fmt: skip
+}

@@ -140,8 +140,7 @@ def check_data(data) -> None:
     """TypeError unless `data` has a length and can be indexed."""
     indexable = hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
     if not isinstance(data, ImageSet) and not (indexable and hasattr(data, "__len__")):
-        raise TypeError(f"a data set must have __len__ and __getitem__ (map style); "
-                        f"{type(data).__name__} has not")
+        raise TypeError(f"a data set must have __len__ and __getitem__ (map style); {type(data).__name__} has not")
 
 
 def pair(data):

@@ -137,8 +137,9 @@ def read_manifest(folder: Path) -> dict:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except NotADirectoryError as error:
         raise FileNotFoundError(*error.args) from error
-    if not (isinstance(manifest, dict)
-            and all(isinstance(manifest.get(key), dict) for key in ("recipe", "about", "files"))):
+    if not (
+        isinstance(manifest, dict) and all(isinstance(manifest.get(key), dict) for key in ("recipe", "about", "files"))
+    ):
         raise ValueError(f"{folder / MANIFEST} has no recipe, about or files")
     return manifest
 
@@ -237,5 +238,7 @@ def description(folder: Path) -> str:
     manifest = read_manifest(folder)
     about, files = manifest["about"], manifest["files"]
     megabytes = sum(file["bytes"] for file in files.values()) / 1e6
-    return (f"{about['train']:,} train + {about['test']:,} test {about.get('of', 'images')}, {len(files)} files, "
-            f"{megabytes:.1f} MB in {folder}")
+    return (
+        f"{about['train']:,} train + {about['test']:,} test {about.get('of', 'images')}, {len(files)} files, "
+        f"{megabytes:.1f} MB in {folder}"
+    )

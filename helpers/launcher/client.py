@@ -20,7 +20,7 @@ START_TIMEOUT = 120  # seconds; a cold disk can take most of a minute to deliver
 
 
 def start_method() -> str:
-    """"fork" where it is safe, else "spawn"; the environment variable HELPERS_START_METHOD decides."""
+    """ "fork" where it is safe, else "spawn"; the environment variable HELPERS_START_METHOD decides."""
     wanted = os.environ.get("HELPERS_START_METHOD")
     if wanted not in (None, "fork", "spawn"):
         raise ValueError(f"HELPERS_START_METHOD is {wanted!r}; it can be 'fork' or 'spawn'")
@@ -39,9 +39,10 @@ class Server:
         self.ready, self.looking = [False, False], threading.Lock()
         order = {
             "controls": [theirs.fileno() for _, theirs in pairs],
-            "notebook": os.getpid(), "method": method,
+            "notebook": os.getpid(),
+            "method": method,
             "path": interpreter.import_path(python),
-        }  # fmt: skip
+        }
         code = (
             "import json, sys; sys.path[:] = json.loads(sys.argv[1])['path']; "
             "from helpers.launcher import forkserver; forkserver.main(sys.argv)"
@@ -51,9 +52,13 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if k not in unwanted}
         self.process = subprocess.Popen(
             [python or sys.executable, "-c", code, json.dumps(order)],
-            pass_fds=order["controls"], start_new_session=True, env=environment,
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-        )  # fmt: skip
+            pass_fds=order["controls"],
+            start_new_session=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+        )
         for _, theirs in pairs:
             theirs.close()
 

@@ -1,6 +1,6 @@
 """What progress looks like: one line of a terminal, text that does not change, or a line of text below a cell."""
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import shutil
 import sys
@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from .language import local, marked
 
 WORDS = {
-    "waiting": marked("waiting"), "running": marked("running"), "completed": marked("done"),
-    "failed": marked("FAILED"), "stopped": marked("stopped"), "left out": marked("left out"),
-}  # fmt: skip
+    "waiting": marked("waiting"),
+    "running": marked("running"),
+    "completed": marked("done"),
+    "failed": marked("FAILED"),
+    "stopped": marked("stopped"),
+    "left out": marked("left out"),
+}
 FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG")  # set where widgets can be shown
 
 

@@ -1,6 +1,6 @@
 """Errors of a launched run, and their messages."""
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import os
 import signal
@@ -175,12 +175,13 @@ def _ending(failure, beyond):
         return marked(f"rank {rank} left with exit code {exitcode} before its function returned")
     killed = marked(f"rank {rank} was killed by signal {_signal_name(-exitcode)}")
     return killed + {
-        -signal.SIGKILL: ". " + marked(
+        -signal.SIGKILL: ". "
+        + marked(
             "Nothing in the program does that by itself: very often the system ran out of memory. Try a smaller batch "
             "or fewer ranks"
         ),
         -signal.SIGSEGV: ". " + marked("Its last stack is in the output above, if it could be written"),
-    }.get(exitcode, "")  # fmt: skip
+    }.get(exitcode, "")
 
 
 def _signal_name(number):

@@ -35,8 +35,12 @@ RUN = b"R"
 
 # What a rank that trains imports anyway; ordered so that what is needed most comes first.
 SECOND_GENERATION = (
-    "torch._dynamo", "torch.utils.data", "torchvision", "helpers.training.loop", "helpers.launcher.kept.cell",
-)  # fmt: skip
+    "torch._dynamo",
+    "torch.utils.data",
+    "torchvision",
+    "helpers.training.loop",
+    "helpers.launcher.kept.cell",
+)
 
 
 def main(argv):

@@ -27,7 +27,7 @@ PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
 )
 RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
-ROUND = "HELPERS_ROUND"  # set by helpers.hosts.torchrun: how often the hosts had met before
+ROUND = "HELPERS_ROUND"  # set by helpers.cluster.torchrun: how often the hosts had met before
 _groups = itertools.count()  # those that this process was in
 _left = []  # gloo groups that this process has left
 standing = None  # the World of a kept rank, whose group outlives the functions that it runs

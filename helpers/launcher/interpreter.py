@@ -73,9 +73,13 @@ def _about(path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
     try:
         run = subprocess.run(
-            [path, "-c", ASK, *NEEDED], capture_output=True, text=True, timeout=TIMEOUT, env=environment,
+            [path, "-c", ASK, *NEEDED],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            env=environment,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         return json.loads(run.stdout.splitlines()[-1])
     except OSError as error:
         raise ValueError(f"python is {path!r}, which cannot be run: {error.strerror or error}") from None
@@ -100,9 +104,11 @@ def _belongs(entry, folders):
     real = Path(os.path.realpath(entry))
     if any(real.is_relative_to(folder) for folder in folders):
         return True
-    return real.suffix == ".zip" and real.name.startswith("python") and str(real.parent) in {
-        os.path.dirname(folder) for folder in folders
-    }
+    return (
+        real.suffix == ".zip"
+        and real.name.startswith("python")
+        and str(real.parent) in {os.path.dirname(folder) for folder in folders}
+    )
 
 
 def _dotted(version):

@@ -232,6 +232,11 @@ def _plain(piece):
 
 
 WHOLE = (  # of two messages, and what is between the parts of a list
-    marked("{text}: {more}"), marked("{text}; {more}"), marked("{text}, {more}"), marked("{text} and {more}"),
-    marked("{text} ({more})"), marked(", "), marked("; "),
-)  # fmt: skip
+    marked("{text}: {more}"),
+    marked("{text}; {more}"),
+    marked("{text}, {more}"),
+    marked("{text} and {more}"),
+    marked("{text} ({more})"),
+    marked(", "),
+    marked("; "),
+)

@@ -11,7 +11,7 @@ Each rank is a fresh process forked from a server that imported torch once (see
 done before, and nothing is left running afterwards.
 """
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import inspect
 import math
@@ -30,8 +30,15 @@ from .rank import emit
 from .supervisor import Supervisor
 
 __all__ = [
-    "launch", "prepare_launcher", "emit", "RankError", "RankTimeout", "RankOutOfMemory", "RunStopped", "LauncherError",
-]  # fmt: skip
+    "launch",
+    "prepare_launcher",
+    "emit",
+    "RankError",
+    "RankTimeout",
+    "RankOutOfMemory",
+    "RunStopped",
+    "LauncherError",
+]
 
 RankError, RankTimeout, RankOutOfMemory = errors.RankError, errors.RankTimeout, errors.RankOutOfMemory
 RunStopped, LauncherError = errors.RunStopped, errors.LauncherError
@@ -41,9 +48,18 @@ SERVER_MEMORY, RANK_MEMORY = 450e6, 15e6
 
 
 def launch(
-    fn, nprocs, *args, timeout=None, threads=None, memory=None, env=None, on_event=None, python=None,
-    background=False, **kwargs
-):  # fmt: skip
+    fn,
+    nprocs,
+    *args,
+    timeout=None,
+    threads=None,
+    memory=None,
+    env=None,
+    on_event=None,
+    python=None,
+    background=False,
+    **kwargs,
+):
     """Call `fn(*args, **kwargs)` on `nprocs` ranks; return the list of their return values.
 
     In each rank RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set

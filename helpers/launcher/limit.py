@@ -6,7 +6,7 @@ device's memory that the caching allocator may take. A process that a rank start
 same limit for itself.
 """
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import os
 import re
@@ -98,10 +98,12 @@ def explained(error):
 
 def out_of_memory(size, held, more):
     """The error of a rank that may hold `size` bytes and held `held`; `more` is what it asked for."""
-    return OutOfMemory(marked(
-        f"it may hold {in_words(size)} (memory= of launch), held {in_words(held)} and {more}. Let it hold less: a "
-        "smaller batch, activation checkpointing, a sharded optimizer or model (ZeRO, FSDP); or allow it more"
-    ))  # fmt: skip
+    return OutOfMemory(
+        marked(
+            f"it may hold {in_words(size)} (memory= of launch), held {in_words(held)} and {more}. Let it hold less: a "
+            "smaller batch, activation checkpointing, a sharded optimizer or model (ZeRO, FSDP); or allow it more"
+        )
+    )
 
 
 def _held():

@@ -219,9 +219,11 @@ class Log(Progress):
             local(
                 "epoch {epoch}  step {step}/{steps}  batch time {batch_s} s  {rate} samples/s  "
                 "peak memory {peak} MiB  loss {loss}",
-                peak=f"{event['peak_memory'] / 2**20:,.0f}", **values,
-            ), flush=True,
-        )  # fmt: skip
+                peak=f"{event['peak_memory'] / 2**20:,.0f}",
+                **values,
+            ),
+            flush=True,
+        )
 
 
 class Watch(Progress):

@@ -119,11 +119,15 @@ def _move_in(surroundings, plan, rank):
     os.environ.clear()
     os.environ.update(surroundings["environment"])
     os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=world, LOCAL_WORLD_SIZE=world,
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(plan["port"]),
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=world,
+        LOCAL_WORLD_SIZE=world,
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(plan["port"]),
         # The store is already served when the function starts, so nobody binds a port of its own.
         TORCHELASTIC_USE_AGENT_STORE="True",
-    )  # fmt: skip
+    )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     sys.path[:] = surroundings["path"]
     os.chdir(surroundings["folder"])
@@ -175,10 +179,12 @@ def _run(call):
 
 def unsendable(value, error):
     """The error of a rank whose return value cannot be pickled."""
-    return TypeError(marked(
-        f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
-        "Return numbers, tensors, lists or dictionaries of them."
-    ))  # fmt: skip
+    return TypeError(
+        marked(
+            f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
+            "Return numbers, tensors, lists or dictionaries of them."
+        )
+    )
 
 
 def failure(error, ours=(__file__,)):

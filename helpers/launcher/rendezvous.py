@@ -6,7 +6,7 @@ does when mpirun is started on the first host of the hostfile, it serves the sto
 job's name. The store answers with the job's name, so that nobody joins another job's.
 """
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import hashlib
 import itertools

@@ -5,7 +5,7 @@ the making of a pipe and the line that remembers it would lose the pipe, and hal
 fork server waiting for the other half.
 """
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import signal
 import sys

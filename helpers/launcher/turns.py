@@ -1,6 +1,6 @@
 """One run at a time: two that share the cores would both be slow, and their times would mean nothing."""
 
-from __future__ import annotations  # helpers.hvd is imported on Python 3.8, too
+from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
 
 import os
 import threading

@@ -20,6 +20,20 @@ from .style import show
 from .tables import cells, settings, shown, table
 
 __all__ = [
-    "accuracy_curves", "cells", "clean", "name", "number", "parts", "percent", "settings", "show", "shown",
-    "speed_over_batch", "speed_up", "summary", "table", "time_to_accuracy", "times",
-]  # fmt: skip
+    "accuracy_curves",
+    "cells",
+    "clean",
+    "name",
+    "number",
+    "parts",
+    "percent",
+    "settings",
+    "show",
+    "shown",
+    "speed_over_batch",
+    "speed_up",
+    "summary",
+    "table",
+    "time_to_accuracy",
+    "times",
+]

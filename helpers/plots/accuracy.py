@@ -134,20 +134,27 @@ def time_to_accuracy(groups, target) -> tuple:
     trained, machine = seeds.trained(rows, style.said), seeds.machine(rows, style.said)
     key = [(words.format(samples=samples_of(rows)), *look) for _, words, *look, _ in BARS]
     with sheet(
-        marked(f"Time to {percent(target)} test accuracy: {trained}"), ROW * len(rows),
-        how=f"{style.said(how)} · {machine}", key=key, notes=notes, panels=3,
+        marked(f"Time to {percent(target)} test accuracy: {trained}"),
+        ROW * len(rows),
+        how=f"{style.said(how)} · {machine}",
+        key=key,
+        notes=notes,
+        panels=3,
         ratios=(4, 5, 2),
-    ) as (figure, panels):  # fmt: skip
+    ) as (figure, panels):
         name_rows(panels[0], [seeds.with_marks(row, marks) for row in rows], 2.05, 3, 9.5, panels[1:])
         titles = (marked(f"seconds to {percent(target)}"), marked("speed-up"), marked("final accuracy"))
         for axes, title, draw in zip(panels, titles, (_seconds, _speed_ups, _accuracy), strict=True):
             axes.grid(axis="x")
             axes.set_title(title)
             draw(axes, rows, target)
-    return figure, " ".join([
-        f"Time to {percent(target)} test accuracy, speed-ups and final accuracy: {trained}, {machine}.",
-        *(_row_words(row, row is rows[0]) for row in rows), *notes[1:],
-    ])  # fmt: skip
+    return figure, " ".join(
+        [
+            f"Time to {percent(target)} test accuracy, speed-ups and final accuracy: {trained}, {machine}.",
+            *(_row_words(row, row is rows[0]) for row in rows),
+            *notes[1:],
+        ]
+    )
 
 
 def _notes(rows, target, marks):
@@ -179,9 +186,15 @@ def _seconds(axes, rows, target):
             axes.plot([row["seconds"]] * 2, [y - 0.3, y + 0.3], color=style.BLUE, linewidth=4)
         for time in row["times"]:
             axes.plot(
-                time, y, "o", markersize=6, markerfacecolor="none", markeredgecolor=style.INK, markeredgewidth=1.1,
+                time,
+                y,
+                "o",
+                markersize=6,
+                markerfacecolor="none",
+                markeredgecolor=style.INK,
+                markeredgewidth=1.1,
                 clip_on=False,
-            )  # fmt: skip
+            )
         never = _never(row)
         if row["seconds"]:
             beside(axes, y - 0.24 * bool(never), f"{number(row['seconds'])} s", weight="bold", size=10.5)

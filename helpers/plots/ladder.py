@@ -21,8 +21,9 @@ def speed_up(comparison) -> tuple:
     dashed = marked("Dashed: as many times the baseline as there are devices.")
     about = (
         f"Speed-up: {samples_of(rows)}/s of the timed steps, and of the whole run with start, data and evaluation.",
-        marked("Whisker: middle half of the steps."), *[dashed] * any(_ideal(row, rows) for row in rows),
-    )  # fmt: skip
+        marked("Whisker: middle half of the steps."),
+        *[dashed] * any(_ideal(row, rows) for row in rows),
+    )
     notes = [
         style.said(" ".join(about)),
         *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
@@ -60,9 +61,15 @@ def _steps(axes, rows):
     ticks(axes.xaxis, "{:g}×", 5)
     axes.axvline(1, color=style.INK, linewidth=1.2)
     axes.annotate(
-        marked("baseline 1×"), (1, 1), xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
-        ha="center" if 0.13 < 1 / most < 0.87 else "left", size=9, annotation_clip=False,
-    )  # fmt: skip
+        marked("baseline 1×"),
+        (1, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="center" if 0.13 < 1 / most < 0.87 else "left",
+        size=9,
+        annotation_clip=False,
+    )
     for y, row in enumerate(rows):
         if _ideal(row, rows):
             _draw_ideal(axes, y, row, most, labelled=row["devices"] != rows[y - 1]["devices"])
@@ -77,9 +84,15 @@ def _steps(axes, rows):
         if row["predicted"]:
             beyond = row["predicted"] > most  # an arrow at the edge: it would squeeze the bars
             axes.plot(
-                0.97 * most if beyond else row["predicted"], y + 0.34, ">" if beyond else "D", clip_on=False,
-                markersize=6, markerfacecolor="none", markeredgecolor=style.RED, markeredgewidth=1.5,
-            )  # fmt: skip
+                0.97 * most if beyond else row["predicted"],
+                y + 0.34,
+                ">" if beyond else "D",
+                clip_on=False,
+                markersize=6,
+                markerfacecolor="none",
+                markeredgecolor=style.RED,
+                markeredgewidth=1.5,
+            )
             words = marked(f"{'▷' if beyond else '◇'} predicted {times(row['predicted'])}")
             beside(axes, y + 0.34, words, color=style.RED, size=9)
 
@@ -95,9 +108,15 @@ def _draw_ideal(axes, y, row, most, labelled):
     if labelled:
         shift, side = (-3, "right") if row["devices"] > 0.5 * most else (3, "left")
         axes.annotate(
-            marked(f"ideal {row['devices']}×"), (row["devices"], y - 0.37), xytext=(shift, 0), ha=side, va="center",
-            textcoords="offset points", size=9, color=style.SOFT,
-        )  # fmt: skip
+            marked(f"ideal {row['devices']}×"),
+            (row["devices"], y - 0.37),
+            xytext=(shift, 0),
+            ha=side,
+            va="center",
+            textcoords="offset points",
+            size=9,
+            color=style.SOFT,
+        )
 
 
 def _whole_run(axes, rows):

@@ -14,10 +14,15 @@ from . import style
 from .style import clean
 
 LINES = (  # of several runs: colour, dashes, width; of two equal runs the first shows below the second
-    (style.BLUE, "solid", 3), (style.ORANGE, (0, (5, 2)), 2.6), (style.INK, (0, (1, 1.5)), 1.8),
-    (style.GREEN, (0, (6, 2, 1, 2)), 1.8), (style.RED, "solid", 1.2), (style.PURPLE, (0, (8, 3)), 1.6),
-    (style.SKY, (0, (3, 1)), 1.6), (style.GREY, "solid", 1.6),
-)  # fmt: skip
+    (style.BLUE, "solid", 3),
+    (style.ORANGE, (0, (5, 2)), 2.6),
+    (style.INK, (0, (1, 1.5)), 1.8),
+    (style.GREEN, (0, (6, 2, 1, 2)), 1.8),
+    (style.RED, "solid", 1.2),
+    (style.PURPLE, (0, (8, 3)), 1.6),
+    (style.SKY, (0, (3, 1)), 1.6),
+    (style.GREY, "solid", 1.6),
+)
 MARKS = "osD^v<>PXh*p"  # at the ends of lines, so that no two of 24 lines are alike
 NAMES = 2.15  # inches of the names beside the ends of lines
 DASHED = (0, (4, 3))
@@ -107,9 +112,18 @@ def _legend(figure, key):
 
     for columns in range(len(key), 0, -1):
         legend = figure.legend(
-            handles=[handle(*entry) for entry in key], loc="upper left", ncols=columns, frameon=False, borderpad=0,
-            borderaxespad=0, fontsize=9, handlelength=1.9, handleheight=1.1, handletextpad=0.6, columnspacing=1.4,
-        )  # fmt: skip
+            handles=[handle(*entry) for entry in key],
+            loc="upper left",
+            ncols=columns,
+            frameon=False,
+            borderpad=0,
+            borderaxespad=0,
+            fontsize=9,
+            handlelength=1.9,
+            handleheight=1.1,
+            handletextpad=0.6,
+            columnspacing=1.4,
+        )
         legend.set_in_layout(False)
         if columns == 1 or legend.get_window_extent(_ruler()).width < (style.WIDTH - 0.2) * figure.dpi:
             return legend, math.ceil(len(key) / columns)
@@ -201,9 +215,14 @@ def line_style(place) -> dict:
     _, dashes, width = LINES[place % len(LINES)]
     colour = LINES[(place + 3 * (place // len(LINES))) % len(LINES)][0]
     return {
-        "color": colour, "linestyle": dashes, "linewidth": width, "marker": MARKS[place % len(MARKS)],
-        "markersize": 7, "markevery": [-1], "clip_on": False,
-    }  # fmt: skip
+        "color": colour,
+        "linestyle": dashes,
+        "linewidth": width,
+        "marker": MARKS[place % len(MARKS)],
+        "markersize": 7,
+        "markevery": [-1],
+        "clip_on": False,
+    }
 
 
 def line_names(labels, inches=NAMES, lines=2, least=2.9):
@@ -234,19 +253,36 @@ def name_ends(axes, ends, names, high, looks=None):
         x, y, value = ends[place]
         look = (looks or [line_style(n) for n in range(len(ends))])[place]
         axes.annotate(
-            f"{value}  {names[place]}".strip(), (x, y), (1.09, last), "data", textcoords="axes fraction", va="center",
-            annotation_clip=False, size=9,
-        )  # fmt: skip
+            f"{value}  {names[place]}".strip(),
+            (x, y),
+            (1.09, last),
+            "data",
+            textcoords="axes fraction",
+            va="center",
+            annotation_clip=False,
+            size=9,
+        )
         # A leader to any other end would cross the lines that go further: there the mark says which line it is.
         if x == furthest:
             axes.annotate(
-                "", (x, y), (1.048, last), "data", textcoords="axes fraction", annotation_clip=False,
+                "",
+                (x, y),
+                (1.048, last),
+                "data",
+                textcoords="axes fraction",
+                annotation_clip=False,
                 arrowprops={"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3, "color": style.SOFT},
-            )  # fmt: skip
+            )
         axes.plot(
-            (1.05, 1.065, 1.08), [last] * 3, transform=axes.transAxes, clip_on=False, markersize=5, markevery=[1],
-            linewidth=look.get("linewidth", 1.8), **{key: look.get(key) for key in ("color", "linestyle", "marker")},
-        )  # fmt: skip
+            (1.05, 1.065, 1.08),
+            [last] * 3,
+            transform=axes.transAxes,
+            clip_on=False,
+            markersize=5,
+            markevery=[1],
+            linewidth=look.get("linewidth", 1.8),
+            **{key: look.get(key) for key in ("color", "linestyle", "marker")},
+        )
 
 
 def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, low=None, stairs=False):
@@ -279,9 +315,16 @@ def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, l
             axes.plot(a, b, "X", color=style.RED, markersize=9, zorder=5, clip_on=False)
             side, where = (1, "left") if a < (first + last) / 2 else (-1, "right")
             axes.annotate(
-                words, (a, b), xytext=(9 * side, 0), textcoords="offset points", ha=where, va="center", zorder=4,
-                color=style.RED, size=9,
-            )  # fmt: skip
+                words,
+                (a, b),
+                xytext=(9 * side, 0),
+                textcoords="offset points",
+                ha=where,
+                va="center",
+                zorder=4,
+                color=style.RED,
+                size=9,
+            )
         axes.set(xlabel=x, ylabel=clean(y), xlim=(first - 0.02 * (last - first) * bool(marks), 1.03 * max(last, 1)))
         ticks(axes.xaxis, count=8, integer=True)
         axes.grid(axis="y")

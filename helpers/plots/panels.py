@@ -5,9 +5,11 @@ from . import style
 from .layout import bar, name_rows, sheet, whisker
 
 LOOKS = {  # whose number it is: colour and hatch
-    marked("ours"): (style.SKY, ""), marked("recorded"): (style.SKY, ".."),
-    marked("another machine"): (style.ORANGE, "//"), marked("theirs"): (style.GREY, "xx"),
-}  # fmt: skip
+    marked("ours"): (style.SKY, ""),
+    marked("recorded"): (style.SKY, ".."),
+    marked("another machine"): (style.ORANGE, "//"),
+    marked("theirs"): (style.GREY, "xx"),
+}
 
 
 def panels(title, how, rows, columns, notes=(), named=None) -> tuple:

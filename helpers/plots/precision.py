@@ -41,9 +41,11 @@ def _scale(axes, points):
     batches = sorted({point["batch"] for point in points})
     axes.set_xscale("log", base=2)
     axes.set(
-        xlabel=marked("local batch"), ylabel=marked("speed over fp32"), xlim=(batches[0] / 1.25, batches[-1] * 1.25),
+        xlabel=marked("local batch"),
+        ylabel=marked("speed over fp32"),
+        xlim=(batches[0] / 1.25, batches[-1] * 1.25),
         ylim=(0, 1.1 * max(1, *(point["high"] for point in points))),
-    )  # fmt: skip
+    )
     transform, texts, last = axes.transData + axes.transAxes.inverted(), [], -1
     for batch in batches:
         place = transform.transform((batch, 1))[0]

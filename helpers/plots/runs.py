@@ -7,10 +7,14 @@ from . import style
 from .layout import bar, name_rows, sheet
 
 PARTS = {  # of the wall time, in the order of the run: colour and hatch
-    marked("start"): (style.GREY, ""), marked("data"): (style.YELLOW, ".."), marked("warm-up"): (style.ORANGE, "//"),
-    marked("steps"): (style.SKY, ""), marked("evaluation"): (style.PURPLE, "\\\\"),
-    marked("checkpoint"): (style.GREEN, "xx"), marked("rest"): ("none", ""),
-}  # fmt: skip
+    marked("start"): (style.GREY, ""),
+    marked("data"): (style.YELLOW, ".."),
+    marked("warm-up"): (style.ORANGE, "//"),
+    marked("steps"): (style.SKY, ""),
+    marked("evaluation"): (style.PURPLE, "\\\\"),
+    marked("checkpoint"): (style.GREEN, "xx"),
+    marked("rest"): ("none", ""),
+}
 
 
 def parts(records) -> tuple:

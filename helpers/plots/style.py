@@ -26,14 +26,31 @@ TAG = {"color": "#1a1a1a", "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none",
 # Colours that people with any kind of colour vision tell apart: Okabe and Ito, "Color universal
 # design" (2008). A hatch or a line style always says the same, for prints without colour.
 ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (
-    "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#a6a6a6"
-)  # fmt: skip
+    "#e69f00",
+    "#56b4e9",
+    "#009e73",
+    "#f0e442",
+    "#0072b2",
+    "#d55e00",
+    "#cc79a7",
+    "#a6a6a6",
+)
 # For labels in Chinese or Japanese: fonts of Linux, macOS and Windows.
 CJK = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN",
-    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "PingFang HK", "Heiti TC", "Hiragino Sans",
-    "Microsoft YaHei", "SimHei",
-)  # fmt: skip
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "PingFang SC",
+    "PingFang HK",
+    "Heiti TC",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "SimHei",
+)
 
 
 @lru_cache
@@ -70,18 +87,41 @@ def look():
     """
     from matplotlib import style
 
-    return style.context(["default", {
-        "font.family": fonts(), "font.size": 9.5,
-        "text.color": INK, "patch.edgecolor": INK, "text.parse_math": False,  # a "$" in a label is a "$"
-        "axes.facecolor": "none", "axes.edgecolor": SOFT, "axes.labelcolor": SOFT, "axes.labelsize": 9,
-        "axes.axisbelow": True,
-        "axes.spines.left": False, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
-        "xtick.color": SOFT, "xtick.labelsize": 9, "ytick.color": SOFT, "ytick.labelsize": 9,
-        "ytick.major.size": 0, "grid.color": GRID, "grid.linewidth": 0.8, "hatch.linewidth": 0.7,
-        "savefig.facecolor": "none", "legend.framealpha": 0,
-        "svg.hashsalt": "helpers", "svg.fonttype": "path",  # equal bytes, and equal looks, everywhere
-    }])  # fmt: skip
+    return style.context(
+        [
+            "default",
+            {
+                "font.family": fonts(),
+                "font.size": 9.5,
+                "text.color": INK,
+                "patch.edgecolor": INK,
+                "text.parse_math": False,  # a "$" in a label is a "$"
+                "axes.facecolor": "none",
+                "axes.edgecolor": SOFT,
+                "axes.labelcolor": SOFT,
+                "axes.labelsize": 9,
+                "axes.axisbelow": True,
+                "axes.spines.left": False,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.titlesize": 9.5,
+                "axes.titleweight": "bold",
+                "axes.titlelocation": "left",
+                "xtick.color": SOFT,
+                "xtick.labelsize": 9,
+                "ytick.color": SOFT,
+                "ytick.labelsize": 9,
+                "ytick.major.size": 0,
+                "grid.color": GRID,
+                "grid.linewidth": 0.8,
+                "hatch.linewidth": 0.7,
+                "savefig.facecolor": "none",
+                "legend.framealpha": 0,
+                "svg.hashsalt": "helpers",
+                "svg.fonttype": "path",  # equal bytes, and equal looks, everywhere
+            },
+        ]
+    )
 
 
 def canvas(height, **options):
@@ -114,9 +154,15 @@ def power(base, exponent) -> str:
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
     axes.annotate(
-        text, (1, y), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points",
-        va="center", annotation_clip=False, **style,
-    )  # fmt: skip
+        text,
+        (1, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        annotation_clip=False,
+        **style,
+    )
 
 
 def png(figure) -> bytes:
@@ -159,9 +205,10 @@ def show(figure, alt):
     put_into_words(figure)  # one that a cell has drawn by itself
     alt, (width, height) = sentences(alt), _pixels(figure)
     display(
-        {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt}, raw=True,
+        {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt},
+        raw=True,
         metadata={"image/png": {"alt": alt, "width": width, "height": height}},
-    )  # fmt: skip
+    )
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot:  # a figure of the reader's own pyplot would be shown a second time at the cell's end
         pyplot.close(figure)

@@ -34,12 +34,15 @@ def _cells(row, samples):
     low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
     numbers = {
         marked("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
-        f"{samples}/s": number(row["images_per_s"]), marked("speed-up"): times(row["speed_up"]),
-        marked("predicted"): times(row["predicted"]), marked("efficiency"): percent(row["efficiency"]),
-        marked("accuracy"): percent(row["accuracy"]), marked("final loss"): number(row["final_loss"]),
+        f"{samples}/s": number(row["images_per_s"]),
+        marked("speed-up"): times(row["speed_up"]),
+        marked("predicted"): times(row["predicted"]),
+        marked("efficiency"): percent(row["efficiency"]),
+        marked("accuracy"): percent(row["accuracy"]),
+        marked("final loss"): number(row["final_loss"]),
         marked("peak memory (MB)"): number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
         marked("whole run (s)"): number(row["total_s"]),
-    }  # fmt: skip
+    }
     if row["status"] != "completed":
         predicted = numbers["predicted"]
         numbers = {**dict.fromkeys(numbers, "–"), "step time (ms)": row["status"], "predicted": predicted}

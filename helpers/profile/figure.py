@@ -13,10 +13,14 @@ ORDER = ("input", marked("main"), "backward", "communication")
 def looks() -> dict:
     """{kind: (colour, hatch)}; asked for while drawing, as the colours depend on the ground."""
     return {
-        INPUT: (style.PURPLE, ".."), FORWARD: (style.SKY, ""), BACKWARD: (style.BLUE, ""),
-        GRADIENTS: (style.YELLOW, "--"), OPTIMIZER: (style.GREEN, "\\\\"),
-        COMMUNICATION: (style.ORANGE, "//"), WAIT: (style.GREY, "xx"),
-    }  # fmt: skip
+        INPUT: (style.PURPLE, ".."),
+        FORWARD: (style.SKY, ""),
+        BACKWARD: (style.BLUE, ""),
+        GRADIENTS: (style.YELLOW, "--"),
+        OPTIMIZER: (style.GREEN, "\\\\"),
+        COMMUNICATION: (style.ORANGE, "//"),
+        WAIT: (style.GREY, "xx"),
+    }
 
 
 def draw(timeline, step, title=None) -> tuple:
@@ -58,9 +62,15 @@ def _bar(axes, place, span, begin, end):
     colour, hatch = looks()[span.kind]
     left, right = max(span.start, begin), min(span.end, end)
     axes.barh(
-        place, 1e3 * (right - left), 0.72, 1e3 * (left - begin), color=colour, hatch=hatch, edgecolor=style.INK,
+        place,
+        1e3 * (right - left),
+        0.72,
+        1e3 * (left - begin),
+        color=colour,
+        hatch=hatch,
+        edgecolor=style.INK,
         linewidth=0.5,
-    )  # fmt: skip
+    )
     if span.kind not in (COMMUNICATION, WAIT):
         return
     words = [f"{span.name} {span.number}, {size(span.bytes)}", f"{span.name} {span.number}", str(span.number)]
@@ -70,9 +80,15 @@ def _bar(axes, place, span, begin, end):
     text = next((text for text in words if inches_of(text, 9, "normal") < room), None)
     if text:
         axes.text(
-            5e2 * (left + right - 2 * begin), place, text, ha="center", va="center_baseline", size=9,
-            color=style.TAG["color"], bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.6},
-        )  # fmt: skip
+            5e2 * (left + right - 2 * begin),
+            place,
+            text,
+            ha="center",
+            va="center_baseline",
+            size=9,
+            color=style.TAG["color"],
+            bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.6},
+        )
 
 
 def size(count) -> str:
@@ -107,10 +123,21 @@ def memory_looks() -> dict:
     """{kind of memory: (colour, hatch)}."""
     from .memory import KINDS
 
-    return dict(zip(KINDS, (
-        (style.BLUE, ""), (style.GREEN, "\\\\"), (style.YELLOW, "--"), (style.PURPLE, ".."), (style.SKY, "||"),
-        (style.ORANGE, "//"), (style.GREY, "xx"),
-    ), strict=True))  # fmt: skip
+    return dict(
+        zip(
+            KINDS,
+            (
+                (style.BLUE, ""),
+                (style.GREEN, "\\\\"),
+                (style.YELLOW, "--"),
+                (style.PURPLE, ".."),
+                (style.SKY, "||"),
+                (style.ORANGE, "//"),
+                (style.GREY, "xx"),
+            ),
+            strict=True,
+        )
+    )
 
 
 def draw_memory(memory, title=None) -> tuple:
@@ -133,14 +160,21 @@ def draw_memory(memory, title=None) -> tuple:
             below = above
         peak = 1e-6 * memory.peak_bytes
         axes.plot(1e3 * when, peak, "v", color=style.RED, markersize=8, clip_on=False, zorder=5)
-        begins = {name: 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
-                  for name in (FORWARD, BACKWARD)}  # fmt: skip
+        begins = {
+            name: 1e3 * min((start for kind, start, _ in memory.phases if kind == name), default=0)
+            for name in (FORWARD, BACKWARD)
+        }
         wide = times[-1] * inches_of(words, 10, "normal") / ROOM + 0.02 * times[-1]
         left = 1e3 * when + wide < times[-1] and not any(0 < x - 1e3 * when < wide for x in begins.values())
         axes.annotate(
-            words, (1e3 * when, peak), (10 if left else -10, 3), textcoords="offset points", va="bottom",
-            ha="left" if left else "right", color=style.RED,
-        )  # fmt: skip
+            words,
+            (1e3 * when, peak),
+            (10 if left else -10, 3),
+            textcoords="offset points",
+            va="bottom",
+            ha="left" if left else "right",
+            color=style.RED,
+        )
         for name in (FORWARD, BACKWARD):
             begin = begins[name]
             end = 1e3 * max((end for kind, _, end in memory.phases if kind == name), default=0)

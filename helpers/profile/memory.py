@@ -18,9 +18,14 @@ from ..launcher.language import marked
 from ..launcher.launch import launch
 
 PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, CASTS, GATHERED, OTHER = (
-    marked("parameters"), marked("optimizer state"), marked("gradients"), marked("activations"),
-    marked("cast weights"), marked("gathered weights"), marked("other"),
-)  # fmt: skip
+    marked("parameters"),
+    marked("optimizer state"),
+    marked("gradients"),
+    marked("activations"),
+    marked("cast weights"),
+    marked("gathered weights"),
+    marked("other"),
+)
 KINDS = (PARAMETERS, STATE, GRADIENTS, CASTS, GATHERED, ACTIVATIONS, OTHER)
 OUTSIDE = marked("outside the model")  # such as the loss
 
@@ -91,8 +96,9 @@ class Memory:
         whole = self.peak_bytes or 1
         return [
             {"kind": kind, "bytes at the peak": at_peak[kind], "share": at_peak[kind] / whole, "most bytes": most[kind]}
-            for kind in KINDS if most[kind]
-        ]  # fmt: skip
+            for kind in KINDS
+            if most[kind]
+        ]
 
     def table(self):
         """`rows` as a pandas DataFrame of texts."""

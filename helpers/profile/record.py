@@ -47,8 +47,9 @@ class Recording:
 def record(fn, args, kwargs, recorder):
     """Call `fn` while `recorder` counts its steps; (its answer, Recording, the profiler's events sorted by time)."""
     handles = [
-        hooks.register_optimizer_step_pre_hook(recorder.before), hooks.register_optimizer_step_post_hook(recorder.after)
-    ]  # fmt: skip
+        hooks.register_optimizer_step_pre_hook(recorder.before),
+        hooks.register_optimizer_step_post_hook(recorder.after),
+    ]
     try:
         if not recorder.warm_up:
             recorder.start()
@@ -119,7 +120,7 @@ def _read(profiler, recording):
     early, late = (
         min(round(1e3 * mark["ts"]) - int(mark["name"][len(CLOCK) :]) for mark in some)
         for some in (marks[:MARKS], marks[-MARKS:])
-    )  # fmt: skip
+    )
     recording.main, recording.clock_error = marks[0]["tid"], abs(late - early)
     first, last = recording.ends[0], recording.ends[-1]
     kept = [{"ts": 0, **event} for event in events if event["ph"] == "M" and event["name"] == "thread_name"]

@@ -17,19 +17,40 @@ from math import prod
 from ..launcher.language import marked
 
 INPUT, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER, COMMUNICATION, WAIT = (
-    marked("input"), marked("forward"), marked("backward"), marked("gradients"), marked("optimizer"),
-    marked("communication"), marked("wait"),
-)  # fmt: skip
+    marked("input"),
+    marked("forward"),
+    marked("backward"),
+    marked("gradients"),
+    marked("optimizer"),
+    marked("communication"),
+    marked("wait"),
+)
 PHASES = (INPUT, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER)
 NODE, REDUCER, STEP, LOADER = (
-    "autograd::engine::evaluate_function", "torch.distributed.ddp.reducer::", "Optimizer.step#", "enumerate(DataLoader)"
-)  # fmt: skip
+    "autograd::engine::evaluate_function",
+    "torch.distributed.ddp.reducer::",
+    "Optimizer.step#",
+    "enumerate(DataLoader)",
+)
 DDP = "DistributedDataParallel.forward"
 FRAMES = ("autograd::", "torch::autograd", "c10d::", "torch::distributed", "torch.distributed")  # they may wait
 SIZES = {
-    "float": 4, "double": 8, "c10::half": 2, "c10::bfloat16": 2, "half": 2, "bfloat16": 2, "int": 4, "long": 8,
-    "long int": 8, "short": 2, "unsigned char": 1, "signed char": 1, "char": 1, "bool": 1, "byte": 1,
-}  # fmt: skip
+    "float": 4,
+    "double": 8,
+    "c10::half": 2,
+    "c10::bfloat16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "int": 4,
+    "long": 8,
+    "long int": 8,
+    "short": 2,
+    "unsigned char": 1,
+    "signed char": 1,
+    "char": 1,
+    "bool": 1,
+    "byte": 1,
+}
 SHORT_WAIT, JOINED = 50_000, 200_000  # ns: a shorter gap is Python's; operators closer together are one span
 LATE = 3_000_000  # ns that gloo's thread may note the end of a message after the training thread goes on; 1.8 ms seen
 
@@ -72,7 +93,7 @@ def spans(events, recording):
     found += [
         Span(recording.rank, "main", OPTIMIZER, event["name"][len(STEP) :], event["ts"], event["end"])
         for event in _outermost(optimizer)
-    ]  # fmt: skip
+    ]
     collectives = _collectives(done, main, backward, recording.rank)
     waits = [] if recording.device != "cpu" else _waits(main, collectives, recording.rank)
     found += _between(done, main, found, recording)
@@ -125,10 +146,12 @@ def _forward_start(links, events, since):
         return None
     first = min(links)
     around = [
-        event["ts"] for event in events
-        if event["ts"] <= first < event["end"] and event["ts"] >= since
+        event["ts"]
+        for event in events
+        if event["ts"] <= first < event["end"]
+        and event["ts"] >= since
         and (event["cat"] == "cpu_op" or event["name"] == DDP)
-    ]  # fmt: skip
+    ]
     return min([first, *around])
 
 
@@ -148,8 +171,9 @@ def _between(events, main, found, recording):
         pairs[INPUT] = [(event["ts"], event["end"]) for event in _outermost(loader)]
     return [
         Span(recording.rank, "input" if kind == INPUT else "main", kind, kind, *pair)
-        for kind, some in pairs.items() for pair in (_joined(some, JOINED))
-    ]  # fmt: skip
+        for kind, some in pairs.items()
+        for pair in (_joined(some, JOINED))
+    ]
 
 
 def _is_work(event):
@@ -237,7 +261,7 @@ def _launches(events):
         event["args"]["correlation"]: event["ts"]
         for event in events
         if event["cat"] in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
-    }  # fmt: skip
+    }
 
 
 def _kernels(events, backward, forward, rank):
@@ -256,8 +280,9 @@ def _kernels(events, backward, forward, rank):
             streams[f"stream {event['args'].get('stream', 0)}", kind].append((event["ts"], event["end"]))
     return [
         Span(rank, row, kind, kind, *pair)
-        for (row, kind), pairs in streams.items() for pair in _joined(sorted(pairs), 20_000)
-    ]  # fmt: skip
+        for (row, kind), pairs in streams.items()
+        for pair in _joined(sorted(pairs), 20_000)
+    ]
 
 
 # -- intervals ----------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         what: a function, called as `launch(what, nprocs, *args, **kwargs)` does, or a RunConfig, whose ranks, threads
             and model are used for as many steps as are needed.
         steps: profiled, at least 5. warm_up: steps before them.
-        hosts: those of `helpers.hosts.twohosts.two_hosts(rate=…)`, to train over their cable.
+        hosts: those of `helpers.cluster.twohosts.two_hosts(rate=…)`, to train over their cable.
 
     Raises:
         TypeError, ValueError: bad arguments; no rank was started.
@@ -105,8 +105,9 @@ def checked(recordings, steps, warm_up):
         made = ", ".join(f"rank {each.rank}: {each.updates}" for each in recordings)
         raise NoTraining(
             f"{steps} step(s) after {warm_up} to warm up need {warm_up + steps} calls of optimizer.step() on every "
-            f"rank; there were fewer ({made}). Train for more steps, or ask for fewer.", short,
-        )  # fmt: skip
+            f"rank; there were fewer ({made}). Train for more steps, or ask for fewer.",
+            short,
+        )
 
 
 def differentiated(kinds):
@@ -174,9 +175,10 @@ class Timeline:
         for rank in ranks:
             mine = [span for span in self.spans if span.rank == rank and span.step in (step - 1, step, step + 1)]
             sent = [
-                (span.start, span.end) for span in mine
+                (span.start, span.end)
+                for span in mine
                 if span.kind == COMMUNICATION and span.step == step and collective in (None, (span.name, span.number))
-            ]  # fmt: skip
+            ]
             streams = [(span.start, span.end) for span in mine if span.row.startswith("stream")]
             waits = [(span.start, span.end) for span in mine if span.kind == WAIT]
             whole += length(sent)
@@ -214,10 +216,15 @@ class Timeline:
             some = groups[name, number, size]
             steps = sorted({span.step for span in some})
             pairs = [self._hidden(step, range(self.ranks), (name, number)) for step in steps]
-            rows.append({
-                "collective": f"{name} {number}", "bytes": size, "ms": 1e3 * median(span.length for span in some),
-                "hidden": median(hidden / whole for hidden, whole in pairs if whole), "steps": len(pairs),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "collective": f"{name} {number}",
+                    "bytes": size,
+                    "ms": 1e3 * median(span.length for span in some),
+                    "hidden": median(hidden / whole for hidden, whole in pairs if whole),
+                    "steps": len(pairs),
+                }
+            )
         return rows
 
     def table(self):
@@ -247,10 +254,14 @@ class Timeline:
     def save(self, path):
         """Write what is needed to draw this again (`load`), without the trace."""
         kept = {
-            "date": date.today().isoformat(), "conditions": self.conditions, "ranks": self.ranks, "ends": self.ends,
-            "clock_error_s": self.clock_error_s, "notes": self.notes,
+            "date": date.today().isoformat(),
+            "conditions": self.conditions,
+            "ranks": self.ranks,
+            "ends": self.ends,
+            "clock_error_s": self.clock_error_s,
+            "notes": self.notes,
             "spans": [{k: v for k, v in asdict(span).items() if k != "collective"} for span in self.spans],
-        }  # fmt: skip
+        }
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         paths.replace_file(path, json.dumps(_rounded(kept), separators=(",", ":")) + "\n")
@@ -266,9 +277,13 @@ def load(path) -> Timeline:
     try:
         kept = json.loads(text)
         return Timeline(
-            kept["ranks"], [Span(**span) for span in kept["spans"]], kept["ends"], kept["clock_error_s"],
-            marked(f"recorded {kept['date']}: {kept['conditions']}"), kept["notes"],
-        )  # fmt: skip
+            kept["ranks"],
+            [Span(**span) for span in kept["spans"]],
+            kept["ends"],
+            kept["clock_error_s"],
+            marked(f"recorded {kept['date']}: {kept['conditions']}"),
+            kept["notes"],
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} holds no timeline, or a part of one: write it anew with `Timeline.save`") from error
 
@@ -306,9 +321,15 @@ def _timeline(answers, steps, where):
     ends = [[1e-9 * (end - zero) for end in each.ends[: steps + 1]] for each in recordings]
     notes = [each.note for each in recordings if each.note]
     return Timeline(
-        len(answers), _reasons(found), ends, 1e-9 * max(each.clock_error for each in recordings),
-        marked(f"torch {torch.__version__}, {where}"), notes, [answer for answer, *_ in answers], recordings,
-    )  # fmt: skip
+        len(answers),
+        _reasons(found),
+        ends,
+        1e-9 * max(each.clock_error for each in recordings),
+        marked(f"torch {torch.__version__}, {where}"),
+        notes,
+        [answer for answer, *_ in answers],
+        recordings,
+    )
 
 
 def _reasons(found):

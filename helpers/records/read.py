@@ -21,11 +21,24 @@ MAX_BYTES = 50_000_000  # a record has tens of kilobytes; something far larger i
 HELD = ("parameters", "gradients", "optimizer state", "activations")  # what a record says of a rank's memory
 AMOUNTS = ("step_time_s", "images_per_s")  # of the measurements, those whose numbers are checked
 NOTHING_MEASURED = {
-    "note": "", "first_step": 0, "steps": 0, "step_time_s": None, "images_per_s": None, "input_wait_s": None,
-    "curve": [], "final_loss": None, "evaluation": None, "peak_memory_bytes": [], "memory_bytes": [], "parts_s": {},
-    "compiler": None, "world_size": 1, "epochs": [], "skipped_steps": 0,
+    "note": "",
+    "first_step": 0,
+    "steps": 0,
+    "step_time_s": None,
+    "images_per_s": None,
+    "input_wait_s": None,
+    "curve": [],
+    "final_loss": None,
+    "evaluation": None,
+    "peak_memory_bytes": [],
+    "memory_bytes": [],
+    "parts_s": {},
+    "compiler": None,
+    "world_size": 1,
+    "epochs": [],
+    "skipped_steps": 0,
     "samples_are": "images",
-}  # fmt: skip
+}
 DEFAULTS = {**{name: setting.default for name, setting in SETTINGS.items()}, "loss": "cross_entropy"}
 
 
@@ -197,20 +210,29 @@ def row(record) -> dict:
     held = measured.get("memory_bytes") or [{}]
     samples = measured.get("samples_are", "images")
     return {
-        "run_id": record["run_id"], "label": record["label"], "status": record["status"],
-        "strategy": config["strategy"], "devices": config["nproc_per_node"] * config.get("nnodes", 1),
+        "run_id": record["run_id"],
+        "label": record["label"],
+        "status": record["status"],
+        "strategy": config["strategy"],
+        "devices": config["nproc_per_node"] * config.get("nnodes", 1),
         "hosts": config.get("nnodes", 1),
-        "global_batch": config["global_batch"], "local_batch": config["local_batch"],
-        "step_time_s": step.get("median"), "step_time_q1_s": step.get("q1"), "step_time_q3_s": step.get("q3"),
-        "steps_timed": step.get("n"), "images_per_s": speed.get("median"), "samples_are": samples,
-        "final_loss": measured.get("final_loss"), "accuracy": evaluation.get("accuracy"),
+        "global_batch": config["global_batch"],
+        "local_batch": config["local_batch"],
+        "step_time_s": step.get("median"),
+        "step_time_q1_s": step.get("q1"),
+        "step_time_q3_s": step.get("q3"),
+        "steps_timed": step.get("n"),
+        "images_per_s": speed.get("median"),
+        "samples_are": samples,
+        "final_loss": measured.get("final_loss"),
+        "accuracy": evaluation.get("accuracy"),
         "tested": evaluation.get("answers") or evaluation.get("count"),
         "tested_are": "tokens" if samples == "sequences" and evaluation.get("answers") else samples,
         "peak_memory_bytes": _most(peaks),
         **{f"{kind.replace(' ', '_')}_bytes": _most(of_rank.get(kind) for of_rank in held) for kind in HELD},
         **{f"{part}_s": seconds for part, seconds in measured.get("parts_s", {}).items()},
         "total_s": record.get("total_s"),
-    }  # fmt: skip
+    }
 
 
 def _most(values):

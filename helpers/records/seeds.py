@@ -30,11 +30,19 @@ def summary(groups, target):
     found = rows(groups, target)
     rate = f"{samples_of(found)}/s"
     columns = {
-        "label": "label", "seeds": "seeds", "left_out": "left out", "steps": "steps",
-        "accuracy": "accuracy mean", "accuracy_min": "accuracy min", "accuracy_max": "accuracy max",
-        "images_per_s": rate, "reached": "seeds at target", "seconds": "seconds to target",
-        "speed_up": f"speed-up in {rate}", "speed_up_to_target": "speed-up to target",
-    }  # fmt: skip
+        "label": "label",
+        "seeds": "seeds",
+        "left_out": "left out",
+        "steps": "steps",
+        "accuracy": "accuracy mean",
+        "accuracy_min": "accuracy min",
+        "accuracy_max": "accuracy max",
+        "images_per_s": rate,
+        "reached": "seeds at target",
+        "seconds": "seconds to target",
+        "speed_up": f"speed-up in {rate}",
+        "speed_up_to_target": "speed-up to target",
+    }
     cells = [[row[key] for key in columns] for row in found]
     return pandas.DataFrame(cells, columns=list(columns.values()))
 
@@ -72,18 +80,22 @@ def _row(label, records, target):
     times = [read.time_to_accuracy(record, target) for record in kept]
     seconds = median(math.inf if time is None else time for time in times) if times else math.inf
     return {
-        "label": clean(label), "records": kept, "seeds": len(kept), "left_out": _reasons(records),
+        "label": clean(label),
+        "records": kept,
+        "seeds": len(kept),
+        "left_out": _reasons(records),
         "curves": [curve(record) for record in kept],
         "steps": median_low(c[-1]["step"] for c in map(curve, kept)) if kept else None,
         "accuracy": fmean(final) if kept else None,
-        "accuracy_min": min(final, default=None), "accuracy_max": max(final, default=None),
+        "accuracy_min": min(final, default=None),
+        "accuracy_max": max(final, default=None),
         "images_per_s": median(rates) if rates else None,
         "samples_are": next((m["samples_are"] for m in measured if m.get("samples_are")), "images"),
         "times": sorted(time for time in times if time is not None),
         "reached": sum(time is not None for time in times),
         "seconds": seconds if math.isfinite(seconds) else None,
         "notes": list(dict.fromkeys(clean(m["note"]).rstrip(".") + "." for m in measured if m.get("note"))),
-    }  # fmt: skip
+    }
 
 
 def curve(record) -> list:

@@ -5,9 +5,13 @@ import math
 from ..launcher.language import marked
 
 IN_LABELS = (  # parts of the names that helpers.config gives to runs; a reader's own names stay as they are
-    marked("baseline"), marked("{n} hosts"), marked("channels last"), marked("offload"), marked("recompute {what}"),
+    marked("baseline"),
+    marked("{n} hosts"),
+    marked("channels last"),
+    marked("offload"),
+    marked("recompute {what}"),
     marked("{n} micro-batches"),
-)  # fmt: skip
+)
 
 
 def number(value, digits=3) -> str:

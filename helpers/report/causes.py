@@ -23,9 +23,14 @@ def causes(record, base, records) -> list:
     Each cause is a function that returns None, or a sentence and the other records that back it.
     """
     found = (
-        communication(record, base, records), waiting(record), half_precision(record, records),
-        compiling(record, records), batch(record, base), memory(record, base), hosts(record),
-    )  # fmt: skip
+        communication(record, base, records),
+        waiting(record),
+        half_precision(record, records),
+        compiling(record, records),
+        batch(record, base),
+        memory(record, base),
+        hosts(record),
+    )
     return [Said(text, ids(record, *others)) for text, *others in filter(None, found)]
 
 

@@ -18,18 +18,27 @@ def numbers(report) -> list:
         speeds = {row["label"]: row for row in ladder.rows()}
         for record in ladder.runs:
             of_label = speeds.get(record["label"], {})
-            rows.append({
-                "machine": site.name, "ladder": ladder.name, "file": record["file"], "started": record["started"],
-                "model": record["config"]["model"], "data": record["config"]["data"],
-                "precision": record["config"]["precision"], "compiler": record["config"]["compiler"],
-                "accumulation": record["config"]["accumulation"], "seed": record["config"]["seed"],
-                **read.row(record),
-                "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
-                "seconds_to_target": (
-                    read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
-                ),
-                "speed_up_of_label": of_label.get("speed_up"), "efficiency_of_label": of_label.get("efficiency"),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "machine": site.name,
+                    "ladder": ladder.name,
+                    "file": record["file"],
+                    "started": record["started"],
+                    "model": record["config"]["model"],
+                    "data": record["config"]["data"],
+                    "precision": record["config"]["precision"],
+                    "compiler": record["config"]["compiler"],
+                    "accumulation": record["config"]["accumulation"],
+                    "seed": record["config"]["seed"],
+                    **read.row(record),
+                    "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
+                    "seconds_to_target": (
+                        read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
+                    ),
+                    "speed_up_of_label": of_label.get("speed_up"),
+                    "efficiency_of_label": of_label.get("efficiency"),
+                }
+            )
     return rows
 
 
@@ -58,17 +67,24 @@ def json_of(report) -> str:
     """A JSON with machines, ladders, sentences with the records behind them, numbers, and what was skipped."""
     ladders = [
         {
-            "machine": site.name, "name": ladder.name, "what": ladder.what, "started": ladder.started,
-            "baseline": ladder.comparison and ladder.comparison.baseline["label"], "runs": ladder.rows(),
+            "machine": site.name,
+            "name": ladder.name,
+            "what": ladder.what,
+            "started": ladder.started,
+            "baseline": ladder.comparison and ladder.comparison.baseline["label"],
+            "runs": ladder.rows(),
             "sentences": [said._asdict() for said in report.sentences(ladder)],
         }
         for site, ladder in _ladders(report)
-    ]  # fmt: skip
+    ]
     content = {
-        "target": report.target, "machines": [_machine(site) for site in report.sites], "ladders": ladders,
-        "between_machines": [said._asdict() for said in report.between], "records": numbers(report),
+        "target": report.target,
+        "machines": [_machine(site) for site in report.sites],
+        "ladders": ladders,
+        "between_machines": [said._asdict() for said in report.between],
+        "records": numbers(report),
         "skipped": [{"file": file, "why": why} for file, why in report.found.skipped],
-    }  # fmt: skip
+    }
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -31,10 +31,16 @@ def efficiency_and_memory(ladder) -> tuple:
     for row in ladder.rows()[:MOST]:
         memory = row["peak_memory_bytes"]
         start = (row["total_s"] or 0) - (row.get("steps_s") or 0) - (row.get("evaluation_s") or 0)
-        rows.append({
-            "name": plots.name(row), "kind": "ours", "efficiency": row["efficiency"], "memory": memory and memory / 1e6,
-            "accuracy": row["accuracy"], "start": start if row["total_s"] and row.get("steps_s") else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "name": plots.name(row),
+                "kind": "ours",
+                "efficiency": row["efficiency"],
+                "memory": memory and memory / 1e6,
+                "accuracy": row["accuracy"],
+                "start": start if row["total_s"] and row.get("steps_s") else None,
+            }
+        )
     memory, start = marked("MB a process"), marked("s besides steps")
     notes = [
         "Efficiency: speed-up divided by the devices; none where a device computes in another way than the baseline's.",
@@ -53,9 +59,10 @@ def compile_cost(ladders) -> list:
     if not rows:
         return []
     columns = (
-        ("compile_s", marked("s to compile"), number, None), ("gain", "speed-up", times, 1),
+        ("compile_s", marked("s to compile"), number, None),
+        ("gain", "speed-up", times, 1),
         ("steps", marked("steps until it pays"), _count, None),
-    )  # fmt: skip
+    )
     notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
     return [panels(marked("What compiling costs"), _where(ladders), rows[:MOST], columns, notes)]
 
@@ -71,11 +78,17 @@ def machines(sites, first="ours") -> list:
     for label, _, seen in shared(sites):
         for place, (site, row, *_) in enumerate(seen):
             speed = row["speed_up"], row["speed_up_q1"], row["speed_up_q3"]
-            rows.append({
-                "name": label if named else f"{label}, {site.name}", "kind": kinds[place > 0], "speed_up": speed,
-                "samples_are": row["samples_are"],
-                "images_per_s": row["images_per_s"], "efficiency": row["efficiency"], "accuracy": row["accuracy"],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "name": label if named else f"{label}, {site.name}",
+                    "kind": kinds[place > 0],
+                    "speed_up": speed,
+                    "samples_are": row["samples_are"],
+                    "images_per_s": row["images_per_s"],
+                    "efficiency": row["efficiency"],
+                    "accuracy": row["accuracy"],
+                }
+            )
     if not rows:
         return []
     samples = samples_of(rows)

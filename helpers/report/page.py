@@ -28,23 +28,31 @@ def page_of(report) -> str:
         title = local("Speed-up report: {what}", what=report.sites[0].ladders[0].what)
     newest = max(str(record["started"]) for record in records)
     theirs = published.figure(report.sites)
-    return _templates().get_template("page.html").render(
-        title=title, single=single, drawn=FIGURES, summary=text.summary(report),
-        how=local(
-            "newest {newest} · target for the time to accuracy: {target}",
-            newest=clean(newest), target=percent(report.target),
-        ),
-        sites=[_site(report, site, places) for site in report.sites],
-        between={
-            "figures": _images(figures.machines(report.sites)) if report.between else [],
-            "said": _linked(report.between, places),
-        },
-        published={
-            "figures": _images([theirs] if theirs else []),
-            "said": _linked(published.sentences(report.sites), places),
-        },
-        records=_records(report, records, places),
-    )  # fmt: skip
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            title=title,
+            single=single,
+            drawn=FIGURES,
+            summary=text.summary(report),
+            how=local(
+                "newest {newest} · target for the time to accuracy: {target}",
+                newest=clean(newest),
+                target=percent(report.target),
+            ),
+            sites=[_site(report, site, places) for site in report.sites],
+            between={
+                "figures": _images(figures.machines(report.sites)) if report.between else [],
+                "said": _linked(report.between, places),
+            },
+            published={
+                "figures": _images([theirs] if theirs else []),
+                "said": _linked(published.sentences(report.sites), places),
+            },
+            records=_records(report, records, places),
+        )
+    )
 
 
 def show(report, ladder) -> None:
@@ -83,13 +91,15 @@ def _site(report, site, places):
 def _ladder(report, ladder, places, drawn):
     measured = [record for record in ladder.records if record.get("measured")]
     return {
-        "name": ladder.called, "what": ladder.what, "said": _linked(report.sentences(ladder), places),
+        "name": ladder.called,
+        "what": ladder.what,
+        "said": _linked(report.sentences(ladder), places),
         "figures": _images(report.figures(ladder)) if drawn else [],
         "samples": samples_of(ladder.rows()),
         "numbers": _in_words(plots.cells(ladder.comparison)) if ladder.comparison else None,
         "wall_time": _wall_time(measured) if drawn and measured else None,
         "settings": _settings(ladder.records) if drawn else None,
-    }  # fmt: skip
+    }
 
 
 def _in_words(cells):
@@ -104,11 +114,13 @@ def _linked(said, places):
     """Sentences with links to their records."""
     return [
         {
-            "text": local(clean(one.text, 2000)), "several": len(one.runs) > 1, "more": max(0, len(one.runs) - LINKS),
+            "text": local(clean(one.text, 2000)),
+            "several": len(one.runs) > 1,
+            "more": max(0, len(one.runs) - LINKS),
             "links": [(places[run], clean(run, 60)) for run in one.runs[:LINKS] if run in places],
         }
         for one in said
-    ]  # fmt: skip
+    ]
 
 
 def _wall_time(records):
@@ -125,9 +137,15 @@ def _settings(records):
     facts = []
     for record in records:
         around = record["environment"]
-        facts.append({
-            **record["config"], **around["machine"], "system": around["system"], **around["versions"], **around["code"],
-        })  # fmt: skip
+        facts.append(
+            {
+                **record["config"],
+                **around["machine"],
+                "system": around["system"],
+                **around["versions"],
+                **around["code"],
+            }
+        )
     cells = [[local("setting, machine or version"), local("value")]]
     for key in dict.fromkeys(key for of_one in facts for key in of_one):
         values = [clean("–" if of_one.get(key) is None else of_one[key]) for of_one in facts]
@@ -140,17 +158,31 @@ def _records(report, records, places):
     site_of = {record["run_id"]: site.name for site in report.sites for record in site.records}
     rows = [read.row(record) for record in records]
     names = (
-        marked("record"), marked("file"), marked("machine"), marked("run"), marked("status"), marked("ms a step"),
-        f"{samples_of(rows)}/s", marked("accuracy"), marked("started"),
-    )  # fmt: skip
+        marked("record"),
+        marked("file"),
+        marked("machine"),
+        marked("run"),
+        marked("status"),
+        marked("ms a step"),
+        f"{samples_of(rows)}/s",
+        marked("accuracy"),
+        marked("started"),
+    )
     cells = [[local(name) for name in names]]
     for record, numbers in zip(records, rows, strict=True):
-        cells.append([
-            clean(record["run_id"], 60), clean(record["file"], 80), local(site_of.get(record["run_id"], "")),
-            local(clean(record["label"], 60)), local(record["status"]),
-            number(numbers["step_time_s"] and 1000 * numbers["step_time_s"]), number(numbers["images_per_s"]),
-            percent(numbers["accuracy"]), clean(record["started"])[:16],
-        ])  # fmt: skip
+        cells.append(
+            [
+                clean(record["run_id"], 60),
+                clean(record["file"], 80),
+                local(site_of.get(record["run_id"], "")),
+                local(clean(record["label"], 60)),
+                local(record["status"]),
+                number(numbers["step_time_s"] and 1000 * numbers["step_time_s"]),
+                number(numbers["images_per_s"]),
+                percent(numbers["accuracy"]),
+                clean(record["started"])[:16],
+            ]
+        )
     return {"cells": cells, "ids": [places[record["run_id"]] for record in records]}
 
 

@@ -9,10 +9,13 @@ from .pairs import Said, ids
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
 TEXTS = (  # of that table
-    marked("s an epoch"), marked("{model} on {data}, seconds an epoch"),
-    marked("the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; accuracies from "
-           "its text"),
-)  # fmt: skip
+    marked("s an epoch"),
+    marked("{model} on {data}, seconds an epoch"),
+    marked(
+        "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; accuracies from "
+        "its text"
+    ),
+)
 
 
 def tables() -> dict:
@@ -61,12 +64,20 @@ def figure(sites) -> tuple | None:
     ]
     for place, (site, _, numbers) in enumerate(ours(sites)):
         kind = "another machine" if place else "ours"
-        drawn += [{**row, "name": f"{row['label']}, {site.name} ({times(row['speed_up'])})", "kind": kind}
-                  for row in numbers if row["efficiency"]]  # fmt: skip
-    notes = [" ".join([
-        marked("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
-        marked(f"Theirs: {table['title']}; {table['source']}; divided here."), marked("Other devices, model and data."),
-    ])]  # fmt: skip
+        drawn += [
+            {**row, "name": f"{row['label']}, {site.name} ({times(row['speed_up'])})", "kind": kind}
+            for row in numbers
+            if row["efficiency"]
+        ]
+    notes = [
+        " ".join(
+            [
+                marked("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
+                marked(f"Theirs: {table['title']}; {table['source']}; divided here."),
+                marked("Other devices, model and data."),
+            ]
+        )
+    ]
     return panels(marked("Beside a published ladder"), table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
 
 

@@ -59,10 +59,14 @@ class Report:
         from . import export, page
 
         self._check_records()
-        return _replace(folder, {
-            "html": ("all_runs.html", page.page_of(self)), "csv": ("all_runs.csv", export.table(export.numbers(self))),
-            "json": ("all_runs.json", export.json_of(self)),
-        })  # fmt: skip
+        return _replace(
+            folder,
+            {
+                "html": ("all_runs.html", page.page_of(self)),
+                "csv": ("all_runs.csv", export.table(export.numbers(self))),
+                "json": ("all_runs.json", export.json_of(self)),
+            },
+        )
 
     def write_ladder(self, folder) -> dict:
         """Write report.html, and speedup.svg, speedup.png and table.csv of the newest ladder; returns the paths.
@@ -77,10 +81,15 @@ class Report:
         if not ladder.comparison:
             raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
         drawn, alt = plots.speed_up(ladder.comparison)
-        return _replace(folder, {
-            "report": ("report.html", page.page_of(self)), "plot": ("speedup.svg", style.svg(drawn, alt)),
-            "picture": ("speedup.png", style.png(drawn)), "table": ("table.csv", export.table(ladder.rows())),
-        })  # fmt: skip
+        return _replace(
+            folder,
+            {
+                "report": ("report.html", page.page_of(self)),
+                "plot": ("speedup.svg", style.svg(drawn, alt)),
+                "picture": ("speedup.png", style.png(drawn)),
+                "table": ("table.csv", export.table(ladder.rows())),
+            },
+        )
 
     def show(self, ladder=None) -> None:
         """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""

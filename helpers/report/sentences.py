@@ -92,9 +92,13 @@ def _compared(row, base, record, baseline):
     if row["status"] != "completed":
         return [f"{_name(row)} has no numbers to compare, its run {_ended(row)}."]
     return [
-        _step(row, base), _whole_run(row, base, record, baseline), _prediction(row), _accuracy(row, base),
-        _settings(row, base, record, baseline), f"{_name(row)}: {clean(row['note'])}." if row["note"] else "",
-    ]  # fmt: skip
+        _step(row, base),
+        _whole_run(row, base, record, baseline),
+        _prediction(row),
+        _accuracy(row, base),
+        _settings(row, base, record, baseline),
+        f"{_name(row)}: {clean(row['note'])}." if row["note"] else "",
+    ]
 
 
 def _step(row, base):

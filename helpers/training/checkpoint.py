@@ -107,9 +107,13 @@ def save_run(run) -> None:
     states = [None] * run.world.size
     dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout
     state = {
-        "run": identity(run), "step": run.step, **run.precision.state_dict(run.model), "rng": states,
-        "curve": run.curve, "trained_s": run.trained_s,
-    }  # fmt: skip
+        "run": identity(run),
+        "step": run.step,
+        **run.precision.state_dict(run.model),
+        "rng": states,
+        "curve": run.curve,
+        "trained_s": run.trained_s,
+    }
     if run.config.strategy in SHARDED:
         _save_parts(run, state)
     elif run.world.is_main:

@@ -50,16 +50,21 @@ def measured(config, model) -> dict | None:
         return None
     stats = compiler_stats()
     found = {
-        "asked": config.compiler, "plan": config.compiler, "graphs": stats.graphs, "compile_s": stats.compile_s,
+        "asked": config.compiler,
+        "plan": config.compiler,
+        "graphs": stats.graphs,
+        "compile_s": stats.compile_s,
         "breaks": [vars(place) for place in stats.breaks],
         "recompilations": [vars(again) for again in stats.recompilations],
-    }  # fmt: skip
+    }
     if config.compiler == "auto":
         tuner = model.tuner
         found.update(
-            plan=str(tuner.choice) if tuner.done else None, rows=tuner.rows(), summary=tuner.summary(),
+            plan=str(tuner.choice) if tuner.done else None,
+            rows=tuner.rows(),
+            summary=tuner.summary(),
             from_cache=tuner.from_cache,
-        )  # fmt: skip
+        )
     return found
 
 

@@ -66,10 +66,16 @@ class Run:
         with parts.part("data"):
             train_set, self.test_set = sets.pair(config.data)
             self.loader = loaders.make_loader(
-                train_set, path=config.input_path, device=world.device, global_batch=config.global_batch,
-                rank=world.rank, world_size=world.size, seed=config.seed, augment=config.augment,
+                train_set,
+                path=config.input_path,
+                device=world.device,
+                global_batch=config.global_batch,
+                rank=world.rank,
+                world_size=world.size,
+                seed=config.seed,
+                augment=config.augment,
                 num_workers=config.num_workers,
-            )  # fmt: skip
+            )
         torch.manual_seed(config.seed)  # the same weights on every rank
         self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
         self.samples = sets.samples_are(train_set)
@@ -84,9 +90,11 @@ class Run:
         recompute.prepare(self.model, config.activation_checkpointing)
         compiled.prepare(config, self.model, lambda text: self.tell("note", text=text))
         options = dict(
-            groups=config.shard_groups, keep_weights=config.shard == "grad_op", offload=config.offload,
+            groups=config.shard_groups,
+            keep_weights=config.shard == "grad_op",
+            offload=config.offload,
             dtype=self.precision.gathered_in,
-        )  # fmt: skip
+        )
         self.wrapped, self.note = strategies.wrap(
             self.model, config.strategy, world.device, config.nproc_per_node, **(options if sharded else {})
         )
@@ -159,11 +167,19 @@ class Run:
         if ended - self.last_told > EVENT_EVERY or self.step == self.total_steps:
             self.last_told = ended
             self.tell(
-                "step", label=self.config.label, step=self.step, steps=self.total_steps,
-                loss=loss.item(), images_per_s=self.config.global_batch / (ended - began), step_s=ended - began,
-                epoch=(self.step - 1) // len(self.loader) + 1, peak_memory=device.peak_memory(self.world.device),
-                first_step=self.first_step, trained_s=self.trained_s - self.trained_before_s, samples=self.samples,
-            )  # fmt: skip
+                "step",
+                label=self.config.label,
+                step=self.step,
+                steps=self.total_steps,
+                loss=loss.item(),
+                images_per_s=self.config.global_batch / (ended - began),
+                step_s=ended - began,
+                epoch=(self.step - 1) // len(self.loader) + 1,
+                peak_memory=device.peak_memory(self.world.device),
+                first_step=self.first_step,
+                trained_s=self.trained_s - self.trained_before_s,
+                samples=self.samples,
+            )
 
     def _update(self, inputs, labels):
         """Forward, backward and update on this rank's part of a global batch; its mean loss."""
@@ -252,24 +268,35 @@ class Run:
         return {
             "note": "; ".join(filter(None, [self.note, compiled.note(self.config, self.model)])),
             "compiler": compiled.measured(self.config, self.model),
-            "first_step": self.first_step, "steps": self.step, "world_size": self.world.size,
+            "first_step": self.first_step,
+            "steps": self.step,
+            "world_size": self.world.size,
             "hosts": [{"name": host.name, "ranks": list(host.ranks)} for host in self.world.hosts],
-            "restarts": self.restarts, "communication": strategies.communication(self.wrapped),
+            "restarts": self.restarts,
+            "communication": strategies.communication(self.wrapped),
             "step_time_s": measure.summary(self.step_times) if enough else None,
             "images_per_s": measure.summary(rates) if enough else None,
             "input_wait_s": measure.summary(self.waits) if enough else None,
             "samples": {
-                "step_time_s": self.step_times, "input_wait_s": self.waits, "loss": losses,
+                "step_time_s": self.step_times,
+                "input_wait_s": self.waits,
+                "loss": losses,
                 "loss_scale": self.loss_scales,
             },
-            "skipped_steps": self.precision.skipped, "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
+            "skipped_steps": self.precision.skipped,
+            "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
-            "epochs": self.epochs, "evaluation": evaluation, "peak_memory_bytes": peaks, "memory_bytes": held,
-            "parts_s": self.parts.so_far(), "input_path": self.loader.path, "tokens_per_sample": self.tokens,
+            "epochs": self.epochs,
+            "evaluation": evaluation,
+            "peak_memory_bytes": peaks,
+            "memory_bytes": held,
+            "parts_s": self.parts.so_far(),
+            "input_path": self.loader.path,
+            "tokens_per_sample": self.tokens,
             "samples_are": self.samples,
             "parameters": sum(p.numel() for p in self.model.parameters()),
-        }  # fmt: skip
+        }
 
 
 def _optimizer(config, parameters):

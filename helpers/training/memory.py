@@ -23,9 +23,10 @@ def held(model, parameters, optimizer) -> dict:
     masters = [p for p in parameters if id(p) not in known]
     state = [value for of_one in own_optimizer(optimizer).state.values() for value in of_one.values()]
     return {
-        "parameters": _bytes(own), "gradients": _bytes(p.grad for p in (*own, *masters)),
+        "parameters": _bytes(own),
+        "gradients": _bytes(p.grad for p in (*own, *masters)),
         "optimizer state": _bytes(state) + _bytes(masters),
-    }  # fmt: skip
+    }
 
 
 def _bytes(tensors):

@@ -101,14 +101,15 @@ class Block(nn.Module):
     def __init__(self, channels, width, stride):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(channels, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width),
-        )  # fmt: skip
+            nn.Conv2d(channels, width, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.shortcut = nn.Identity()
         if stride != 1 or channels != width:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width)
-            )
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
         self.activation = nn.ReLU()
 
     def forward(self, images):
@@ -137,9 +138,13 @@ class SeparableBlock(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False), nn.BatchNorm2d(width), nn.SiLU(),
-            nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width), nn.SiLU(),
-        )  # fmt: skip
+            nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
+            nn.BatchNorm2d(width),
+            nn.SiLU(),
+            nn.Conv2d(width, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.SiLU(),
+        )
 
     def forward(self, x):
         return x + self.body(x)

@@ -129,17 +129,21 @@ def spread(run, state) -> dict:
     states = {
         names[i]: {
             key: value.cpu() if key == STEP else like(value, own[names[i]])
-            for key, value in of_one.items() if torch.is_tensor(value)
+            for key, value in of_one.items()
+            if torch.is_tensor(value)
         }
-        for i, of_one in state["optimizer"]["state"].items() if names[i] in own
-    }  # fmt: skip
+        for i, of_one in state["optimizer"]["state"].items()
+        if names[i] in own
+    }
     _put(run, states)
     return {name: like(value, mine[name]) for name, value in state["model"].items()}
 
 
 def _same_model(folder, mine, there):
-    shapes = {name: tuple(getattr(there[name], "shape", getattr(there[name], "size", ()))) if name in there else None
-              for name in mine}  # fmt: skip
+    shapes = {
+        name: tuple(getattr(there[name], "shape", getattr(there[name], "size", ()))) if name in there else None
+        for name in mine
+    }
     wrong = next((name for name in mine if shapes[name] != tuple(mine[name].shape)), None)
     if wrong:
         has = "has none" if shapes[wrong] is None else f"has {list(shapes[wrong])}"

@@ -16,10 +16,15 @@ from .sharding import units
 
 ops = torch.ops.aten
 EXPENSIVE = [
-    ops.mm.default, ops.addmm.default, ops.bmm.default, ops.convolution.default,
-    ops._scaled_dot_product_flash_attention_for_cpu.default, ops._scaled_dot_product_flash_attention.default,
-    ops._scaled_dot_product_efficient_attention.default, ops._scaled_dot_product_cudnn_attention.default,
-]  # fmt: skip
+    ops.mm.default,
+    ops.addmm.default,
+    ops.bmm.default,
+    ops.convolution.default,
+    ops._scaled_dot_product_flash_attention_for_cpu.default,
+    ops._scaled_dot_product_flash_attention.default,
+    ops._scaled_dot_product_efficient_attention.default,
+    ops._scaled_dot_product_cudnn_attention.default,
+]
 
 
 def prepare(model, what) -> None:

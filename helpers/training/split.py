@@ -96,6 +96,8 @@ def schedule(name, stages, micro_batches, loss):
         )
     releases.wait_for_every_message()
     return kind(
-        stages[0] if name in ONE_STAGE else stages, micro_batches,
-        loss_fn=lambda output, target: loss(output, target) / micro_batches, **releases.gradients_as_they_are(),
-    )  # fmt: skip
+        stages[0] if name in ONE_STAGE else stages,
+        micro_batches,
+        loss_fn=lambda output, target: loss(output, target) / micro_batches,
+        **releases.gradients_as_they_are(),
+    )

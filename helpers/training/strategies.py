@@ -96,9 +96,7 @@ class _Replicas(torch.autograd.Function):
     def forward(ctx, parallel, pieces, *parameters):
         learn = any(ctx.needs_input_grad)
         copies = [[p.detach().clone().requires_grad_(learn and p.requires_grad) for p in parameters] for _ in pieces]
-        replicas = [
-            replicate(parallel.module, parameters, copy, first=i == 0) for i, copy in enumerate(copies)
-        ]
+        replicas = [replicate(parallel.module, parameters, copy, first=i == 0) for i, copy in enumerate(copies)]
 
         # What a thread is to do about gradients and autocast is not passed on to the threads it starts.
         kind = pieces[0].device.type

@@ -13,7 +13,7 @@ import caffe
 import numpy as np
 from sklearn.datasets import load_digits
 
-import helpers.hvd.caffe as hvd
+import platforms.horovod.caffe as hvd
 
 NET = """
 layer { name: "digits" type: "Input" top: "x" top: "y"

@@ -1,6 +1,6 @@
 """Train with `model.fit` on all ranks; rank 0 prints, as one line of JSON, how that compares with one process.
 
-.venv-keras/bin/python -m helpers.hvd -np 2 notebooks/scripts/keras_fit.py
+.venv-keras/bin/python -m platforms.horovod -np 2 notebooks/scripts/keras_fit.py
 """
 
 import hashlib
@@ -12,7 +12,7 @@ os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0")  # say le
 import keras
 import numpy as np
 
-import helpers.hvd.keras as hvd
+import platforms.horovod.keras as hvd
 
 EPOCHS, LOCAL_BATCH, BATCHES, RATE = 4, 32, 8, 0.01  # the rate is for a batch of LOCAL_BATCH
 

@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-import helpers.hvd.mxnet as hvd
+import platforms.horovod.mxnet as hvd
 
 EPOCHS, SAMPLES, BATCH, RATE = 4, 256, 16, 0.0025  # BATCH is that of one rank, RATE the rate for it
 hvd.init()
@@ -52,8 +52,11 @@ _, alone = train(net, gluon.Trainer(params, "sgd", SGD, kvstore=None), 0, GLOBAL
 
 for way, (losses, weights) in {"horovod": horovod, "kvstore": kvstore}.items():
     losses, others = sum(hvd.allgather_object(losses)) / hvd.size(), hvd.allgather_object(weights.tobytes())
-    found[way] = {"losses": losses.round(4).tolist(), "ranks_equal": others.count(others[0]) == hvd.size(),
-                  "difference_to_one_process": float(abs(weights - alone).max())}  # fmt: skip
+    found[way] = {
+        "losses": losses.round(4).tolist(),
+        "ranks_equal": others.count(others[0]) == hvd.size(),
+        "difference_to_one_process": float(abs(weights - alone).max()),
+    }
 if hvd.rank() == 0:
     print(json.dumps(found))
 hvd.shutdown()

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from helpers.data import sets
-from helpers.npu import recorded
 from helpers.paths import project_root
 from helpers.training import models
+from platforms.npu import recorded
 
 SEEDS, EPOCHS, FALL, BATCH, IMAGES, RATE = 10, 6, 4, 32, 320, 0.02
 
@@ -63,8 +63,12 @@ def _epoch(model, optimizer, train, test):
 
 
 def main():
-    where = {"machine": platform.machine(), "cpu": f"{os.cpu_count()} cores", "torch": torch.__version__.split("+")[0],
-             "date": datetime.date.today().isoformat()}  # fmt: skip
+    where = {
+        "machine": platform.machine(),
+        "cpu": f"{os.cpu_count()} cores",
+        "torch": torch.__version__.split("+")[0],
+        "date": datetime.date.today().isoformat(),
+    }
     recorded.keep("07", {"where": where, "schedule": schedule()})
     if "--only" not in sys.argv:
         os.environ["HELPERS_NPU_RECORD"] = "1"

@@ -62,10 +62,13 @@ def main():
     sets.ensure("digits")
     file, began = paths.project_root() / RECORD, time.process_time()
     kept = {
-        "date": date.today().isoformat(), "command": "python -m notebooks.scripts.rates",
+        "date": date.today().isoformat(),
+        "command": "python -m notebooks.scripts.rates",
         "conditions": f"one process, one thread; torch {torch.__version__}, {device.machine('cpu').name}",
-        "epochs": EPOCHS, "seeds": len(SEEDS), "rows": [],
-    }  # fmt: skip
+        "epochs": EPOCHS,
+        "seeds": len(SEEDS),
+        "rows": [],
+    }
     for name, rates in RATES.items():
         for batch in BATCHES:
             for rate in rates:

@@ -13,11 +13,11 @@ from datetime import date
 import torch
 import torch.nn.functional as F
 
-import helpers.hvd.torch as hvd
+import platforms.horovod.torch as hvd
 from helpers import device, launch, paths
-from helpers.hosts import twohosts
-from helpers.hvd import ddp
+from helpers.cluster import twohosts
 from helpers.training import models
+from platforms.horovod import ddp
 
 RECORD = "recorded/hvd/slow_link.json"
 METHODS = {  # name -> (through hvd?, compression)
@@ -90,12 +90,15 @@ def compare(names, make, steps, batch=8, sent_so_far=twohosts.bytes_sent):
     ddp.destroy_process_group()
     return [
         {
-            "method": name, "ms": round(1e3 * statistics.median(seconds[name][WARM:]), 1),
-            "sent": round(statistics.median(sent[name][WARM:])), "loss": loss,
-            "losses": losses[name], "seconds": seconds[name][WARM:],
+            "method": name,
+            "ms": round(1e3 * statistics.median(seconds[name][WARM:]), 1),
+            "sent": round(statistics.median(sent[name][WARM:])),
+            "loss": loss,
+            "losses": losses[name],
+            "seconds": seconds[name][WARM:],
         }
         for name, loss in zip(names, last, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def stepper(make, through_hvd, compression):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-import helpers.hvd.torch as hvd
+import platforms.horovod.torch as hvd
 from helpers import device
 from helpers.data import loaders, sets
 from helpers.training import models

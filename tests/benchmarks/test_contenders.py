@@ -211,9 +211,13 @@ def test_hidden_failures_leftovers_and_a_slow_launcher_are_found(failed):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault, kind, row", [
-    ("hangs", "training", peers.TRAINED), ("leaves", "kernel killed", peers.LEFT_KILLED),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault, kind, row",
+    [
+        ("hangs", "training", peers.TRAINED),
+        ("leaves", "kernel killed", peers.LEFT_KILLED),
+    ],
+)
 def test_a_hang_after_training_and_ranks_that_outlive_their_kernel_are_found(fault, kind, row):
     rows, _ = peers.run([fake(fault)], [], (kind,), 1, cap=2)
     assert "bad" in rows[f"{row}: {fault}"]

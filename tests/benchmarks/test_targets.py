@@ -10,8 +10,12 @@ from benchmarks import figure, records, table
 from helpers import measure
 
 TARGETS = {
-    "warm": ("<=", 0.1), "theirs / ours": (">=", 40), "faults": ("<=", 0), "elsewhere": ("<=", 1), "peer": ("<=", 2),
-}  # fmt: skip
+    "warm": ("<=", 0.1),
+    "theirs / ours": (">=", 40),
+    "faults": ("<=", 0),
+    "elsewhere": ("<=", 1),
+    "peer": ("<=", 2),
+}
 WARM = [0.07, 0.08, 0.09, 0.08, 0.1]
 
 
@@ -65,10 +69,12 @@ def test_the_table_has_a_row_for_each_target():
 
 def test_a_grid_has_a_column_for_each_contender_and_marks_what_is_best_and_bad():
     rows = {
-        "launch: a": {"median": 0.2}, "launch: b": {"median": 0.1, "max": 10.0, "bad": "hangs"},
-        "launch: c": {"median": 0.3}, "works: a": {"median": 1.0, "unit": "of 1"},
+        "launch: a": {"median": 0.2},
+        "launch: b": {"median": 0.1, "max": 10.0, "bad": "hangs"},
+        "launch: c": {"median": 0.3},
+        "works: a": {"median": 1.0, "unit": "of 1"},
         "works: b": {"median": 0.0, "unit": "of 1", "bad": "never"},
-    }  # fmt: skip
+    }
     lines = table.grid("peers", {"rows": rows, "unit": "s"})
     assert lines[0] == "| peers | a | b | c |" and lines[3] == "| works | yes | no ✗ | – |"
     assert lines[2] == "| launch | **0.200 s** | 10 ✗ | 0.300 s |"

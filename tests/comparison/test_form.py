@@ -29,13 +29,19 @@ from helpers.launcher import display
 from helpers.training import compiled
 
 CHOICES = [
-    Choice(), Choice(prediction=1.85), Choice(ranks=1, precision="O1-bf16"), Choice(ranks=1, compiler="inductor"),
-    Choice(strategy="data_parallel", batch=128), Choice(model="silunet", data="mock", compiler="auto"),
-    Choice(ranks=1, strategy="data_parallel", precision="O2"), Choice(length=1), Choice(length=64, unit="steps"),
+    Choice(),
+    Choice(prediction=1.85),
+    Choice(ranks=1, precision="O1-bf16"),
+    Choice(ranks=1, compiler="inductor"),
+    Choice(strategy="data_parallel", batch=128),
+    Choice(model="silunet", data="mock", compiler="auto"),
+    Choice(ranks=1, strategy="data_parallel", precision="O2"),
+    Choice(length=1),
+    Choice(length=64, unit="steps"),
     Choice(device="cpu", batch=32, precision="O3-bf16", model="transformer", length=200, unit="steps"),
     Choice(strategy="fsdp", more=dict(shard="grad_op", offload=True, activation_checkpointing="full")),
     Choice(more=dict(augment=False, channels_last=True, weight_decay=0.0, schedule="constant", threads=1)),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(autouse=True)
@@ -112,8 +118,15 @@ def test_every_choice_is_either_sound_or_refused_with_what_to_change(step):
             assert refusal.reason and all(noun(name) in str(refusal) for name in refusal.settings)
             refused.setdefault(refusal.settings, choice)
     assert {name for settings in refused for name in settings} == {
-        "model", "data", "ranks", "strategy", "precision", "compiler", "batch", "length"
-    }  # fmt: skip
+        "model",
+        "data",
+        "ranks",
+        "strategy",
+        "precision",
+        "compiler",
+        "batch",
+        "length",
+    }
 
 
 @pytest.mark.parametrize("setting", ["model", "data", "ranks", "strategy", "precision", "compiler", "batch", "length"])
@@ -126,29 +139,32 @@ def test_a_planted_value_is_refused_and_never_an_exception(setting):
             assert setting in refusal.settings and refusal.reason, value
 
 
-@pytest.mark.parametrize("choice, settings, words", [
-    (Choice(batch=65), ("ranks", "batch"), "The nearest that can: 64 or 66"),
-    (Choice(batch=0), ("batch",), "1 or more"),
-    (Choice(ranks=3, batch=66), ("ranks",), "this machine has 2 cpu devices"),
-    (Choice(ranks=1), ("ranks", "precision", "compiler"), "nothing to compare"),
-    (Choice(ranks=1, strategy="data_parallel"), ("ranks", "precision", "compiler"), "nothing to compare"),
-    (Choice(strategy="data_parallel", compiler="inductor"), ("strategy", "compiler"), "choose 'ddp'"),
-    (Choice(precision="O2", compiler="xla"), ("precision",), "not offered with XLA"),
-    (Choice(data="cifar10"), ("data",), "cifar10 is not there"),
-    (Choice(batch=1438), ("batch", "data"), "1,437 samples"),
-    (Choice(model="transformer", data="imagenet-mock"), ("model", "data"), "images of 224×224"),
-    (Choice(model="resnet18", batch=2), ("batch", "ranks", "model"), "one image of 32×32 on a device"),
-    (Choice(batch=1000), ("length", "batch"), "this makes 4 steps of training, and a speed-up takes 8"),
-    (Choice(length=7, unit="steps"), ("length",), "8 steps would do"),
-    (Choice(length=2, compiler="auto"), ("length", "batch", "compiler"), "3 epochs would do"),
-    (Choice(unit="days"), ("length",), "epochs or steps"),
-    (Choice(more=dict(shard="grad_op")), ("shard", "strategy"), "only strategy 'fsdp' can do, not 'ddp'"),
-    (Choice(strategy="zero1", more=dict(offload=True)), ("offload", "strategy"), "only strategy 'fsdp' can do"),
-    (Choice(strategy="fsdp", more=dict(shard="hybrid")), ("shard",), "2 rank(s) on 1 host(s) do not divide so"),
-    (Choice(prediction=0), ("prediction",), "such as 1.8"),
-    (Choice(prediction=float("inf")), ("prediction",), "such as 1.8"),
-    (Choice(prediction="fast"), ("prediction",), "leave the field empty"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "choice, settings, words",
+    [
+        (Choice(batch=65), ("ranks", "batch"), "The nearest that can: 64 or 66"),
+        (Choice(batch=0), ("batch",), "1 or more"),
+        (Choice(ranks=3, batch=66), ("ranks",), "this machine has 2 cpu devices"),
+        (Choice(ranks=1), ("ranks", "precision", "compiler"), "nothing to compare"),
+        (Choice(ranks=1, strategy="data_parallel"), ("ranks", "precision", "compiler"), "nothing to compare"),
+        (Choice(strategy="data_parallel", compiler="inductor"), ("strategy", "compiler"), "choose 'ddp'"),
+        (Choice(precision="O2", compiler="xla"), ("precision",), "not offered with XLA"),
+        (Choice(data="cifar10"), ("data",), "cifar10 is not there"),
+        (Choice(batch=1438), ("batch", "data"), "1,437 samples"),
+        (Choice(model="transformer", data="imagenet-mock"), ("model", "data"), "images of 224×224"),
+        (Choice(model="resnet18", batch=2), ("batch", "ranks", "model"), "one image of 32×32 on a device"),
+        (Choice(batch=1000), ("length", "batch"), "this makes 4 steps of training, and a speed-up takes 8"),
+        (Choice(length=7, unit="steps"), ("length",), "8 steps would do"),
+        (Choice(length=2, compiler="auto"), ("length", "batch", "compiler"), "3 epochs would do"),
+        (Choice(unit="days"), ("length",), "epochs or steps"),
+        (Choice(more=dict(shard="grad_op")), ("shard", "strategy"), "only strategy 'fsdp' can do, not 'ddp'"),
+        (Choice(strategy="zero1", more=dict(offload=True)), ("offload", "strategy"), "only strategy 'fsdp' can do"),
+        (Choice(strategy="fsdp", more=dict(shard="hybrid")), ("shard",), "2 rank(s) on 1 host(s) do not divide so"),
+        (Choice(prediction=0), ("prediction",), "such as 1.8"),
+        (Choice(prediction=float("inf")), ("prediction",), "such as 1.8"),
+        (Choice(prediction="fast"), ("prediction",), "leave the field empty"),
+    ],
+)
 def test_a_refusal_names_what_to_change_and_why(choice, settings, words):
     refusal = choice.refusal()
     assert (set(refusal.settings), words in refusal.reason) == (set(settings), True), refusal
@@ -201,12 +217,18 @@ def test_a_device_that_is_not_there(monkeypatch):
         form(device=absent)
 
 
-@pytest.mark.parametrize("machine, usual", [
-    (device.Machine("cpu", 2, "", "gloo", 2, 1), None), (device.Machine("cpu", 2, "", "gloo", 2, 1), "cuda"),
-    (device.Machine("cpu", 3, "", "gloo", 3, 1), None), (device.Machine("cpu", 8, "", "gloo", 64, 8), None),
-    (device.Machine("cuda", 1, "", "nccl", 8, 8), "cuda"), (device.Machine("cuda", 8, "", "nccl", 64, 8), "cuda"),
-    (device.Machine("mps", 1, "", "gloo", 8, 8), "mps"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "machine, usual",
+    [
+        (device.Machine("cpu", 2, "", "gloo", 2, 1), None),
+        (device.Machine("cpu", 2, "", "gloo", 2, 1), "cuda"),
+        (device.Machine("cpu", 3, "", "gloo", 3, 1), None),
+        (device.Machine("cpu", 8, "", "gloo", 64, 8), None),
+        (device.Machine("cuda", 1, "", "nccl", 8, 8), "cuda"),
+        (device.Machine("cuda", 8, "", "nccl", 64, 8), "cuda"),
+        (device.Machine("mps", 1, "", "gloo", 8, 8), "mps"),
+    ],
+)
 @pytest.mark.parametrize("formats", [{"float32": 1}, {"float32": 1, "float16": 2}])
 def test_what_it_begins_with_is_possible_on_any_machine(machine, usual, formats, monkeypatch):
     monkeypatch.setattr(device, "machine", lambda kind=None: machine)
@@ -268,8 +290,16 @@ def calls(monkeypatch):
 def test_each_control_changes_the_choice_and_what_is_shown():
     made = Form()
     assert made.choice == Choice.sensible() and not made.button.disabled
-    for name, value in dict(model="silunet", data="mock", ranks=1, precision="O1-bf16", compiler="inductor", batch=32,
-                            length=99, unit="steps").items():  # fmt: skip
+    for name, value in dict(
+        model="silunet",
+        data="mock",
+        ranks=1,
+        precision="O1-bf16",
+        compiler="inductor",
+        batch=32,
+        length=99,
+        unit="steps",
+    ).items():
         shown = made.blocks.value
         made.controls[name].value = value
         assert getattr(made.choice, name) == value
@@ -326,11 +356,15 @@ def test_what_is_refused_cannot_be_run(calls, monkeypatch):
     assert calls == [] and made.runs.children == () and made.button.disabled
 
 
-@pytest.mark.parametrize("end, words", [
-    (Handle(RuntimeError("rank 1: ValueError: <no>")), "rank 1: ValueError: &lt;no&gt;"),
-    (Handle(RunStopped("it was stopped")), "was stopped; what it recorded until then is kept"),
-    (ValueError("the set has gone"), "the set has gone"), (OSError(28, "No space left on device"), "No space left"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "end, words",
+    [
+        (Handle(RuntimeError("rank 1: ValueError: <no>")), "rank 1: ValueError: &lt;no&gt;"),
+        (Handle(RunStopped("it was stopped")), "was stopped; what it recorded until then is kept"),
+        (ValueError("the set has gone"), "the set has gone"),
+        (OSError(28, "No space left on device"), "No space left"),
+    ],
+)
 def test_an_end_without_a_result_is_shown(calls, end, words, monkeypatch):
     calls.next = end
     monkeypatch.setattr(ipywidgets.Output, "__exit__", lambda *_: True)  # as in a kernel, it keeps exceptions

@@ -7,11 +7,15 @@ from helpers import RunConfig, device
 from helpers.comparison import ladder
 
 
-@pytest.mark.parametrize("devices, labels", [
-    (1, ["baseline", "DataParallel ×1", "DDP ×1"]), (2, ["baseline", "DataParallel ×2", "DDP ×2"]),
-    (3, ["baseline", "DataParallel ×3", "DDP ×2", "DDP ×3"]),
-    (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "devices, labels",
+    [
+        (1, ["baseline", "DataParallel ×1", "DDP ×1"]),
+        (2, ["baseline", "DataParallel ×2", "DDP ×2"]),
+        (3, ["baseline", "DataParallel ×3", "DDP ×2", "DDP ×3"]),
+        (8, ["baseline", "DataParallel ×8", "DDP ×2", "DDP ×4", "DDP ×8"]),
+    ],
+)
 def test_the_ladder_changes_only_the_devices(devices, labels):
     rungs = ladder.ladder(devices, device="cpu", global_batch=66 if devices == 3 else 64)
     assert [r.label for r in rungs] == labels
@@ -22,8 +26,10 @@ def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch)
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 1.5, "float16": 2.5})
     base, *_, top, half, last, grown = ladder.ladder(2, full=True, device="cpu", epochs=10)
     assert (half.label, last.label, grown.label) == (
-        "DDP ×2 · O1", "DDP ×2 · O1 · channels last", "DDP ×2 · batch 128, rate ×2, warm-up"
-    )  # fmt: skip
+        "DDP ×2 · O1",
+        "DDP ×2 · O1 · channels last",
+        "DDP ×2 · batch 128, rate ×2, warm-up",
+    )
     assert half.but(precision="fp32") == top and last.but(channels_last=False) == half
     assert (grown.local_batch, grown.peak_lr, grown.lr_warmup_epochs) == (64, 2 * base.lr, 1)
     assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "O1-bf16"
@@ -46,8 +52,9 @@ def test_compare_refuses_what_does_not_go_together():
 
 def test_the_ladder_leaves_out_what_cannot_be_compiled_and_rounds_the_batch_to_what_can_be_split():
     assert [r.label for r in ladder.ladder(2, device="cpu", compiler="inductor")] == [
-        "baseline · inductor", "DDP ×2 · inductor"
-    ]  # fmt: skip
+        "baseline · inductor",
+        "DDP ×2 · inductor",
+    ]
     assert {r.global_batch for r in ladder.ladder(3, device="cpu", global_batch=64)} == {63}
     rungs = ladder.ladder(2, device="cpu", global_batch=63, accumulation=3)
     assert {(r.global_batch, r.accumulation) for r in rungs} == {(60, 3)}

@@ -74,8 +74,10 @@ def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
         read.time_to_accuracy({"label": "x", "measured": {"curve": []}}, 0.5)
 
 
-@pytest.mark.parametrize("prediction, reason", [({"DDP ×3": 2}, "but the runs are"), ({"DDP ×2": 0}, "give a factor"),
-                                                ({"DDP ×2": "fast"}, "give a factor")])  # fmt: skip
+@pytest.mark.parametrize(
+    "prediction, reason",
+    [({"DDP ×3": 2}, "but the runs are"), ({"DDP ×2": 0}, "give a factor"), ({"DDP ×2": "fast"}, "give a factor")],
+)
 def test_bad_predictions_are_refused_before_anything_runs(prediction, reason):
     with pytest.raises(ValueError, match=reason):
         helpers.compare(model=float64_net, dataset=toy_data, steps=8, devices=2, prediction=prediction)

@@ -78,10 +78,14 @@ def test_runs_of_other_code_are_made_again(monkeypatch):
     assert {r["environment"]["code"]["training_sha256"] for r in studies.record("toy").records} == {"0" * 64}
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=needs_fsdp if name == "sharding" else ())
-    for name in studies.STUDIES if name not in ("compiler", "xla")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=needs_fsdp if name == "sharding" else ())
+        for name in studies.STUDIES
+        if name not in ("compiler", "xla")
+    ],
+)
 def test_every_study_can_be_run_on_this_machine(name):
     configs = studies.STUDIES[name]()
     keys = [(c.label, c.seed) for c in configs]
@@ -116,10 +120,14 @@ def record(batch, precision, last, rate, model="resnet18"):
 
 def test_speed_by_batch_is_relative_to_fp32_at_the_same_batch():
     records = [
-        record(64, "fp32", False, 100), record(1, "fp32", False, 10), record(64, "O1-bf16", True, 180),
-        record(1, "O1-bf16", True, 8), record(256, "O1-bf16", True, 500), record(64, "fp32", True, 120),
+        record(64, "fp32", False, 100),
+        record(1, "fp32", False, 10),
+        record(64, "O1-bf16", True, 180),
+        record(1, "O1-bf16", True, 8),
+        record(256, "O1-bf16", True, 500),
+        record(64, "fp32", True, 120),
         record(64, "O1-bf16", True, 9, "resnet50"),
-    ]  # fmt: skip
+    ]
     series = studies.speed_by_batch(records, "resnet18")
     assert list(series) == ["O1-bf16 · channels last", "fp32 · channels last"]
     points = series["O1-bf16 · channels last"]
@@ -141,9 +149,9 @@ def test_kept_studies_are_whole():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in studies.REPEATED
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in studies.REPEATED]
+)
 def test_todays_code_learns_as_a_kept_study_did(name):
     """So a study need not be recorded again for a change of the code that changes nothing it learns."""
     path = helpers.paths.project_root() / "recorded" / "studies" / f"{name}.json"

@@ -34,8 +34,9 @@ def test_breaks_have_their_line_and_reason():
     torch.compile(broken, backend="eager")(torch.ones(3))
     found = compiler_stats()
     assert [place.code for place in found.breaks] == [
-        'print("", end="")  # the planted break', "return y.cos() if y.sum() > 0 else y.tan()",
-    ]  # fmt: skip
+        'print("", end="")  # the planted break',
+        "return y.cos() if y.sum() > 0 else y.tan()",
+    ]
     assert all(place.file == __file__ for place in found.breaks)
     assert "print" in found.breaks[0].reason and "branch" in found.breaks[1].reason
     assert found.graphs == 3

@@ -172,19 +172,31 @@ def test_bookkeeping_is_what_is_left_of_the_plain_step():
 @pytest.mark.parametrize(
     "kind, names",
     [
-        (POINTWISE, "add add_ silu silu_backward threshold_backward relu gelu_backward copy_ fill_ zero_ clone div_ "
-         "native_dropout bernoulli_ hardswish_backward leaky_relu_backward mul clamp_min"),
-        (MATMUL, "mm addmm bmm baddbmm addmv dot _scaled_dot_product_flash_attention_for_cpu "
-         "_scaled_dot_product_flash_attention_for_cpu_backward"),
+        (
+            POINTWISE,
+            "add add_ silu silu_backward threshold_backward relu gelu_backward copy_ fill_ zero_ clone div_ "
+            "native_dropout bernoulli_ hardswish_backward leaky_relu_backward mul clamp_min",
+        ),
+        (
+            MATMUL,
+            "mm addmm bmm baddbmm addmv dot _scaled_dot_product_flash_attention_for_cpu "
+            "_scaled_dot_product_flash_attention_for_cpu_backward",
+        ),
         (CONVOLUTION, "convolution convolution_backward mkldnn_convolution cudnn_convolution _slow_conv2d_forward"),
         (NORMALISATION, "native_batch_norm native_batch_norm_backward native_layer_norm native_group_norm_backward"),
-        (REDUCTION, "max_pool2d_with_indices _log_softmax _softmax_backward_data nll_loss_backward mse_loss sum mean "
-         "avg_pool2d_backward _adaptive_avg_pool2d"),
+        (
+            REDUCTION,
+            "max_pool2d_with_indices _log_softmax _softmax_backward_data nll_loss_backward mse_loss sum mean "
+            "avg_pool2d_backward _adaptive_avg_pool2d",
+        ),
         (OTHER, "cat index_select embedding_dense_backward upsample_bilinear2d sort max cumsum normal_ renorm"),
-        (None, "conv2d linear matmul batch_norm view t expand as_strided detach empty empty_strided resize_ reshape "
-         "to contiguous cross_entropy_loss max_pool2d item _local_scalar_dense dropout no_such_operator"),
+        (
+            None,
+            "conv2d linear matmul batch_norm view t expand as_strided detach empty empty_strided resize_ reshape "
+            "to contiguous cross_entropy_loss max_pool2d item _local_scalar_dense dropout no_such_operator",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_kind_is_the_operators_own(kind, names):
     assert {name: operators.kind_of(f"aten::{name}") for name in names.split()} == dict.fromkeys(names.split(), kind)
 
@@ -233,9 +245,13 @@ def test_the_operations_of_convolutions_are_those_of_the_products_they_stand_for
 def test_bytes_are_those_of_the_tensors_read_and_written():
     a, b = torch.ones(1000), torch.ones(1000)
     for function, tensors in (
-        (lambda: a + b, 3), (lambda: a.add_(b), 3), (lambda: a * 2, 2), (lambda: a.copy_(b), 2), (lambda: a.zero_(), 1),
+        (lambda: a + b, 3),
+        (lambda: a.add_(b), 3),
+        (lambda: a * 2, 2),
+        (lambda: a.copy_(b), 2),
+        (lambda: a.zero_(), 1),
         (lambda: nn.functional.silu(a), 2),
-    ):  # fmt: skip
+    ):
         with operators.Work("cpu") as work:
             function()
         assert work.done == {POINTWISE: 4000 * tensors}

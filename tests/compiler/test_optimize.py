@@ -41,9 +41,13 @@ def outcome(model, name):
 
 
 @pytest.mark.parametrize("fault", plans.FAULTS)
-@pytest.mark.parametrize("make", [
-    plans.conv_net, pytest.param(lambda: models.build("silu_mlp", 4), id="silu_mlp", marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        plans.conv_net,
+        pytest.param(lambda: models.build("silu_mlp", 4), id="silu_mlp", marks=pytest.mark.long),
+    ],
+)
 def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     expected = make()
     model = copy.deepcopy(expected)
@@ -56,11 +60,18 @@ def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     assert losses == plans.train(expected, inputs, steps=len(losses))
 
 
-@pytest.mark.parametrize("name, bf16", [
-    ("silu_mlp", True), pytest.param("silu_mlp", False, marks=pytest.mark.long),
-    *(pytest.param(name, bf16, marks=pytest.mark.long)
-      for name in ("silunet", "transformer", "resnet8") for bf16 in (False, True)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, bf16",
+    [
+        ("silu_mlp", True),
+        pytest.param("silu_mlp", False, marks=pytest.mark.long),
+        *(
+            pytest.param(name, bf16, marks=pytest.mark.long)
+            for name in ("silunet", "transformer", "resnet8")
+            for bf16 in (False, True)
+        ),
+    ],
+)
 def test_faults_are_told_from_rounding_on_real_models(name, bf16):
     model, inputs = models.build(name, 10), torch.randn(8, 3, 16, 16)
     judge = Judge(model, model.forward, (inputs,), {})
@@ -195,8 +206,10 @@ def test_a_check_leaves_no_trace():
     model(inputs)["scores"].sum().backward()
     optimizer.step()
     everything = lambda: (  # noqa: E731
-        model.state_dict(), {n: p.grad for n, p in model.named_parameters()}, optimizer.state_dict(),
-    )  # fmt: skip
+        model.state_dict(),
+        {n: p.grad for n, p in model.named_parameters()},
+        optimizer.state_dict(),
+    )
     before = copy.deepcopy(everything())
     state = torch.get_rng_state()
     judge = Judge(model, model.forward, (inputs,), {"scale": 2.0})
@@ -423,15 +436,20 @@ def test_optimizing_twice_starts_again():
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ({"model": torch.ones(1)}, "needs an nn.Module"), ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": 1.5}, "rounds is 1.5"), ({"min_gain": 0.5}, "min_gain is 0.5"),
-        ({"budget_s": -1}, "budget_s is -1"), ({"budget_s": float("nan")}, "budget_s is nan"),
-        ({"recompiles": -1}, "recompiles is -1"), ({"plans": [3]}, "3 is not a Plan"),
-        ({"plans": ["eager"], "bf16": True}, "bf16=True"), ({"log": 3}, "log is 3"),
+        ({"model": torch.ones(1)}, "needs an nn.Module"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": 1.5}, "rounds is 1.5"),
+        ({"min_gain": 0.5}, "min_gain is 0.5"),
+        ({"budget_s": -1}, "budget_s is -1"),
+        ({"budget_s": float("nan")}, "budget_s is nan"),
+        ({"recompiles": -1}, "recompiles is -1"),
+        ({"plans": [3]}, "3 is not a Plan"),
+        ({"plans": ["eager"], "bf16": True}, "bf16=True"),
+        ({"log": 3}, "log is 3"),
         ({"model": nn.DataParallel(nn.Linear(1, 1))}, "DataParallel"),
         ({"model": torch.compile(nn.Linear(1, 1), backend="eager")}, "already"),  # others import the whole compiler
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_refused_before_anything_is_tried(arguments, said):
     with pytest.raises((TypeError, ValueError), match=said):
         optimize(**{"model": nn.Linear(1, 1), **arguments})
@@ -472,9 +490,13 @@ def test_under_ddp_both_orders_train_as_eager_and_all_ranks_agree(order):
     assert tuned[0][1] == tuned[1][1], "the same table on both ranks"
 
 
-@pytest.mark.parametrize("fault", [
-    "off_by_5_percent", *(pytest.param(of, marks=pytest.mark.long) for of in ("fails_to_compile", "fails_at_step_3")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "off_by_5_percent",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("fails_to_compile", "fails_at_step_3")),
+    ],
+)
 def test_a_plan_that_fails_on_one_rank_is_dropped_on_all(fault):
     answers = helpers.launch(on_ranks, 2, "before", ["fewer"], fault, timeout=600, threads=1)
     assert [chosen[0] for _, chosen, _ in answers] == ["eager", "eager"]

@@ -12,14 +12,15 @@ from helpers.compiler import figures as plots
 
 def tried():
     return [
-        plan("eager", "baseline", 1.0), plan("eager · channels last", "slower", 1.25, compile_s=0.0),
+        plan("eager", "baseline", 1.0),
+        plan("eager · channels last", "slower", 1.25, compile_s=0.0),
         plan("inductor", "slower", 1.5, compile_s=14.2, break_even=455.2),
         plan("inductor · channels last", "chosen", 1.75, compile_s=16.8, break_even=1394.0),
         plan("max-autotune", "slower", 0.93, compile_s=71.0),
         plan("wrong", "rejected", compile_s=1.0, why="outputs 812 times as far off as eager's."),
         plan("absent", "skipped", why="the package absent is not installed"),
         plan("broken", "failed", why="RuntimeError: at step 3"),
-    ]  # fmt: skip
+    ]
 
 
 EAGER, QUICK, SLOW = ("eager", 0, 0.12), ("quick", 12.0, 0.06), ("slow", 30.0, 0.13)
@@ -60,10 +61,13 @@ def test_plans_are_drawn_from_the_fastest_with_their_spread():
         assert words in written
     assert written.count("chosen") == 1 and bars[0].get_facecolor() not in [bar.get_facecolor() for bar in bars[1:]]
     for words in (
-        f"inductor · channels last: {chosen}.", "inductor: 1.50×, 14.2 s to compile, pays at step 456.",
-        "eager: 1.00×.", "max-autotune: 0.93×, 71.0 s to compile, never pays.",
-        "wrong – rejected: outputs 812 times as far off as eager's.", "broken – failed: RuntimeError: at step 3.",
-    ):  # fmt: skip
+        f"inductor · channels last: {chosen}.",
+        "inductor: 1.50×, 14.2 s to compile, pays at step 456.",
+        "eager: 1.00×.",
+        "max-autotune: 0.93×, 71.0 s to compile, never pays.",
+        "wrong – rejected: outputs 812 times as far off as eager's.",
+        "broken – failed: RuntimeError: at step 3.",
+    ):
         assert words in alt
 
 
@@ -155,11 +159,17 @@ def test_any_span_of_times_has_numbers_on_its_axis(seconds):
 
 def test_recorded_cases_say_which_are_undecided():
     def rows(speed_up, low, high):
-        return [plan("eager", "baseline", 1.0), {**plan("inductor", "slower", speed_up), "speed_up_q1": low,
-                                                 "speed_up_q3": high}]  # fmt: skip
+        return [
+            plan("eager", "baseline", 1.0),
+            {**plan("inductor", "slower", speed_up), "speed_up_q1": low, "speed_up_q3": high},
+        ]
 
-    tables = {"net": rows(1.5, 1.4, 1.6), "resnet": rows(0.7, 0.6, 0.8), "noisy": rows(1.3, 0.5, 1.8),
-              "not timed": [plan("inductor", "failed", why="no compiler")]}  # fmt: skip
+    tables = {
+        "net": rows(1.5, 1.4, 1.6),
+        "resnet": rows(0.7, 0.6, 0.8),
+        "noisy": rows(1.3, 0.5, 1.8),
+        "not timed": [plan("inductor", "failed", why="no compiler")],
+    }
     figure, alt = plots.recorded(tables)
     assert_readable(figure)
     assert alt.endswith("net: 1.50×. resnet: 0.70×. noisy: 1.30×, undecided.")
@@ -168,15 +178,19 @@ def test_recorded_cases_say_which_are_undecided():
 # -- nothing to draw ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("draw, said", [
-    (lambda: plots.profile({}), "no profile to draw"), (lambda: plots.plans([], "t"), "no plan to draw"),
-    (lambda: plots.break_even(cost_series(EAGER)), "eager first and at least one plan"),
-    (lambda: plots.break_even(cost_series(("eager", None, None), QUICK)), "eager first and at least one plan"),
-    (lambda: plots.recorded({"a": [plan("eager", "baseline", 1.0)]}), "in none of the 1 case"),
-    (lambda: plots.step_times({"a": []}, {}), "at least one step"),
-    (lambda: plots.step_times({"a": [1.0]}, {"a": [1]}), r"'a' that no step has: \[1\]"),
-    (lambda: plots.step_times({"a": [1.0]}, {"b": [0]}), "'b' that no step has"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "draw, said",
+    [
+        (lambda: plots.profile({}), "no profile to draw"),
+        (lambda: plots.plans([], "t"), "no plan to draw"),
+        (lambda: plots.break_even(cost_series(EAGER)), "eager first and at least one plan"),
+        (lambda: plots.break_even(cost_series(("eager", None, None), QUICK)), "eager first and at least one plan"),
+        (lambda: plots.recorded({"a": [plan("eager", "baseline", 1.0)]}), "in none of the 1 case"),
+        (lambda: plots.step_times({"a": []}, {}), "at least one step"),
+        (lambda: plots.step_times({"a": [1.0]}, {"a": [1]}), r"'a' that no step has: \[1\]"),
+        (lambda: plots.step_times({"a": [1.0]}, {"b": [0]}), "'b' that no step has"),
+    ],
+)
 def test_what_cannot_be_drawn_is_an_error(draw, said):
     with pytest.raises(ValueError, match=said):
         draw()

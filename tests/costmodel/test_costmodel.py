@@ -65,11 +65,19 @@ def test_a_hierarchical_all_reduce_sends_fewer_messages_between_hosts():
     assert [step.efficiency for step in many] == sorted((step.efficiency for step in many), reverse=True)
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda: all_reduce(-1, 2, LINK), lambda: all_reduce(1, 0, LINK), lambda: all_reduce(1, 2.5, LINK),
-    lambda: all_reduce(1, 2, LINK, "star"), lambda: Link(-1, 0), lambda: Link(0, math.nan),
-    lambda: costmodel.curve(MODEL, LINK, [1]), lambda: costmodel.curve(MODEL, LINK, [1], batch=1, global_batch=1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: all_reduce(-1, 2, LINK),
+        lambda: all_reduce(1, 0, LINK),
+        lambda: all_reduce(1, 2.5, LINK),
+        lambda: all_reduce(1, 2, LINK, "star"),
+        lambda: Link(-1, 0),
+        lambda: Link(0, math.nan),
+        lambda: costmodel.curve(MODEL, LINK, [1]),
+        lambda: costmodel.curve(MODEL, LINK, [1], batch=1, global_batch=1),
+    ],
+)
 def test_what_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError):
         wrong()
@@ -164,17 +172,29 @@ def answers(compute, link, ranks=2, batches=(8, 32), rounds=9, noise=0.0, taken=
     cost = {size: sum(all_reduce(size, ranks, link)) for size in sizes}
     return [
         {
-            "one": {b: [[about(compute.forward[0] + b * compute.forward[1]),
-                         about(compute.backward[0] + b * compute.backward[1]), about(compute.update)]
-                        for _ in range(rounds)] for b in batches},
+            "one": {
+                b: [
+                    [
+                        about(compute.forward[0] + b * compute.forward[1]),
+                        about(compute.backward[0] + b * compute.backward[1]),
+                        about(compute.update),
+                    ]
+                    for _ in range(rounds)
+                ]
+                for b in batches
+            },
             "sweep": {size: [[about(cost[size])] for _ in range(rounds)] for size in sizes},
             "beside": {size: [[1.0, 1.0 + taken * size] for _ in range(rounds)] for size in sizes[1:]},
             "copy": (1000, [[link.copy_per_byte * 1000, link.convert_per_byte * 1000]] * rounds),
-            "ready": [[ready for _, ready in compute.gradients]] * rounds, "broadcasts": True,
+            "ready": [[ready for _, ready in compute.gradients]] * rounds,
+            "broadcasts": True,
             "handed": [link.broadcast * (ranks.bit_length() - 1)] * rounds,
-            "bytes": [size for size, _ in compute.gradients], "ddp": {"DDP": [123.0] * rounds}, "loss": {},
-        } for _ in range(ranks)
-    ]  # fmt: skip
+            "bytes": [size for size, _ in compute.gradients],
+            "ddp": {"DDP": [123.0] * rounds},
+            "loss": {},
+        }
+        for _ in range(ranks)
+    ]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -203,11 +223,14 @@ def test_a_planted_fault_shows_in_the_error():
     assert row["error"] == pytest.approx(right / (right + 0.5) - 1)
 
 
-@pytest.mark.parametrize("points, found", [
-    ({0: 1.0, 10: 3.0}, (1.0, 0.2)),
-    ({1: 3.0, 10: 1.0}, None),  # falls: no slope below 0
-    ({10: 1.0, 20: 4.0}, None),  # no start below 0
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "points, found",
+    [
+        ({0: 1.0, 10: 3.0}, (1.0, 0.2)),
+        ({1: 3.0, 10: 1.0}, None),  # falls: no slope below 0
+        ({10: 1.0, 20: 4.0}, None),  # no start below 0
+    ],
+)
 def test_lines_do_not_go_below_zero(points, found):
     start, slope = fit.line(points)
     assert start >= 0 and slope >= 0 and (found is None or (start, slope) == pytest.approx(found))
@@ -231,12 +254,26 @@ def tiny():
 
 def test_two_ranks_measure_what_the_fit_needs():
     """The numbers of so short a run mean nothing; that they are there, finite, and of the right kind, does."""
-    ways = {"DDP": {"batch": 4}, "fp16": {"batch": 4, "compression": "fp16"}, "parts": {"batch": 4, "accumulation": 2},
-            "small": {"batch": 4, "bucket_mb": 1}}  # fmt: skip
+    ways = {
+        "DDP": {"batch": 4},
+        "fp16": {"batch": 4, "compression": "fp16"},
+        "parts": {"batch": 4, "accumulation": 2},
+        "small": {"batch": 4, "bucket_mb": 1},
+    }
     found = helpers.launch(
-        measure.measure, 2, tiny, (4, 64), ways, (2**12, 2**16), 5, solo=8, shape=(3, 8, 8),
-        threads=1, env={"HELPERS_DEVICE": "cpu"}, timeout=600,
-    )  # fmt: skip
+        measure.measure,
+        2,
+        tiny,
+        (4, 64),
+        ways,
+        (2**12, 2**16),
+        5,
+        solo=8,
+        shape=(3, 8, 8),
+        threads=1,
+        env={"HELPERS_DEVICE": "cpu"},
+        timeout=600,
+    )
     row = links.row(found, (4, 64), ways)
     fitted = fit.restored(json.loads(json.dumps(row["fit"])))
     assert sorted(size for size, _ in fitted.compute.gradients) == [40, 40, 40, 4 * 10 * 3 * 64]

@@ -69,10 +69,17 @@ def test_rows_that_were_given_are_hollow():
     assert "ladder: 1 GPU: given" in alt
 
 
-@pytest.mark.parametrize("draw", [
-    lambda: plots.predicted({}), lambda: plots.sweep({}, SLOW, 2), lambda: plots.scaling({}),
-    lambda: plots.scaling({"a": []}), lambda: plots.parts({}), lambda: plots.residuals({}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plots.predicted({}),
+        lambda: plots.sweep({}, SLOW, 2),
+        lambda: plots.scaling({}),
+        lambda: plots.scaling({"a": []}),
+        lambda: plots.parts({}),
+        lambda: plots.residuals({}),
+    ],
+)
 def test_nothing_to_draw_is_an_error(draw):
     with pytest.raises(ValueError):
         draw()

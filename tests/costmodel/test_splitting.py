@@ -79,8 +79,12 @@ class Bytes(TorchDispatchMode):
 
 def _bytes_of_all_reduces(batch=8):
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    plan = {"attention.qkv": ColwiseParallel, "attention.out": RowwiseParallel, "mlp.up": ColwiseParallel,
-            "mlp.down": RowwiseParallel}  # fmt: skip
+    plan = {
+        "attention.qkv": ColwiseParallel,
+        "attention.out": RowwiseParallel,
+        "mlp.up": ColwiseParallel,
+        "mlp.down": RowwiseParallel,
+    }
     model, mesh = gpt(4, 128, 4, 64, 64), init_device_mesh("cpu", (2,))
     for block in model.blocks:
         parallelize_module(block, mesh, {name: way() for name, way in plan.items()})
@@ -151,17 +155,28 @@ def test_the_fastest_layout_fits_and_beats_the_others(devices):
         return
     layout, its_step = best
     assert layout.devices == devices and total(LARGE, layout) <= splitting.ROOM * device.memory
-    assert its_step.seconds <= min(
-        step(LARGE, other, 512, device, *FABRIC).seconds for other in layouts(LARGE, devices, 512)
-        if total(LARGE, other) <= splitting.ROOM * device.memory
-    ) + 1e-6  # fmt: skip
+    assert (
+        its_step.seconds
+        <= min(
+            step(LARGE, other, 512, device, *FABRIC).seconds
+            for other in layouts(LARGE, devices, 512)
+            if total(LARGE, other) <= splitting.ROOM * device.memory
+        )
+        + 1e-6
+    )
 
 
-@pytest.mark.parametrize("layout, what", [
-    (Layout(tensor=3), "40 heads"), (Layout(pipeline=7), "40 blocks"), (Layout(data=1024), "512 sequences"),
-    (Layout(data=4, micro_batches=3), "128 sequences"), (Layout(tensor=0), "0 tensor-parallel"),
-    (Layout(zero=4), "zero=4: give 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layout, what",
+    [
+        (Layout(tensor=3), "40 heads"),
+        (Layout(pipeline=7), "40 blocks"),
+        (Layout(data=1024), "512 sequences"),
+        (Layout(data=4, micro_batches=3), "128 sequences"),
+        (Layout(tensor=0), "0 tensor-parallel"),
+        (Layout(zero=4), "zero=4: give 0"),
+    ],
+)
 def test_what_cannot_be_shared_evenly_is_refused(layout, what):
     for question in (memory, sent):
         with pytest.raises(CannotSplit, match=what):

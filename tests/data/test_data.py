@@ -35,8 +35,7 @@ def labels_of(loader):
 @settings(deadline=None, max_examples=20)
 @given(n=sizes, global_batch=st.integers(1, 64), world_size=st.integers(1, 9), epoch=st.integers(0, 3))
 def test_ranks_together_see_what_one_device_sees(n, global_batch, world_size, epoch):
-    ranks = [GlobalBatchSampler(n, global_batch, rank, world_size, drop_last=False)
-             for rank in range(world_size)]
+    ranks = [GlobalBatchSampler(n, global_batch, rank, world_size, drop_last=False) for rank in range(world_size)]
     for sampler in ranks:
         sampler.set_epoch(epoch)
     alone = GlobalBatchSampler(n, global_batch, drop_last=False)
@@ -103,7 +102,7 @@ def test_crop_and_flip_equals_one_image_at_a_time(height, width):
     for i, (dy, dx, flip) in enumerate(plan.tolist()):
         padded = torch.zeros(3, height + 8, width + 8, dtype=torch.uint8)
         padded[:, 4:-4, 4:-4] = images[i]
-        cropped = padded[:, dy:dy + height, dx:dx + width]
+        cropped = padded[:, dy : dy + height, dx : dx + width]
         expected[i] = cropped.flip(2) if flip else cropped
     assert torch.equal(crop_and_flip(images, plan), expected)
 
@@ -132,8 +131,11 @@ def test_both_paths_give_equal_batches(rank, world_size, augment, flip):
 
 def test_a_sample_is_augmented_alike_on_every_rank():
     def crops(world_size):
-        batches = [b for rank in range(world_size) for b in make_loader(
-            image_set(), global_batch=20, rank=rank, world_size=world_size)]
+        batches = [
+            b
+            for rank in range(world_size)
+            for b in make_loader(image_set(), global_batch=20, rank=rank, world_size=world_size)
+        ]
         images, labels = (torch.cat(part) for part in zip(*batches, strict=True))
         return images[labels.argsort()]
 
@@ -208,8 +210,9 @@ class Own(Dataset):
 
 @pytest.mark.parametrize("path", ["fast", "workers"])
 def test_own_data_set(path):
-    loaders = [make_loader(Own(), path=path, global_batch=6, rank=rank, world_size=2, num_workers=0)
-               for rank in range(2)]
+    loaders = [
+        make_loader(Own(), path=path, global_batch=6, rank=rank, world_size=2, num_workers=0) for rank in range(2)
+    ]
     orders = []
     for epoch in (0, 1):
         labels = []
@@ -238,25 +241,31 @@ class Unfit(Own):
 
 
 @pytest.mark.parametrize("path", ["fast", "workers"])
-@pytest.mark.parametrize("sample", [
-    lambda i: (Image.new("RGB", (8, 8)), i),
-    lambda i: (torch.zeros(i + 1), i),
-    lambda i: (torch.zeros(2), i, i),
-    lambda i: torch.zeros(3),
-    lambda i: (torch.zeros(2), "name"),
-])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        lambda i: (Image.new("RGB", (8, 8)), i),
+        lambda i: (torch.zeros(i + 1), i),
+        lambda i: (torch.zeros(2), i, i),
+        lambda i: torch.zeros(3),
+        lambda i: (torch.zeros(2), "name"),
+    ],
+)
 def test_unfit_samples_are_explained(path, sample):
     with pytest.raises(TypeError, match="must be a pair"):
         list(make_loader(Unfit(sample), path=path, global_batch=4, num_workers=0))
 
 
-@pytest.mark.parametrize("change, error, words", [
-    ({"path": "quick"}, ValueError, "'fast' or 'workers'"),
-    ({"global_batch": 2, "world_size": 3}, ValueError, "larger global_batch"),
-    ({"global_batch": 41}, ValueError, "smaller global_batch"),
-    ({"data": iter([])}, TypeError, "map style"),
-    ({"data": {1, 2}}, TypeError, "map style"),
-])
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        ({"path": "quick"}, ValueError, "'fast' or 'workers'"),
+        ({"global_batch": 2, "world_size": 3}, ValueError, "larger global_batch"),
+        ({"global_batch": 41}, ValueError, "smaller global_batch"),
+        ({"data": iter([])}, TypeError, "map style"),
+        ({"data": {1, 2}}, TypeError, "map style"),
+    ],
+)
 def test_make_loader_refuses(change, error, words):
     options = {"data": image_set(), "global_batch": 4} | change
     with pytest.raises(error, match=words):

@@ -35,8 +35,14 @@ BATCHES = "cifar-10-batches-py"
 def start(*arguments, command=(sys.executable, "-m", "helpers.data.prepare"), env=(), cwd=REPO, **options):
     """Start `python -m helpers.data.prepare ...` or another command in its own process."""
     return subprocess.Popen(
-        [*map(str, command), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=os.environ | dict(env), cwd=cwd, **options)
+        [*map(str, command), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | dict(env),
+        cwd=cwd,
+        **options,
+    )
 
 
 def finish(process):
@@ -51,8 +57,11 @@ def run(*arguments, **options):
 
 def content(root):
     """Every file below a folder with its content, lock files left out."""
-    return {str(path.relative_to(root)): path.read_bytes()
-            for path in sorted(Path(root).rglob("*")) if path.is_file() and path.suffix != ".lock"}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(Path(root).rglob("*"))
+        if path.is_file() and path.suffix != ".lock"
+    }
 
 
 def make(name, root, images=None, force=False):
@@ -103,8 +112,9 @@ def test_digits_are_scikit_learns_in_cifar_shape(root):
 
 def test_enlarge_is_bilinear():
     grids = np.random.RandomState(0).randint(-9, 10, (2, 5, 8))
-    expected = torch.nn.functional.interpolate(
-        torch.from_numpy(grids)[None].double(), scale_factor=3, mode="bilinear")[0]
+    expected = torch.nn.functional.interpolate(torch.from_numpy(grids)[None].double(), scale_factor=3, mode="bilinear")[
+        0
+    ]
     assert torch.allclose(torch.from_numpy(recipes.enlarge(grids, 3) / 36), expected)
 
 
@@ -119,6 +129,7 @@ def test_mock_sets_are_balanced(root, name, sizes, pixels):
 
 def test_mock_can_be_learnt_but_not_at_a_glance(root):
     """Ridge regression on 4x4 thumbnails: well above chance (10 %), far below certainty."""
+
     def features(split):
         images = load("mock", split, root).images.double() / 255 - 0.5
         x = torch.nn.functional.avg_pool2d(images, 8).flatten(1)
@@ -221,9 +232,14 @@ def partial(root):
     return [path.name for path in Path(root).glob(".*.part")]
 
 
-@pytest.mark.parametrize("number, code", [
-    (signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
-])
+@pytest.mark.parametrize(
+    "number, code",
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGKILL, -9),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
+    ],
+)
 def test_stopped_while_making(tmp_path, number, code):
     # A shell's background jobs, and so perhaps these tests, start with SIGINT ignored.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
@@ -247,11 +263,16 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("cleans_up, old", [
-    (False, 20), *(pytest.param(*case, marks=pytest.mark.long) for case in ((True, None), (True, 20), (False, None))),
-])
+@pytest.mark.parametrize(
+    "cleans_up, old",
+    [
+        (False, 20),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((True, None), (True, 20), (False, None))),
+    ],
+)
 def test_stopped_at_any_step(tmp_path, monkeypatch, old, cleans_up):
     """At every fsync and rename: afterwards the set is whole or absent, and the next run mends."""
+
     def limited(function):
         def step(*arguments):
             nonlocal left
@@ -259,6 +280,7 @@ def test_stopped_at_any_step(tmp_path, monkeypatch, old, cleans_up):
             if left < 0:
                 raise Killed
             return function(*arguments)
+
         return step
 
     stops, finished = 0, False
@@ -321,15 +343,29 @@ def can_mount(folder):
     return shutil.which("unshare") and subprocess.run(mount, capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("options, words", [
-    ("size=64k", "No space left on device"), ("ro", "Read-only file system"),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ("size=64k", "No space left on device"),
+        ("ro", "Read-only file system"),
+    ],
+)
 def test_full_and_read_only_disk(tmp_path, options, words):
     if not can_mount(tmp_path):
         pytest.skip("mounting a small file system is not permitted here")
     script = f'mount -t tmpfs -o {options} tmpfs "$0" && "$@"; code=$?; ls -A "$0"; exit $code'
-    result = run(tmp_path, sys.executable, "-m", "helpers.data.prepare", "mock", "--images", 100,
-                 "--root", tmp_path, command=unshared(script))
+    result = run(
+        tmp_path,
+        sys.executable,
+        "-m",
+        "helpers.data.prepare",
+        "mock",
+        "--images",
+        100,
+        "--root",
+        tmp_path,
+        command=unshared(script),
+    )
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1 and words in result.stderr and "--root" in result.stderr
     left = [line for line in result.stdout.splitlines() if not line.startswith("mock: making")]
@@ -341,8 +377,18 @@ def test_a_whole_set_on_a_read_only_disk_is_fine(tmp_path):
         pytest.skip("mounting a small file system is not permitted here")
     make("mock", tmp_path, 10)
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && ! touch "$0/x" && "$@"'
-    result = run(tmp_path, sys.executable, "-m", "helpers.data.prepare", "mock", "--images", 10,
-                 "--root", tmp_path, command=unshared(script))
+    result = run(
+        tmp_path,
+        sys.executable,
+        "-m",
+        "helpers.data.prepare",
+        "mock",
+        "--images",
+        10,
+        "--root",
+        tmp_path,
+        command=unshared(script),
+    )
     assert result.returncode == 0 and "already there" in result.stdout
 
 
@@ -358,17 +404,20 @@ def test_impossible_root(tmp_path, place, capsys):
 # --- the command line -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["cifar100"], "the sets are digits, mock, imagenet-mock, cifar10"),
-    (["mock", "--images", "9"], "from 10 to 1,000,000; got 9"),
-    (["mock", "--images", "1000001"], "from 10"),
-    (["mock", "--images", "10.5"], "invalid int"),
-    (["imagenet-mock", "--images", "0"], "from 10 to 100,000"),
-    (["mock", "digits", "--images", "100"], "fixed size; a number of images can be chosen for mock, imagenet-mock"),
-    (["mock", "--root", ""], "folder"),
-    (["mock", "--force", "--verify"], "not allowed"),
-    (["--what"], "unrecognized"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["cifar100"], "the sets are digits, mock, imagenet-mock, cifar10"),
+        (["mock", "--images", "9"], "from 10 to 1,000,000; got 9"),
+        (["mock", "--images", "1000001"], "from 10"),
+        (["mock", "--images", "10.5"], "invalid int"),
+        (["imagenet-mock", "--images", "0"], "from 10 to 100,000"),
+        (["mock", "digits", "--images", "100"], "fixed size; a number of images can be chosen for mock, imagenet-mock"),
+        (["mock", "--root", ""], "folder"),
+        (["mock", "--force", "--verify"], "not allowed"),
+        (["--what"], "unrecognized"),
+    ],
+)
 def test_bad_command_line(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
@@ -561,7 +610,13 @@ def test_cifar10_damaged_download(known, server, tmp_path, monkeypatch, capsys, 
 
 
 def test_cifar10_without_a_network(tmp_path, server, monkeypatch, capsys):
-    for url in ("http://127.0.0.1:1/x.tar.gz", f"{server[1]}/absent", "file:///absent/x.tar.gz", "no address", "http://"):
+    for url in (
+        "http://127.0.0.1:1/x.tar.gz",
+        f"{server[1]}/absent",
+        "file:///absent/x.tar.gz",
+        "no address",
+        "http://",
+    ):
         refused(url, tmp_path, monkeypatch, capsys)
 
 
@@ -617,8 +672,14 @@ def test_the_error_holds_the_command_that_helps(tmp_path):
     with pytest.raises(DataMissing, match="is not there") as error:
         load("mock", "train", tmp_path / "a b")
     command = str(error.value).splitlines()[-1] + " --images 10"
-    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL,
-                   env=os.environ | {"PYTHON": sys.executable}, cwd=REPO)
+    subprocess.run(
+        command,
+        shell=True,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"PYTHON": sys.executable},
+        cwd=REPO,
+    )
     assert len(load("mock", "train", tmp_path / "a b")) == 10
 
 

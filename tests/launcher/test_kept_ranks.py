@@ -146,10 +146,18 @@ class Odd:
         raise ValueError("stays at home")
 
 
-@pytest.mark.parametrize("value", [
-    torch.arange(6.0)[2:5], torch.arange(100_000, dtype=torch.bfloat16).reshape(100, -1).T, numpy.arange(100_000),
-    torch.nn.Linear(200, 300), {"a": [b"x" * 200_000, "text", torch.empty(0, 3)]}, torch.eye(300).to_sparse(),
-], ids=["slice", "transposed", "array", "module", "nested", "sparse"])  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.arange(6.0)[2:5],
+        torch.arange(100_000, dtype=torch.bfloat16).reshape(100, -1).T,
+        numpy.arange(100_000),
+        torch.nn.Linear(200, 300),
+        {"a": [b"x" * 200_000, "text", torch.empty(0, 3)]},
+        torch.eye(300).to_sparse(),
+    ],
+    ids=["slice", "transposed", "array", "module", "nested", "sparse"],
+)
 def test_values_arrive_as_they_were_sent(ranks, value):
     def same(got):
         return repr(got), got
@@ -185,10 +193,18 @@ def test_what_cannot_travel_is_named(ranks, value):
 # -- bad input ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nprocs, options, error", [
-    (0, {}, ValueError), ("2", {}, TypeError), (10**6, {}, ValueError), (2, {"threads": 0}, ValueError),
-    (2, {"env": {"A": 1}}, TypeError), (2, {"timeout": -1}, ValueError), (2, {"on_event": "print"}, TypeError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "nprocs, options, error",
+    [
+        (0, {}, ValueError),
+        ("2", {}, TypeError),
+        (10**6, {}, ValueError),
+        (2, {"threads": 0}, ValueError),
+        (2, {"env": {"A": 1}}, TypeError),
+        (2, {"timeout": -1}, ValueError),
+        (2, {"on_event": "print"}, TypeError),
+    ],
+)
 def test_bad_options_are_refused_before_a_process_starts(monkeypatch, nprocs, options, error):
     monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a process was about to start"))
     with pytest.raises(error):
@@ -200,12 +216,13 @@ def test_bad_calls_are_refused_before_a_rank_is_called(ranks):
         with pytest.raises(error, match="ranks"):
             ranks[which]
     for call, error, words in (
-        (lambda: ranks[3:](meet), ValueError, "no rank was chosen"), (lambda: ranks[0, 0](meet), ValueError, "once"),
+        (lambda: ranks[3:](meet), ValueError, "no rank was chosen"),
+        (lambda: ranks[0, 0](meet), ValueError, "once"),
         (lambda: ranks(3), TypeError, "needs a function"),
         (lambda: ranks(meet, 1, 2, 3), TypeError, "cannot be called"),
         (lambda: ranks(meet, timeout=0), ValueError, "timeout"),
         (lambda: helpers.ranks.state, RuntimeError, "no state here"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(error, match=words):
             call()
 
@@ -347,10 +364,13 @@ def test_a_rank_that_never_stops_ends_them_all(tmp_path):
             pair(meet)
 
 
-@pytest.mark.parametrize("how, words", [
-    (die, "rank 1 was killed by signal SIGKILL"),
-    pytest.param(lambda: os._exit(7), "rank 1 left with exit code 7", marks=LONG),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "how, words",
+    [
+        (die, "rank 1 was killed by signal SIGKILL"),
+        pytest.param(lambda: os._exit(7), "rank 1 left with exit code 7", marks=LONG),
+    ],
+)
 def test_a_rank_that_ends_ends_them_all_with_the_reason(how, words):
     with helpers.ranks(2) as pair:
         pids = pair(os.getpid)
@@ -426,9 +446,13 @@ def test_a_call_waits_for_its_turn_and_says_so(ranks, capsys, monkeypatch, tmp_p
 def test_started_as_new_processes():
     code = "import helpers, os\nwith helpers.ranks(2) as r: print(r(os.getenv, 'RANK'), r(len, bytearray(10**6)))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "HELPERS_START_METHOD": "spawn"}, cwd=ROOT,
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, "HELPERS_START_METHOD": "spawn"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.stdout == "['0', '1'] [1000000, 1000000]\n", done.stderr
 
 
@@ -458,8 +482,12 @@ def test_calls_and_failures_leave_nothing_behind(times):
                 pair(meet, attempt % 2, broken)
             if attempt == times - 1:
                 before, memory = all_held()
-        settled = wait_until(lambda: all(a <= b for now, old in zip(all_held()[0], before, strict=True)
-                                         for a, b in zip(now, old, strict=True)), PROMPT)  # fmt: skip
+        settled = wait_until(
+            lambda: all(
+                a <= b for now, old in zip(all_held()[0], before, strict=True) for a, b in zip(now, old, strict=True)
+            ),
+            PROMPT,
+        )
         assert settled is not None, (before, all_held()[0])
         settled = wait_until(lambda: all_held()[1] < memory + 20, PROMPT)  # MB; what leaked never comes back
         assert settled is not None, (memory, all_held()[1])

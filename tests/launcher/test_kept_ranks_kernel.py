@@ -50,8 +50,11 @@ def still_work(notebook):
 def test_cells_share_names_with_each_other_and_with_functions(notebook):
     out = notebook.run("%%ranks\nx = torch.full((2,), float(rank))\nprint('made', rank)\nx")
     assert sorted(out.stdout.splitlines()) == [
-        "[rank 0] made 0", "[rank 0] tensor([0., 0.])", "[rank 1] made 1", "[rank 1] tensor([1., 1.])",
-    ]  # fmt: skip
+        "[rank 0] made 0",
+        "[rank 0] tensor([0., 0.])",
+        "[rank 1] made 1",
+        "[rank 1] tensor([1., 1.])",
+    ]
     assert notebook.run("%%ranks 1\ndef twice(): return 2 * x\nx += 1;").stdout == ""
     assert notebook.run("%%ranks --on 1\ntwice()").stdout == "[rank 1] tensor([4., 4.])\n"
     assert notebook.value("ranks(lambda: ranks.state.x.sum().item())") == "[0.0, 4.0]"
@@ -72,11 +75,18 @@ def test_long_output_gets_a_tab_a_rank(notebook):
     assert "[rank 1] <line> 99\n" in bundle["text/plain"]
 
 
-@pytest.mark.parametrize("cell, words", [
-    ("%%ranks 2\n1", "no rank 2; there are 2"), ("%%ranks x\n1", "names no ranks"), ("%%ranks -q\n1", "unrecognized"),
-    ("%%ranks\n\n!ls\n", "line 3 is no Python"), ("%%ranks 0 --on 1\n1", "once"),
-    ("%%ranks --timeout 0\n1", "timeout"), ("%%ranks\nx = 1\nfor", "line 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cell, words",
+    [
+        ("%%ranks 2\n1", "no rank 2; there are 2"),
+        ("%%ranks x\n1", "names no ranks"),
+        ("%%ranks -q\n1", "unrecognized"),
+        ("%%ranks\n\n!ls\n", "line 3 is no Python"),
+        ("%%ranks 0 --on 1\n1", "once"),
+        ("%%ranks --timeout 0\n1", "timeout"),
+        ("%%ranks\nx = 1\nfor", "line 3"),
+    ],
+)
 def test_a_cell_that_cannot_run_is_refused(notebook, cell, words):
     out = notebook.run(cell)
     assert out.error in ("ValueError", "SyntaxError") and words in out.message

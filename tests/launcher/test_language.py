@@ -12,7 +12,8 @@ import pytest
 from IPython.core import ultratb
 from kernel import ROOT
 
-from helpers import check, paths
+from exercises import check
+from helpers import paths
 from helpers.config import RunConfig
 from helpers.launcher import display, errors, language, limit
 from helpers.plots import layout, style
@@ -27,11 +28,17 @@ def nothing_is_set(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("variables, language_of", [
-    ({}, "en"), ({"HELPERS_LANG": "zh_CN.UTF-8"}, "zh"), ({"HELPERS_LANG": "fr"}, "en"),
-    ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb"}, "zh"), ({"JPY_SESSION_NAME": "/zh/notebooks/00.ipynb"}, "en"),
-    ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb", "HELPERS_LANG": "en"}, "en"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "variables, language_of",
+    [
+        ({}, "en"),
+        ({"HELPERS_LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"HELPERS_LANG": "fr"}, "en"),
+        ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb"}, "zh"),
+        ({"JPY_SESSION_NAME": "/zh/notebooks/00.ipynb"}, "en"),
+        ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb", "HELPERS_LANG": "en"}, "en"),
+    ],
+)
 def test_the_variable_or_the_notebooks_folder_chooses(monkeypatch, variables, language_of):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -106,15 +113,23 @@ def test_messages_are_found_where_they_are_said():
 ENGLISH = re.compile("[a-z]{3,} [a-z]{3,}")
 
 
-@pytest.mark.parametrize("settings, kept", [
-    ({"epochs": 0}, "epochs 是 0"), ({"local_batch": 2.5}, "local_batch (--batch-size) 是 2.5"),
-    ({"lr": -1}, "lr 是 -1"), ({"momentum": 1}, "momentum 是 1"), ({"evaluate": 1}, "evaluate 是 1"),
-    ({"strategy": "dpp"}, "'ddp'"), ({"nproc_per_node": 2}, "nproc_per_node 是 2"),
-    ({"shard": "grad_op"}, "shard 是 'grad_op'"),
-    ({"epochs": 2, "steps": 3}, "3"), ({"model": "gpt"}, "data='tokens'"),
-    ({"evaluate_every": 2}, "evaluate_every 是 2"),
-    ({"strategy": "ddp", "nproc_per_node": 4, "global_batch": 10}, "8 or 12"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, kept",
+    [
+        ({"epochs": 0}, "epochs 是 0"),
+        ({"local_batch": 2.5}, "local_batch (--batch-size) 是 2.5"),
+        ({"lr": -1}, "lr 是 -1"),
+        ({"momentum": 1}, "momentum 是 1"),
+        ({"evaluate": 1}, "evaluate 是 1"),
+        ({"strategy": "dpp"}, "'ddp'"),
+        ({"nproc_per_node": 2}, "nproc_per_node 是 2"),
+        ({"shard": "grad_op"}, "shard 是 'grad_op'"),
+        ({"epochs": 2, "steps": 3}, "3"),
+        ({"model": "gpt"}, "data='tokens'"),
+        ({"evaluate_every": 2}, "evaluate_every 是 2"),
+        ({"strategy": "ddp", "nproc_per_node": 4, "global_batch": 10}, "8 or 12"),
+    ],
+)
 def test_what_is_wrong_with_settings_is_shown_in_chinese_and_raised_in_english(monkeypatch, settings, kept):
     monkeypatch.setenv("HELPERS_LANG", "zh_CN")
     with pytest.raises((TypeError, ValueError)) as caught:
@@ -150,7 +165,7 @@ OF_RANKS = [
     lambda: errors.rank_error([errors.Failure(1, 0, BROKEN + "\nBroken pipe")], {0}, 2),
     lambda: errors.rank_error([errors.Failure(1, 0, BROKEN, out_of_memory())], (), 2),
     lambda: errors.timeout_error(2, {0: "    at f"}, [0, 1], 2),
-]  # fmt: skip
+]
 
 
 def out_of_memory():

@@ -32,10 +32,14 @@ def fails_oddly():
     raise Odd("very ", "odd")
 
 
-@pytest.mark.parametrize("fn, words", [
-    (lambda: threading.Lock(), "return value.*cannot be sent back"), (fails_oddly, "very odd"),
-    (lambda: sys.exit(3), "sys.exit"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fn, words",
+    [
+        (lambda: threading.Lock(), "return value.*cannot be sent back"),
+        (fails_oddly, "very odd"),
+        (lambda: sys.exit(3), "sys.exit"),
+    ],
+)
 def test_what_cannot_be_sent_back_is_a_failure_in_words(fn, words):
     with pytest.raises(RankError, match=words) as caught:
         launch(fn, 1)

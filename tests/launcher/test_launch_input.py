@@ -17,10 +17,19 @@ def fine():
     return "fine"
 
 
-@pytest.mark.parametrize("nprocs, error", [
-    (0, ValueError), (-1, ValueError), (2.5, TypeError), ("2", TypeError), (True, TypeError), (None, TypeError),
-    (2.0, TypeError), (10**6, ValueError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "nprocs, error",
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        (2.5, TypeError),
+        ("2", TypeError),
+        (True, TypeError),
+        (None, TypeError),
+        (2.0, TypeError),
+        (10**6, ValueError),
+    ],
+)
 def test_number_of_ranks(nprocs, error):
     with pytest.raises(error, match="nprocs|ranks"):
         launch(fine, nprocs)
@@ -68,11 +77,15 @@ def test_argument_that_cannot_be_pickled_is_named():
         launch(lambda *a, **k: None, 2, threading.Lock(), other=threading.Lock())
 
 
-@pytest.mark.parametrize("name, values, error", [
-    ("timeout", [0, -1, "1", True, float("nan"), float("inf")], ValueError),
-    ("threads", [0, -2, 1.5, "1", True], ValueError),
-    ("env", [{"A": 1}, {1: "a"}, {"A": None}], TypeError), ("on_event", ["print"], TypeError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, values, error",
+    [
+        ("timeout", [0, -1, "1", True, float("nan"), float("inf")], ValueError),
+        ("threads", [0, -2, 1.5, "1", True], ValueError),
+        ("env", [{"A": 1}, {1: "a"}, {"A": None}], TypeError),
+        ("on_event", ["print"], TypeError),
+    ],
+)
 def test_options(name, values, error):
     for value in values:
         with pytest.raises(error, match=name):

@@ -114,11 +114,14 @@ def test_exception_names_the_failing_rank_while_the_other_waits(notebook, rank):
     still_works(notebook)
 
 
-@pytest.mark.parametrize("how, rank, words", [
-    ("os.kill(os.getpid(), signal.SIGKILL)", 1, "rank 1 was killed by signal SIGKILL"),
-    pytest.param("os.kill(os.getpid(), signal.SIGKILL)", 0, "rank 0 was killed by signal SIGKILL", marks=LONG),
-    pytest.param("os._exit(7)", 1, "rank 1 left with exit code 7", marks=LONG),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "how, rank, words",
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", 1, "rank 1 was killed by signal SIGKILL"),
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", 0, "rank 0 was killed by signal SIGKILL", marks=LONG),
+        pytest.param("os._exit(7)", 1, "rank 1 left with exit code 7", marks=LONG),
+    ],
+)
 def test_rank_that_ends_without_an_answer_is_named(notebook, how, rank, words):
     out = notebook.run(f"launch(meet, 2, {rank}, lambda: {how})")
     assert out.error == "RankError" and out.seconds < PROMPT

@@ -18,12 +18,21 @@ def megabytes(count):
     return torch.zeros(count * 250_000)
 
 
-@pytest.mark.parametrize("memory, error, words", [
-    ("plenty", ValueError, "such as"), ("600", ValueError, "MB"), ("600 mb", ValueError, "MB"),
-    ("-1 GB", ValueError, "such as"), (600, ValueError, "at least 32 MB"), ("31 MB", ValueError, "threads"),
-    (float("inf"), ValueError, "at least"), (float("nan"), ValueError, "at least"), (True, TypeError, "None for no"),
-    ([600], TypeError, "None for no"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "memory, error, words",
+    [
+        ("plenty", ValueError, "such as"),
+        ("600", ValueError, "MB"),
+        ("600 mb", ValueError, "MB"),
+        ("-1 GB", ValueError, "such as"),
+        (600, ValueError, "at least 32 MB"),
+        ("31 MB", ValueError, "threads"),
+        (float("inf"), ValueError, "at least"),
+        (float("nan"), ValueError, "at least"),
+        (True, TypeError, "None for no"),
+        ([600], TypeError, "None for no"),
+    ],
+)
 def test_a_bad_limit_is_refused_before_a_process_starts(memory, error, words, monkeypatch):
     monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a process was about to start"))
     with pytest.raises(error, match=f"memory.*{words}"):

@@ -57,10 +57,14 @@ def test_planted_leaks_are_found_and_blamed_on_their_launch(tmp_path):
     assert status == 1 and not told["passed"]
     second = "\n".join(violation for violation in violations if "launch 2:" in violation)
     for sign in (
-        "2 more: kernel descriptor (pipe)", "more: kernel descriptor (socket)", "1 more: kernel thread",
-        "2 more: process sleep 600", "1 more: temporary tmp", "1 more: shared memory soak-",
+        "2 more: kernel descriptor (pipe)",
+        "more: kernel descriptor (socket)",
+        "1 more: kernel thread",
+        "2 more: process sleep 600",
+        "1 more: temporary tmp",
+        "1 more: shared memory soak-",
         "1 more: fork server descriptor (socket)",
-    ):  # fmt: skip
+    ):
         assert sign in second, f"{sign} is not in\n{text}"
     assert f"planned: {plan(SEED, 1, 2)}" in second and f"--seed {SEED} --only 1.2" in second
     blamed = plans[failing].rank
@@ -91,41 +95,72 @@ HUNG = "no result after 1.5 s: rank 1 of 2 had not returned; all ranks were stop
 RIGHT = {
     Plan(5): {"error": None, "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]]},
     Plan(5, "exception", rank=1): {
-        "error": "RankError", "rank": 1, "exitcode": None,
+        "error": "RankError",
+        "rank": 1,
+        "exitcode": None,
         "message": "rank 1 failed; the other ranks were stopped. Planted: planted in launch 5",
     },
     Plan(5, "sigkill", rank=1): {
-        "error": "RankError", "rank": 1, "exitcode": -9, "message": "rank 1 was killed by signal SIGKILL. Nothing",
+        "error": "RankError",
+        "rank": 1,
+        "exitcode": -9,
+        "message": "rank 1 was killed by signal SIGKILL. Nothing",
     },
     Plan(5, "hang", rank=1, timeout=1.5): {
-        "error": "RankTimeout", "rank": None, "message": HUNG, "stacks": {"1": "in planted_hang"},
+        "error": "RankTimeout",
+        "rank": None,
+        "message": HUNG,
+        "stacks": {"1": "in planted_hang"},
         "events": [("hanging", 1, 1.0), ("leaving", 0, 1.0)],
     },
     Plan(5, "interrupt", rank=0): {"error": "KeyboardInterrupt", "ended": 10.5},
     Plan(5, "stop", rank=0, queued=2): {
-        "error": "RunStopped", "status": "stopped", "stop_s": 0.4, "queued": [[[0, 1.0, 5, True]]],
+        "error": "RunStopped",
+        "status": "stopped",
+        "stop_s": 0.4,
+        "queued": [[[0, 1.0, 5, True]]],
     },
     Plan(5, "kept", rank=1, how="exception"): {
-        "error": None, "caught": "RankError", "blamed": 1, "said": "", "caught_at": 10.5, "same": True,
+        "error": None,
+        "caught": "RankError",
+        "blamed": 1,
+        "said": "",
+        "caught_at": 10.5,
+        "same": True,
         "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]],
     },
     Plan(5, "kept", rank=1, how="sigkill"): {
-        "error": "RuntimeError", "message": "these ranks have ended", "caught": "Ended", "blamed": 1, "said": "",
+        "error": "RuntimeError",
+        "message": "these ranks have ended",
+        "caught": "Ended",
+        "blamed": 1,
+        "said": "",
         "caught_at": 10.5,
     },
-}  # fmt: skip
+}
 WRONG = [
-    ("healthy", {"error": "LauncherError", "message": "lost"}), ("healthy", {"value": [[0, 3.0, 5, True]]}),
-    ("healthy", {"value": [[0, 3.0, 5, True], [1, 3.0, 4, True]]}), ("exception", {"rank": 0}),
-    ("exception", {"error": "RankTimeout"}), ("exception", {"message": "rank 1 failed: something else"}),
-    ("sigkill", {"exitcode": -15}), ("hang", {"error": "RankError"}),
-    ("hang", {"message": HUNG.replace("rank 1", "rank 0")}), ("hang", {"stacks": {"1": "elsewhere"}}),
-    ("interrupt", {"error": None}), ("interrupt", {"ended": 21.0}),
-    ("stop", {"error": None}), ("stop", {"stop_s": 11.0}),
-    ("stop", {"queued": [[[0, 1.0, 4, True]]]}), ("kept", {"caught": None}), ("kept", {"blamed": 0, "said": ""}),
-    ("kept", {"same": False}), ("kept", {"value": None}), ("kept", {"error": "RankError", "message": "lost"}),
+    ("healthy", {"error": "LauncherError", "message": "lost"}),
+    ("healthy", {"value": [[0, 3.0, 5, True]]}),
+    ("healthy", {"value": [[0, 3.0, 5, True], [1, 3.0, 4, True]]}),
+    ("exception", {"rank": 0}),
+    ("exception", {"error": "RankTimeout"}),
+    ("exception", {"message": "rank 1 failed: something else"}),
+    ("sigkill", {"exitcode": -15}),
+    ("hang", {"error": "RankError"}),
+    ("hang", {"message": HUNG.replace("rank 1", "rank 0")}),
+    ("hang", {"stacks": {"1": "elsewhere"}}),
+    ("interrupt", {"error": None}),
+    ("interrupt", {"ended": 21.0}),
+    ("stop", {"error": None}),
+    ("stop", {"stop_s": 11.0}),
+    ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
+    ("kept", {"caught": None}),
+    ("kept", {"blamed": 0, "said": ""}),
+    ("kept", {"same": False}),
+    ("kept", {"value": None}),
+    ("kept", {"error": "RankError", "message": "lost"}),
     ("kept", {"caught_at": 21.0}),
-]  # fmt: skip
+]
 
 
 def judged(planned, **changes):

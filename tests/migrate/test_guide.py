@@ -5,11 +5,21 @@ import ast
 import pytest
 from npu_ranks import needs_npu
 
-from helpers.migrate import guide, migrate, trial
-from helpers.migrate.steps import OURS, STEPS
+from platforms.migrate import guide, migrate, trial
+from platforms.migrate.steps import OURS, STEPS
 
-TWO = ["--multiprocessing-distributed", "--world-size", "1", "--rank", "0", "--device_list", "3,2", "--dist_backend",
-       "hccl", *trial.SMALL]  # fmt: skip
+TWO = [
+    "--multiprocessing-distributed",
+    "--world-size",
+    "1",
+    "--rank",
+    "0",
+    "--device_list",
+    "3,2",
+    "--dist_backend",
+    "hccl",
+    *trial.SMALL,
+]
 
 
 def test_there_are_sixteen_steps_and_what_is_ours():
@@ -36,15 +46,32 @@ def test_the_steps_write_what_the_guide_says():
     assert loaders.count("pin_memory=False") == loaders.count("drop_last=True") == 2 and "shuffle=True" in loaders
     assert "scheduler.step()" not in text and '"scheduler"' not in text and text.count("amp.state_dict()") == 1
     assert text.count("target.to(torch.int32)") == 2 and text.count("non_blocking=False") == 4
-    order = ["set_device(loc)", "val_loader = ", "model = model.to(loc)", "torch.optim.SGD(", "amp.initialize(",
-             "DistributedDataParallel(model, ", "torch.load(", "cudnn.benchmark = True"]  # fmt: skip
+    order = [
+        "set_device(loc)",
+        "val_loader = ",
+        "model = model.to(loc)",
+        "torch.optim.SGD(",
+        "amp.initialize(",
+        "DistributedDataParallel(model, ",
+        "torch.load(",
+        "cudnn.benchmark = True",
+    ]
     assert sorted(order, key=text.index) == order
 
 
 def test_migrate_keeps_the_guides_places_and_what_it_loses():
     text = migrate(guide.script([]), name="main.py").result
-    order = ["set_device(loc)", "val_loader = ", "model = model.to(loc)", "torch.optim.SGD(", "amp.initialize(",
-             "DistributedDataParallel(model, ", "StepLR(", "torch.load(", "scheduler.step()"]  # fmt: skip
+    order = [
+        "set_device(loc)",
+        "val_loader = ",
+        "model = model.to(loc)",
+        "torch.optim.SGD(",
+        "amp.initialize(",
+        "DistributedDataParallel(model, ",
+        "StepLR(",
+        "torch.load(",
+        "scheduler.step()",
+    ]
     assert sorted(order, key=text.index) == order
     assert '"scheduler": scheduler.state_dict()' in text and '"dynamic" if args.loss_scale == -1' in text
     assert text.count("drop_last=True") == 2  # the training loader, and the sampler that was there

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from helpers.migrate import STEPS, MigrationError, migrate
-from helpers.migrate.advice import WORD
-from helpers.migrate.script import Script
+from platforms.migrate import STEPS, MigrationError, migrate
+from platforms.migrate.advice import WORD
+from platforms.migrate.script import Script
 
 HERE = Path(__file__).parent
 OWN = [path for path in sorted((HERE.parent / "scripts").glob("*.py")) if not path.name.startswith("hvd_")]
-FIXTURES = OWN + sorted((HERE.parents[1] / "helpers/migrate/examples").glob("*.py"))
+FIXTURES = OWN + sorted((HERE.parents[1] / "platforms/migrate/examples").glob("*.py"))
 NPU = "import torch_npu  # registers the device\n"
 TORCH = "import torch\n" + NPU
 
@@ -110,14 +110,16 @@ USES = {
     ),
     "benchmark": ("torch.backends.cudnn.benchmark = True\nd(device)", "d(device)"),
     "benchmark in a block": (
-        "def f():\n\ttorch.backends.cudnn.benchmark = True\nd(device)", "def f():\n\tpass\nd(device)"
+        "def f():\n\ttorch.backends.cudnn.benchmark = True\nd(device)",
+        "def f():\n\tpass\nd(device)",
     ),
     "benchmark under a condition": (
         "if fast:\n    if torch.cuda.is_available():\n        torch.backends.cudnn.benchmark = True\nd(device)",
         "d(device)",
     ),
     "benchmark under a condition that does something": (
-        "if f():\n    torch.backends.cudnn.benchmark = True\nd(device)", "if f():\n    pass\nd(device)"
+        "if f():\n    torch.backends.cudnn.benchmark = True\nd(device)",
+        "if f():\n    pass\nd(device)",
     ),
     "benchmark between empty lines": ("d(device)\n\ntorch.backends.cudnn.benchmark = True\n\ny", "d(device)\n\ny"),
     "benchmark on a line": ("a = 1; torch.backends.cudnn.benchmark = True; d(device)", "a = 1; d(device)"),
@@ -127,14 +129,16 @@ USES = {
     ),
     "DataParallel": ("m = torch.nn.DataParallel(m)\nm.cuda()", "m.npu()"),
     "DataParallel and what is inside": (
-        "net = torch.nn.DataParallel(N())\nnet.cuda()\nnet.module.f(net.module)", "net = N()\nnet.npu()\nnet.f(net)"
+        "net = torch.nn.DataParallel(N())\nnet.cuda()\nnet.module.f(net.module)",
+        "net = N()\nnet.npu()\nnet.f(net)",
     ),
     "DataParallel inside": ("m = torch.nn.DataParallel(N().cuda(), [0]).cuda()", "m = N().npu().npu()"),
     "DataParallel of a choice": ("m = torch.nn.DataParallel(a if b else c).cuda()", "m = (a if b else c).npu()"),
     "DataParallel for several": (
-        "if torch.cuda.device_count() > 1:\n    m = torch.nn.DataParallel(m)\nm.cuda()", "m.npu()"
+        "if torch.cuda.device_count() > 1:\n    m = torch.nn.DataParallel(m)\nm.cuda()",
+        "m.npu()",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", USES)
@@ -240,7 +244,7 @@ IMPORTS = {
     "last line": ("x.cuda()\nimport torch", "x.npu()\nimport torch\n{npu}"),
     "no torch": ("def f(x):\n    return x.cuda()", "def f(x):\n    return x.npu()"),
     "there": ("import torch\nimport torch_npu\nx.cuda()", "import torch\nimport torch_npu\nx.npu()"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", IMPORTS)
@@ -293,7 +297,7 @@ OTHERS = {
     "prose": "print('cuda is here', 'uses cuda:0', 'NCCL')",
     "module in prose": "print('cuda:0 is mine')",
     "for both": "d = {'cuda': 1, 'npu': 2, 'cpu': 0}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", OTHERS)
@@ -410,11 +414,14 @@ def test_an_optimizer_is_made_after_its_model_has_moved():
     assert result(indented).index("npu") < result(indented).index("Adam")
 
 
-@pytest.mark.parametrize("source", [
-    "opt = Adam(net.parameters())\nplan = Plan(opt)\nnet.cuda()",
-    "def f():\n  if a:\n    opt = Adam(net.parameters())\n  net.cuda()",
-    "class A(Module):\n  def __init__(self):\n    self.opt = Adam(self.parameters())\nnet = A().cuda()",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        "opt = Adam(net.parameters())\nplan = Plan(opt)\nnet.cuda()",
+        "def f():\n  if a:\n    opt = Adam(net.parameters())\n  net.cuda()",
+        "class A(Module):\n  def __init__(self):\n    self.opt = Adam(self.parameters())\nnet = A().cuda()",
+    ],
+)
 def test_an_optimizer_that_cannot_be_made_later_is_noted(source):
     notes = [note for note in migrate(source + "\n").notes if "before its mod" in note.text]
     assert len(notes) == 1 and "Adam" in source.split("\n")[notes[0].source_line - 1]

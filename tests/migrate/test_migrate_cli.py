@@ -1,4 +1,4 @@
-"""`python -m helpers migrate`: what it prints, what it writes, and when it writes nothing at all."""
+"""`python -m platforms.migrate`: what it prints, what it writes, and when it writes nothing at all."""
 
 import os
 import subprocess
@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from helpers.__main__ import main
-from helpers.migrate import migrate
+from platforms.migrate import migrate
+from platforms.migrate.cli import main
 
 SOURCE = "import torch\r\nx.cuda()\r\n"
 RESULT = migrate(SOURCE).result
@@ -33,14 +33,14 @@ def contents(folder):
 
 def test_without_an_option_it_shows_diff_and_report_and_writes_nothing(folder, capfdbinary):
     before = contents(folder)
-    assert main(["migrate", "scripts/main.py"]) == 0
+    assert main(["scripts/main.py"]) == 0
     out = capfdbinary.readouterr().out.decode()
     assert "+x.npu()\r\n" in out and "scripts/main.py: 2 lines written and 1 taken out" in out
     assert contents(folder) == before
 
 
 def test_the_diff_of_a_folder_applies(folder, capfdbinary):
-    assert main(["migrate", "--diff", "scripts"]) == 0
+    assert main(["--diff", "scripts"]) == 0
     diff = capfdbinary.readouterr().out
     assert b"Only you can choose" not in diff and b"hidden" not in diff and b"plain" not in diff and b"env" not in diff
     subprocess.run(["git", "apply", "-p0"], input=diff, cwd=folder, check=True, timeout=300)
@@ -49,7 +49,7 @@ def test_the_diff_of_a_folder_applies(folder, capfdbinary):
 
 def test_out_writes_all_scripts_of_a_folder_and_leaves_the_sources(folder):
     before = contents(folder)
-    assert main(["migrate", "scripts", "--out", "done/here"]) == 0
+    assert main(["scripts", "--out", "done/here"]) == 0
     after = contents(folder)
     new = {name: after[name] for name in after.keys() - before.keys()}
     assert {name: after[name] for name in before} == before
@@ -61,19 +61,19 @@ def test_out_replaces_nothing_that_differs_unless_forced(folder, capsys):
     (folder / "done/net").mkdir(parents=True)
     (folder / "done/net/model.py").write_text("mine")
     before = contents(folder)
-    assert main(["migrate", "scripts", "--out", "done"]) == 2
+    assert main(["scripts", "--out", "done"]) == 2
     error = capsys.readouterr().err
     assert os.path.join("done", "net", "model.py") in error and "--force" in error
     assert contents(folder) == before  # main.py was not written either
-    assert main(["migrate", "scripts", "--out", "done", "--force"]) == 0
-    assert main(["migrate", "scripts", "--out", "done"]) == 0  # the same again is no difference
+    assert main(["scripts", "--out", "done", "--force"]) == 0
+    assert main(["scripts", "--out", "done"]) == 0  # the same again is no difference
     assert contents(folder)["done/net/model.py"] == RESULT.encode()
     assert not list((folder / "done").rglob(".*"))
 
 
 def test_out_into_the_folder_of_the_source_is_refused(folder):
     before = contents(folder)
-    assert main(["migrate", "scripts/main.py", "--out", "scripts"]) == 2
+    assert main(["scripts/main.py", "--out", "scripts"]) == 2
     assert contents(folder) == before
 
 
@@ -92,7 +92,7 @@ def test_a_bad_file_ends_with_status_2_and_writes_nothing(folder, capsys, case, 
     if raw is not None:
         (folder / "bad.py").write_bytes(raw)
     before = contents(folder)
-    assert main(["migrate", "scripts", "bad.py", *where.split()]) == 2
+    assert main(["scripts", "bad.py", *where.split()]) == 2
     out, error = capsys.readouterr()
     assert message in error and out == "" and len(error.splitlines()) == 1
     assert contents(folder) == before
@@ -101,7 +101,7 @@ def test_a_bad_file_ends_with_status_2_and_writes_nothing(folder, capsys, case, 
 def test_a_bad_file_of_a_folder_is_named_and_left_out(folder, capsys):
     (folder / "scripts/bad.py").write_text("print 'cuda'\n")
     (folder / "scripts/main.py").chmod(0o755)
-    assert main(["migrate", "scripts", "--out", "done"]) == 1
+    assert main(["scripts", "--out", "done"]) == 1
     assert "left out: scripts/bad.py:1: " in capsys.readouterr().err
     assert sorted(it.name for it in (folder / "done").rglob("*.py")) == ["main.py", "model.py", "plain.py"]
     assert os.access(folder / "done/main.py", os.X_OK) and not os.access(folder / "done/net/model.py", os.X_OK)
@@ -109,7 +109,7 @@ def test_a_bad_file_of_a_folder_is_named_and_left_out(folder, capsys):
 
 def test_a_notebook_is_refused(folder, capsys):
     (folder / "a.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["x.cuda()"]}]}')
-    assert main(["migrate", "a.ipynb"]) == 2
+    assert main(["a.ipynb"]) == 2
     assert "a.ipynb: this is a notebook" in capsys.readouterr().err
 
 
@@ -118,21 +118,21 @@ def test_what_cannot_be_done_is_said(folder, capsys):
         ("scripts/main.py", "scripts/main.py", "--out", "done"): "two of the scripts",
         ("scripts/.hidden/none",): "none",
     }.items():
-        assert main(["migrate", *arguments]) == 2
+        assert main([*arguments]) == 2
         assert message in capsys.readouterr().err
     (folder / "empty").mkdir()
-    assert main(["migrate", "empty"]) == 2
+    assert main(["empty"]) == 2
     assert "no .py file" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        main(["migrate", "scripts", "--diff", "--out", "done"])
+        main(["scripts", "--diff", "--out", "done"])
 
 
 def test_the_modern_style(folder, capfdbinary):
     (folder / "amp.py").write_text("import torch\ntorch.cuda.amp.autocast()\n")
-    assert main(["migrate", "--diff", "--style=modern", "amp.py"]) == 0
+    assert main(["--diff", "--style=modern", "amp.py"]) == 0
     assert b'+torch.amp.autocast("npu")\n' in capfdbinary.readouterr().out
 
 
 def test_importing_it_is_light():
-    code = "import sys, helpers.migrate, helpers.migrate.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, platforms.migrate, platforms.migrate.cli; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.migrate import migrate
-from helpers.migrate.advice import WORD
-from helpers.migrate.counterparts import counterpart
-from helpers.migrate.passes.strings import translated
+from platforms.migrate import migrate
+from platforms.migrate.advice import WORD
+from platforms.migrate.counterparts import counterpart
+from platforms.migrate.passes.strings import translated
 
 pytestmark = pytest.mark.long
 
@@ -19,30 +19,84 @@ pytestmark = pytest.mark.long
 # come out, under the names of the NPU. The list of names is shared with the tool, the resolution is not.
 
 IMPORTS = [
-    "import torch", "import torch as t", "import torch, os",
-    "from torch import cuda", "from torch import nn, cuda as c",
-    "import torch.cuda", "import torch.cuda as tc", "import torch.cuda.amp as amp", "from torch.cuda import amp, nvtx",
+    "import torch",
+    "import torch as t",
+    "import torch, os",
+    "from torch import cuda",
+    "from torch import nn, cuda as c",
+    "import torch.cuda",
+    "import torch.cuda as tc",
+    "import torch.cuda.amp as amp",
+    "from torch.cuda import amp, nvtx",
     "from torch.cuda.amp import autocast as ac, GradScaler",
     "from torch.cuda import (\n    synchronize,  # wait\n    Stream as S\n)",
-    "import torch.distributed as dist", "from torch.cuda.memory import empty_cache", "import torch.nn as nn",
-    "from mine import cuda", "from mine import helper, autocast",
-]  # fmt: skip
+    "import torch.distributed as dist",
+    "from torch.cuda.memory import empty_cache",
+    "import torch.nn as nn",
+    "from mine import cuda",
+    "from mine import helper, autocast",
+]
 CALLS = [
-    "torch.cuda.is_available()", "t.cuda.synchronize()", "cuda.device_count()", "c.set_device(1)", "tc.empty_cache()",
-    "amp.autocast(enabled=True)", "ac()", "GradScaler(8.0)", "torch.cuda.amp.GradScaler()", "nvtx.mark('a')",
-    "torch.cuda.nvtx.range_push('cuda')", "torch.cuda.memory.empty_cache()", "S().wait()", "synchronize()", "Stream()",
-    "dist.init_process_group('nccl')", "dist.is_nccl_available()", "empty_cache()", "cuda.nvtx.range_pop()", "cuda()",
-    "x.cuda()", "x.cuda(0, non_blocking=True)", "x.to('cuda')", "x.to(device='cuda:1')", "x.to(f'cuda:{1}')",
-    "x.to('cuda:{}'.format(1))", "x.to('cuda:%d' % 1)", "nn.Linear(1, 2).cuda()", "torch.device('cuda', 0)",
-    "f(torch.cuda.current_device)", "f('prose about cuda')", "f(cuda='cuda:0')", "own.cuda()", "Own().cuda()",
-    "f(own=Own())", "x.load(map_location={'cuda:0': 'cuda:1'})", "f({'cuda': 1})", "f({'cuda': 1, 'cpu': 2})",
-    "hasattr(torch, 'cuda')", "getattr(own, 'cuda')()", "autocast()", "helper.cuda(1)", "f(lambda cuda: cuda.init())",
-    "f([cuda.init() for cuda in x])", "x.type(torch.cuda.FloatTensor)", "x.type('torch.cuda.HalfTensor')",
-]  # fmt: skip
+    "torch.cuda.is_available()",
+    "t.cuda.synchronize()",
+    "cuda.device_count()",
+    "c.set_device(1)",
+    "tc.empty_cache()",
+    "amp.autocast(enabled=True)",
+    "ac()",
+    "GradScaler(8.0)",
+    "torch.cuda.amp.GradScaler()",
+    "nvtx.mark('a')",
+    "torch.cuda.nvtx.range_push('cuda')",
+    "torch.cuda.memory.empty_cache()",
+    "S().wait()",
+    "synchronize()",
+    "Stream()",
+    "dist.init_process_group('nccl')",
+    "dist.is_nccl_available()",
+    "empty_cache()",
+    "cuda.nvtx.range_pop()",
+    "cuda()",
+    "x.cuda()",
+    "x.cuda(0, non_blocking=True)",
+    "x.to('cuda')",
+    "x.to(device='cuda:1')",
+    "x.to(f'cuda:{1}')",
+    "x.to('cuda:{}'.format(1))",
+    "x.to('cuda:%d' % 1)",
+    "nn.Linear(1, 2).cuda()",
+    "torch.device('cuda', 0)",
+    "f(torch.cuda.current_device)",
+    "f('prose about cuda')",
+    "f(cuda='cuda:0')",
+    "own.cuda()",
+    "Own().cuda()",
+    "f(own=Own())",
+    "x.load(map_location={'cuda:0': 'cuda:1'})",
+    "f({'cuda': 1})",
+    "f({'cuda': 1, 'cpu': 2})",
+    "hasattr(torch, 'cuda')",
+    "getattr(own, 'cuda')()",
+    "autocast()",
+    "helper.cuda(1)",
+    "f(lambda cuda: cuda.init())",
+    "f([cuda.init() for cuda in x])",
+    "x.type(torch.cuda.FloatTensor)",
+    "x.type('torch.cuda.HalfTensor')",
+]
 BLOCKS = [
-    "if x:", "for cuda in x:", "while x.next():", "def g(cuda=x, torch=x):", "def g():", "with amp.autocast() as cuda:",
-    "with x:", "try:", "class C:", "async def g():", "for i, x in x:",
-]  # fmt: skip
+    "if x:",
+    "for cuda in x:",
+    "while x.next():",
+    "def g(cuda=x, torch=x):",
+    "def g():",
+    "with amp.autocast() as cuda:",
+    "with x:",
+    "try:",
+    "class C:",
+    "async def g():",
+    "for i, x in x:",
+]
 COMMENTS = ["", "", "", "  # why", "  # for CUDA", "\t#é"]
 
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.migrate import migrate
+from platforms.migrate import migrate
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {
     "2020": ROOT / "tests" / "scripts" / "imagenet_2020.py",
-    "2022": ROOT / "helpers" / "migrate" / "examples" / "imagenet.py",
+    "2022": ROOT / "platforms" / "migrate" / "examples" / "imagenet.py",
     "accelerator": ROOT / "tests" / "scripts" / "imagenet_accelerator.py",
 }
 STYLES = ("article", "modern")
@@ -199,8 +199,16 @@ def test_scripts_of_every_age_go_through_all_steps(name, style):
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
     text = worker(name)
-    assert in_order(text, "= process_device_map[", "torch.npu.set_device(loc)", "init_process_group(", ".to(loc)",
-                    "optim.SGD(", "amp.initialize(", ", device_ids=[")  # fmt: skip
+    assert in_order(
+        text,
+        "= process_device_map[",
+        "torch.npu.set_device(loc)",
+        "init_process_group(",
+        ".to(loc)",
+        "optim.SGD(",
+        "amp.initialize(",
+        ", device_ids=[",
+    )
     # Loss and optimizer go behind the loaders, but not where DDP was made in between.
     assert in_order(text, *(("drop_last=True", "optim.SGD(")[:: -1 if name == "plain" else 1]))
     assert "DataParallel(" not in text.replace("DistributedDataParallel(", "").replace("parallel.Dist", "")
@@ -212,12 +220,25 @@ def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
 def test_every_change_has_its_step():
     steps = {it.text.strip(): it.step for it in migrated(TEXTS["2020"]).changes if not it.removed}
     for start, step in {
-        "from apex import amp": 1, 'parser.add_argument("--amp"': 2, "def device_id_to": 3, "os.environ.setdefault": 4,
-        "ngpus_per_node = len": 5, "args.gpu = process_device_map[gpu]": 6, "dist.init_process_group": 7, "loc =": 8,
-        "torch.npu.set_device": 8, "args.batch_size = ": 8, "model = model.to": 11, "criterion =": 11,
-        "if args.amp:": 14, "model, optimizer = amp": 11, "checkpoint = torch.load": 11, '"amp": amp.state_dict()': 12,
-        "num_workers=args.workers, pin_memory=False, sampler": 10, "with amp.scale_loss": 14,
-    }.items():  # fmt: skip
+        "from apex import amp": 1,
+        'parser.add_argument("--amp"': 2,
+        "def device_id_to": 3,
+        "os.environ.setdefault": 4,
+        "ngpus_per_node = len": 5,
+        "args.gpu = process_device_map[gpu]": 6,
+        "dist.init_process_group": 7,
+        "loc =": 8,
+        "torch.npu.set_device": 8,
+        "args.batch_size = ": 8,
+        "model = model.to": 11,
+        "criterion =": 11,
+        "if args.amp:": 14,
+        "model, optimizer = amp": 11,
+        "checkpoint = torch.load": 11,
+        '"amp": amp.state_dict()': 12,
+        "num_workers=args.workers, pin_memory=False, sampler": 10,
+        "with amp.scale_loss": 14,
+    }.items():
         assert {steps[text] for text in steps if text.startswith(start)} == {step}, start
 
 
@@ -226,8 +247,18 @@ def test_every_change_has_its_step():
 
 def test_arguments_are_added_once_and_the_backend_stays_one():
     result = migrated(TEXTS["2020"]).result
-    for option in ("--device-list", "--device_list", "--addr", "--port", "--amp", "--opt-level", "--loss-scale",
-                   "--loss_scale", "--dist-backend", "--dist_backend"):  # fmt: skip
+    for option in (
+        "--device-list",
+        "--device_list",
+        "--addr",
+        "--port",
+        "--amp",
+        "--opt-level",
+        "--loss-scale",
+        "--loss_scale",
+        "--dist-backend",
+        "--dist_backend",
+    ):
         assert result.count(f'"{option}"') == 1, option
     assert re.search(r'add_argument\("--dist-backend", "--dist_backend", default="hccl"', result)
     seed, again = 'parser.add_argument("--seed"', 'parser.add_argument("--dist_backend", default="hccl", type=str)'
@@ -344,65 +375,121 @@ def test_the_modern_style_knows_torchrun_and_its_own_spawn(name):
 CUDA_MODEL, MOVED = "    torch.cuda.set_device(gpu)\n    model.cuda(gpu)\n", "images = images.cuda(non_blocking=True)"
 VARIANTS = {
     "a number that counts processes does not become a card": (
-        "article", ODD, {}, ["o.host = o.host * cards + proc", "if proc == 0:"], []
+        "article",
+        ODD,
+        {},
+        ["o.host = o.host * cards + proc", "if proc == 0:"],
+        [],
     ),
     "what stood in the branch stays on its side of DDP": (
-        "article", ODD, {},
-        ["net = net.to(loc)", "convert_sync_batchnorm", "optim.SGD",
-         "= DDP(net, device_ids=[o.device], find_unused_parameters=True)", 'print("wrapped")'], []
+        "article",
+        ODD,
+        {},
+        [
+            "net = net.to(loc)",
+            "convert_sync_batchnorm",
+            "optim.SGD",
+            "= DDP(net, device_ids=[o.device], find_unused_parameters=True)",
+            'print("wrapped")',
+        ],
+        [],
     ),
     "the same, modern": (
-        "modern", ODD, {}, ["net = DDP(net, device_ids=[o.device], find_unused_parameters=True)",
-                            "nn.CrossEntropyLoss().to(device)"], []
+        "modern",
+        ODD,
+        {},
+        ["net = DDP(net, device_ids=[o.device], find_unused_parameters=True)", "nn.CrossEntropyLoss().to(device)"],
+        [],
     ),
     "an optimizer that was made early": (
-        "article", PLAIN,
+        "article",
+        PLAIN,
         {CUDA_MODEL: "", "    model = nn.parallel": "    model.cuda(gpu)\n    model = nn.parallel"},
-        ["model = model.to(loc)", "optim.SGD(", "amp.initialize("], ["model.npu"],
+        ["model = model.to(loc)", "optim.SGD(", "amp.initialize("],
+        ["model.npu"],
     ),
     "a model that was made on the device": (
-        "article", PLAIN,
+        "article",
+        PLAIN,
         {"    model.cuda(gpu)\n": "", "nn.Linear(3, 2)": "nn.Linear(3, 2).cuda(gpu)"},
-        ["model = nn.Linear(3, 2).to(loc)"], ["model.to("],
+        ["model = nn.Linear(3, 2).to(loc)"],
+        ["model.to("],
     ),
     "a loss": ("article", TEXTS["2020"], {}, ["criterion = nn.CrossEntropyLoss().to(loc)"], []),
     "a loss on its device": ("article", TEXTS["2022"], {}, ["nn.CrossEntropyLoss().to(device)"], []),
     "weights for the CPU": (
-        "article", ODD, {"torch.load(o.folder)": 'torch.load(o.folder, map_location="cpu", weights_only=False)'},
-        ['torch.load(o.folder, map_location="cpu", weights_only=False)'], [],
+        "article",
+        ODD,
+        {"torch.load(o.folder)": 'torch.load(o.folder, map_location="cpu", weights_only=False)'},
+        ['torch.load(o.folder, map_location="cpu", weights_only=False)'],
+        [],
     ),
     "images that DataParallel would have scattered": (
-        "article", PLAIN, {f"            {MOVED}\n": ""},
-        ["images = images.to(loc)", "labels = labels.to(torch.int32).to(loc)", "model(images)"], [],
+        "article",
+        PLAIN,
+        {f"            {MOVED}\n": ""},
+        ["images = images.to(loc)", "labels = labels.to(torch.int32).to(loc)", "model(images)"],
+        [],
     ),
     "lists of images": (
-        "article", PLAIN, {MOVED: "images[0] = images[0].cuda(gpu)", "model(images)": "model(images[0])"},
-        ["images[0] = images[0].to(loc)"], ["images = images"],
+        "article",
+        PLAIN,
+        {MOVED: "images[0] = images[0].cuda(gpu)", "model(images)": "model(images[0])"},
+        ["images[0] = images[0].to(loc)"],
+        ["images = images"],
     ),
     "a list that is made on the card": (
-        "article", PLAIN, {MOVED: "images = [it.cuda() for it in images]"},
-        ["images = [it.npu() for it in images]"], ["images.to("],
+        "article",
+        PLAIN,
+        {MOVED: "images = [it.cuda() for it in images]"},
+        ["images = [it.npu() for it in images]"],
+        ["images.to("],
     ),
     "the scaled loss goes backward, and clipping sees the masters": (
-        "article", ODD, {},
-        ["if o.amp:", "with amp.scale_loss(l, opti) as scaled_loss:", "scaled_loss.backward()", "else:",
-         "l.backward()", "clip_grad_norm_(amp.master_params(opti) if o.amp else f.parameters(), 1.0)"], [],
+        "article",
+        ODD,
+        {},
+        [
+            "if o.amp:",
+            "with amp.scale_loss(l, opti) as scaled_loss:",
+            "scaled_loss.backward()",
+            "else:",
+            "l.backward()",
+            "clip_grad_norm_(amp.master_params(opti) if o.amp else f.parameters(), 1.0)",
+        ],
+        [],
     ),
     "steps are scaled, and gradients unscaled before clipping": (
-        "modern", ODD, {},
-        ["one_epoch(learn, net, loss_fn, sgd, o, scaler)", "def one_epoch(source, f, measure, opti, o, scaler):",
-         'with torch.autocast("npu", enabled=o.amp):', "guess = f(x)", "l = measure(guess, y)", "opti.zero_grad()",
-         "scaler.scale(l).backward()", "scaler.unscale_(opti)", "clip_grad_norm_(f.parameters()",
-         "scaler.step(opti)", "scaler.update()"], [],
+        "modern",
+        ODD,
+        {},
+        [
+            "one_epoch(learn, net, loss_fn, sgd, o, scaler)",
+            "def one_epoch(source, f, measure, opti, o, scaler):",
+            'with torch.autocast("npu", enabled=o.amp):',
+            "guess = f(x)",
+            "l = measure(guess, y)",
+            "opti.zero_grad()",
+            "scaler.scale(l).backward()",
+            "scaler.unscale_(opti)",
+            "clip_grad_norm_(f.parameters()",
+            "scaler.step(opti)",
+            "scaler.update()",
+        ],
+        [],
     ),
     "tabs": ("article", ODD, {"  ": "\t"}, ["\n\tloc = ", "\n\t\tnet = DDP("], ["\n    "]),
     "without spawn": (
-        "article", ODD, {"    spawn(run, nprocs=cards, args=(opt, cards))\n": "    run(0, opt, cards)\n"}, [], ["loc ="]
+        "article",
+        ODD,
+        {"    spawn(run, nprocs=cards, args=(opt, cards))\n": "    run(0, opt, cards)\n"},
+        [],
+        ["loc ="],
     ),
     "without a parser": ("article", ODD, {"  ap = ArgumentParser()\n": "  ap = lines()\n"}, [], ["loc ="]),
     "without a group": ("modern", ODD, {'    init_process_group("nccl", ': "    meet("}, [], ["set_device(device)"]),
     "spawned for another reason": ("modern", ODD, {"  if opt.one_per_card:\n": "  if cards > 1:\n"}, [], ["scaler"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", VARIANTS)
@@ -421,18 +508,30 @@ def test_what_becomes_of_a_variant(case):
 UNCLEAR = {
     "loader": (ODD, "learn = DataLoader(", "learn = make(", "which loader is trained on is not clear", "drop_last", ""),
     "int64 labels": (
-        ODD, "    guess = f(x)\n", "    guess = f(x)\n    marks = nn.functional.one_hot(y, 10)\n", "y stays int64",
-        "torch.int32", "",
+        ODD,
+        "    guess = f(x)\n",
+        "    guess = f(x)\n    marks = nn.functional.one_hot(y, 10)\n",
+        "y stays int64",
+        "torch.int32",
+        "",
     ),
     "two optimizers": (
-        ODD, "  plan = ", "  adam = optim.Adam(net.parameters())\n  plan = ", "no mixed precision", "amp.",
+        ODD,
+        "  plan = ",
+        "  adam = optim.Adam(net.parameters())\n  plan = ",
+        "no mixed precision",
+        "amp.",
         "net = net.to(loc)",
     ),
     "two statements on a line": (
-        ODD, "  o.device = proc\n", "  o.device = proc; print(o)\n", "several statements on one line", "loc =",
+        ODD,
+        "  o.device = proc\n",
+        "  o.device = proc; print(o)\n",
+        "several statements on one line",
+        "loc =",
         "o.device = proc; print(o)",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", UNCLEAR)

@@ -1,6 +1,6 @@
 """Migrated scripts of every shape run unedited on emulated cards: they train, save, and go on from what they saved.
 
-The originals are helpers/migrate/examples/imagenet.py and those in tests/scripts. Where an original can
+The originals are platforms/migrate/examples/imagenet.py and those in tests/scripts. Where an original can
 do the same on the CPU, the migrated one has to print the same losses.
 """
 
@@ -19,14 +19,15 @@ import torch
 from npu_lab import free_port, images
 from npu_ranks import needs_npu
 
-import helpers.npu
-from helpers.migrate import migrate
-from helpers.npu.loading import real_torch_npu
+import helpers
+import platforms.npu
+from platforms.migrate import migrate
+from platforms.npu.loading import real_torch_npu
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests" / "scripts").glob("*.py"))
 SCRIPTS = {path.stem: path for path in FILES if not path.stem.startswith("hvd_")}
-SCRIPTS["imagenet"] = ROOT / "helpers" / "migrate" / "examples" / "imagenet.py"
+SCRIPTS["imagenet"] = ROOT / "platforms" / "migrate" / "examples" / "imagenet.py"
 
 # Options that several scripts share.
 SMALL = "--image-size 32 -b 8 -j 0 --lr 0.01 -p 1 --seed 1"
@@ -112,16 +113,16 @@ def in_ranks(case, script, arguments, folder):
     helpers.launch(play, case.cards, *given, env=environment, threads=1, timeout=900)
     output = "".join(file.read_text() for file in sorted(folder.glob("process-*.txt")))
     processes = [json.loads(file.read_text()) for file in sorted(folder.glob("process-*.json"))]
-    return helpers.npu.Finished(0, output, 0.0, processes)
+    return platforms.npu.Finished(0, output, 0.0, processes)
 
 
 def play(launcher, script, arguments, folder):
     """In a rank: the script as the program of this process; the processes that it would spawn are the ranks."""
     import torch.multiprocessing as mp
 
-    from helpers.npu import counts
+    from platforms.npu import counts
 
-    helpers.npu.load()
+    platforms.npu.load()
     number = os.environ["RANK"]
     if launcher != "torchrun":
         ranks = os.environ["WORLD_SIZE"]
@@ -169,9 +170,12 @@ def assert_same(found, expected):
 @needs_npu
 @pytest.mark.skipif(real_torch_npu(), reason="only the emulated device counts what is done on it")
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [  # notebook 07 does the same with the ImageNet example
-    name if name == "mingpt" else pytest.param(name, marks=pytest.mark.long) for name in CASES
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [  # notebook 07 does the same with the ImageNet example
+        name if name == "mingpt" else pytest.param(name, marks=pytest.mark.long) for name in CASES
+    ],
+)
 def test_it_trains_saves_and_goes_on(name, data, tmp_path, monkeypatch):
     case, folder = CASES[name], tmp_path / "case"
     folder.mkdir()
@@ -232,12 +236,21 @@ SWAP = "torch.__future__.set_swap_module_params_on_conversion(True)"
 APEX = {"LARC, Dist.*": "LARC", "= DistributedData": "= torch.nn.parallel.DistributedData"}
 TWINS = {
     "toy_spawn": Twin(
-        cards=2, cpu=("", GLOO | SPAWNED), losses="^rank.*",
-        noted="torch.npu.set_device(card)", follow=("    dist.init_", "    torch.npu.set_device(rank)\n    dist.init_"),
+        cards=2,
+        cpu=("", GLOO | SPAWNED),
+        losses="^rank.*",
+        noted="torch.npu.set_device(card)",
+        follow=("    dist.init_", "    torch.npu.set_device(rank)\n    dist.init_"),
     ),
     "torchrun_trainer": Twin(
-        "2 1", "4 1", ("4 1", GLOO | {r"\.to\(self.local_rank\)": ""}), "Epoch.*", cards=2, launcher="torchrun",
-        noted=SWAP, follow=(r"\nimport torch_npu.*", r"\g<0>\n" + SWAP),
+        "2 1",
+        "4 1",
+        ("4 1", GLOO | {r"\.to\(self.local_rank\)": ""}),
+        "Epoch.*",
+        cards=2,
+        launcher="torchrun",
+        noted=SWAP,
+        follow=(r"\nimport torch_npu.*", r"\g<0>\n" + SWAP),
     ),
     "apex_distributed": Twin(cards=2, launcher="torchrun", cpu=("", GLOO | OFF | APEX)),
     "slurm_cluster": Twin(cards=2, launcher="slurm"),
@@ -245,7 +258,7 @@ TWINS = {
     "wgan_gp": Twin(),
     "ssd_boxes": Twin(losses="Loss.*"),
     "hogwild": Twin("--cuda", refused="share_memory()"),
-}  # fmt: skip
+}
 
 
 @needs_npu

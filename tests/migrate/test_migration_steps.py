@@ -14,8 +14,8 @@ import torch
 from npu_lab import CARDS, Lab, Run, free_port, images
 from npu_ranks import needs_npu
 
-from helpers.migrate import migrate
-from helpers.npu.loading import real_torch_npu
+from platforms.migrate import migrate
+from platforms.npu.loading import real_torch_npu
 
 pytestmark = [
     pytest.mark.long,  # notebook 07 trains what migrate makes of this script, too

@@ -17,9 +17,16 @@ from lab import PATIENCE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
-)  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--force-color-profile=srgb",
+)
 FAILED = "application/vnd.jupyter.stderr", "application/vnd.jupyter.error"
 
 # A text stands on all backgrounds of the elements around it, the nearest on top, and may be translucent itself.
@@ -69,9 +76,13 @@ def page(lab):
         before = descendants(os.getpid())
         with sync_playwright() as playwright:
             context = playwright.chromium.launch_persistent_context(
-                profile, executable_path=program(), headless=True, args=FLAGS, locale="en-US",
+                profile,
+                executable_path=program(),
+                headless=True,
+                args=FLAGS,
+                locale="en-US",
                 viewport={"width": 1280, "height": 1100},
-            )  # fmt: skip
+            )
             family = descendants(os.getpid()) - before
             try:
                 yield Page(lab, context)

@@ -42,12 +42,22 @@ class Lab:
         with open(self.home / "lab.log", "w") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1",
+                    sys.executable,
+                    "-m",
+                    "jupyterlab",
+                    "--no-browser",
+                    "--allow-root",
+                    "--ip=127.0.0.1",
                     "--port=0",
-                    f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}",
+                    f"--ServerApp.root_dir={self.folder}",
+                    f"--IdentityProvider.token={self.token}",
                 ],
-                env=self.environment(), stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_the_tests,
-            )  # fmt: skip
+                env=self.environment(),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_the_tests,
+            )
         if not wait_until(self.answers, PATIENCE):
             raise RuntimeError(f"JupyterLab did not start:\n{(self.home / 'lab.log').read_text()[-3000:]}")
 
@@ -55,9 +65,15 @@ class Lab:
         # A kernel shows nothing of what its child processes print while this variable is set; the other
         # is for notebooks that nobody looks at.
         kept = {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "HELPERS_PROGRESS", "NBVAL")}
-        own = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime",
-               "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-               "IPYTHONDIR": "ipython", "HELPERS_RESULTS": "results"}  # fmt: skip
+        own = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+            "HELPERS_RESULTS": "results",
+        }
         return kept | {name: str(self.home / folder) for name, folder in own.items()} | {"PYTHONPATH": str(ROOT)}
 
     def answers(self):

@@ -103,9 +103,10 @@ def test_every_message_is_translated(name):
 def test_translations_agree_with_their_messages(name):
     problems = [
         f"{name}, {message.context or 'page'}: {problem}\n  {message.id}\n  {message.string}"
-        for message in translate.read(name) if message.id and message.string
+        for message in translate.read(name)
+        if message.id and message.string
         for problem in problems_of(message.id, message.string)
-    ]  # fmt: skip
+    ]
     assert not problems, "\n" + "\n".join(problems)
 
 
@@ -281,29 +282,49 @@ def test_a_new_measurement_needs_no_new_translation():
     again = "Speed-up on resnet8, batch 32, 5 rounds (AMD EPYC, 16 cores); skipped: [3]. Error +1.2e-05%."
     assert translate.alt(first, say).endswith("SKIPPED: [1, 17].。ERROR -6.6%.。")
     assert translate.alt(again, say).startswith("SPEED-UP ON RESNET8, BATCH 32, 5 ROUNDS (AMD EPYC, 16 CORES);。")
-    assert seen[:3] == seen[3:] == [
-        "Speed-up on resnet8, batch {1}, {2} rounds ({3}, {4} cores);", "skipped: [{1}].", "Error {1}%.",
-    ]  # fmt: skip
+    assert (
+        seen[:3]
+        == seen[3:]
+        == [
+            "Speed-up on resnet8, batch {1}, {2} rounds ({3}, {4} cores);",
+            "skipped: [{1}].",
+            "Error {1}%.",
+        ]
+    )
 
 
-@pytest.mark.parametrize("typed, tidy", [
-    ("在3个rank (`a,b`),见[文](a.md):1,024", "在 3 个 rank（`a,b`），见[文](a.md)：1,024"),
-    ("样本 0, 1 在 f(x), 12:30;", "样本 0, 1 在 f(x), 12:30；"), ("A, b: (c)", "A, b: (c)"),
-    ("| 图 |\n|:---|\n| ![图](a,b.svg) |", "| 图 |\n|:---|\n| ![图](a,b.svg) |"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "typed, tidy",
+    [
+        ("在3个rank (`a,b`),见[文](a.md):1,024", "在 3 个 rank（`a,b`），见[文](a.md)：1,024"),
+        ("样本 0, 1 在 f(x), 12:30;", "样本 0, 1 在 f(x), 12:30；"),
+        ("A, b: (c)", "A, b: (c)"),
+        ("| 图 |\n|:---|\n| ![图](a,b.svg) |", "| 图 |\n|:---|\n| ![图](a,b.svg) |"),
+    ],
+)
 def test_chinese_punctuation_is_put_in(typed, tidy):
     assert translate.tidy(typed) == translate.tidy(tidy) == tidy
 
 
-@pytest.mark.parametrize("name, link, moved", [
-    ("00_start_here", "00_start_here.ipynb#a", "00_start_here.ipynb#a"), ("00_start_here", "#part", "#part"),
-    ("00_start_here", "../docs/data.md", "../../docs/data.md"), ("00_start_here", "../README.md", "../../README.zh.md"),
-    ("00_start_here", "not_yet.ipynb", "../not_yet.ipynb"), ("00_start_here", "scripts/a.py", "../scripts/a.py"),
-    ("readme", "notebooks/00_start_here.ipynb", "notebooks/zh/00_start_here.ipynb"),
-    ("readme", "https://a/blob/main/notebooks/00_start_here.ipynb",
-     "https://a/blob/main/notebooks/zh/00_start_here.ipynb"),
-    ("readme", "README.zh.md", "README.md"), ("readme", "https://example.org/x", "https://example.org/x"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, link, moved",
+    [
+        ("00_start_here", "00_start_here.ipynb#a", "00_start_here.ipynb#a"),
+        ("00_start_here", "#part", "#part"),
+        ("00_start_here", "../docs/data.md", "../../docs/data.md"),
+        ("00_start_here", "../README.md", "../../README.zh.md"),
+        ("00_start_here", "not_yet.ipynb", "../not_yet.ipynb"),
+        ("00_start_here", "scripts/a.py", "../scripts/a.py"),
+        ("readme", "notebooks/00_start_here.ipynb", "notebooks/zh/00_start_here.ipynb"),
+        (
+            "readme",
+            "https://a/blob/main/notebooks/00_start_here.ipynb",
+            "https://a/blob/main/notebooks/zh/00_start_here.ipynb",
+        ),
+        ("readme", "README.zh.md", "README.md"),
+        ("readme", "https://example.org/x", "https://example.org/x"),
+    ],
+)
 def test_links_lead_from_the_chinese_file(name, link, moved):
     assert translate.moved(link, name) == moved
 

@@ -56,9 +56,12 @@ def test_the_command_that_writes_the_account_into_all_files(tmp_path):
 
 def run_without_the_kit(cell, folder):
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", cell], cwd=folder, env={"PATH": f"{folder}:/usr/bin:/bin"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-I", "-S", "-c", cell],
+        cwd=folder,
+        env={"PATH": f"{folder}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.fixture
@@ -67,9 +70,11 @@ def hosted(tmp_path):
     venv.create(tmp_path / "python", symlinks=True, with_pip=False)
     python = tmp_path / "python" / "bin" / "python"
     site = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True,
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
         check=True,
-    ).stdout.strip()  # fmt: skip
+    ).stdout.strip()
     lent = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     # Plain lines of a .pth file do not run the .pth files in those folders, through which the kit is found here.
     Path(site, "lent.pth").write_text("".join(path + "\n" for path in lent))
@@ -94,10 +99,13 @@ def test_the_first_cell_fetches_the_kit_and_leaves_torch_alone(hosted, tmp_path)
     here.mkdir()
     subprocess.run(["git", "clone", "--quiet", "--depth=1", ROOT.as_uri(), source], check=True)
     environment = {
-        "PATH": f"{hosted.parent}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path),
-        "HELPERS_SOURCE": source.as_uri(), "HELPERS_RESULTS": str(tmp_path / "results"),
-        "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this 0 as: build without isolation
-    }  # fmt: skip
+        "PATH": f"{hosted.parent}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "HELPERS_SOURCE": source.as_uri(),
+        "HELPERS_RESULTS": str(tmp_path / "results"),
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this 0 as: build without isolation
+    }
     kernels = tmp_path / ".local/share/jupyter/kernels/hosted"
     kernels.mkdir(parents=True)
     command = [str(hosted), "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -43,8 +43,12 @@ NOTEBOOKS = {
 def run_pytest(folder, *options, **environment):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--nbval", *options],
-        cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
 
 
 @pytest.fixture(
@@ -101,20 +105,34 @@ def test_the_reader_s_results_are_out_of_reach():
     assert Path(os.environ["HELPERS_RESULTS"]).name.startswith("helpers-results-")
 
 
-@pytest.mark.parametrize("one, other", [
-    ("step   12.3 s", "step    9.31 s"), ("12 ms a step", "9.5 ms a step"), ("1,234.5 images/s", "99 images/s"),
-    ("2 ranks: 1.83\u00d7 as fast", "2 ranks: 1.7x as fast"), ("at 2025-01-31T12:34:56.789", "at 2026-02-01 00:00"),
-    ("pid 12 at 127.0.0.1:4567", "pid 3456 at 127.0.0.1:89"), ("<object at 0x7f1234567>", "<object at 0x7fabcdef01>"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("step   12.3 s", "step    9.31 s"),
+        ("12 ms a step", "9.5 ms a step"),
+        ("1,234.5 images/s", "99 images/s"),
+        ("2 ranks: 1.83\u00d7 as fast", "2 ranks: 1.7x as fast"),
+        ("at 2025-01-31T12:34:56.789", "at 2026-02-01 00:00"),
+        ("pid 12 at 127.0.0.1:4567", "pid 3456 at 127.0.0.1:89"),
+        ("<object at 0x7f1234567>", "<object at 0x7fabcdef01>"),
+    ],
+)
 def test_what_differs_from_run_to_run_is_not_compared(one, other):
     assert sanitized(one) == sanitized(other)
 
 
-@pytest.mark.parametrize("one, other", [
-    ("accuracy 0.91", "accuracy 0.92"), ("20 steps on 2 ranks", "21 steps on 2 ranks"), ("2 x 64 px", "2 x 32 px"),
-    ("loss 1.2345 after 640 samples", "loss 1.2346 after 640 samples"), ("step 12.3 s", "step is nan s"),
-    ("difference 1.5e-07", "difference 1.6e-07"), ("44.7 MB of gradients", "44.8 MB of gradients"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ("accuracy 0.91", "accuracy 0.92"),
+        ("20 steps on 2 ranks", "21 steps on 2 ranks"),
+        ("2 x 64 px", "2 x 32 px"),
+        ("loss 1.2345 after 640 samples", "loss 1.2346 after 640 samples"),
+        ("step 12.3 s", "step is nan s"),
+        ("difference 1.5e-07", "difference 1.6e-07"),
+        ("44.7 MB of gradients", "44.8 MB of gradients"),
+    ],
+)
 def test_results_are_compared(one, other):
     assert sanitized(one) != sanitized(other)
 

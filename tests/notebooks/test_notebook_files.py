@@ -127,11 +127,14 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path):
     assert words.outputs[1].data["text/plain"] == f"'{tmp_path.name}'"
 
 
-@pytest.mark.parametrize("source, problems", [
-    ("import os\nos._exit(1)", ["died"]),
-    pytest.param("raise ValueError('no')", ["ValueError"], marks=pytest.mark.long),
-    ("print('/', 'tmp', sep='', end='/x ')\nprint('x' * 600_000)", ["cell 0: machine path", "allowed are"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, problems",
+    [
+        ("import os\nos._exit(1)", ["died"]),
+        pytest.param("raise ValueError('no')", ["ValueError"], marks=pytest.mark.long),
+        ("print('/', 'tmp', sep='', end='/x ')\nprint('x' * 600_000)", ["cell 0: machine path", "allowed are"]),
+    ],
+)
 def test_a_notebook_with_a_problem_is_not_written(source, problems, tmp_path, capsys):
     path = write(tmp_path / "example.ipynb", source)
     before = path.read_bytes()

@@ -8,8 +8,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\[(\S+) `([^`]*)`\]\(\.\./notebooks/([^)#]+)#cell-id=([^)]+)\)")
 KINDS = ("live", "recorded", "tested", "quoted", "named only")
-CELLS = {path.name: {cell["id"] for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]}
-         for path in (ROOT / "notebooks").glob("*.ipynb")}  # fmt: skip
+CELLS = {
+    path.name: {cell["id"] for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]}
+    for path in (ROOT / "notebooks").glob("*.ipynb")
+}
 
 
 def problems_of(page):

@@ -17,8 +17,8 @@ from torch import nn
 
 import helpers
 from helpers import launch
-from helpers.npu.apex import amp
-from helpers.npu.apex import session as scaling
+from platforms.npu.apex import amp
+from platforms.npu.apex import session as scaling
 
 LEVELS = ("O0", "O1", "O2", "O3")
 
@@ -323,11 +323,18 @@ def test_the_check_can_be_delayed_until_the_step():
     assert same(before, weights(model)) and amp.state_dict()["loss_scaler0"] == {"loss_scale": 2.0**14, "unskipped": 0}
 
 
-@pytest.mark.parametrize("make, settings", [
-    (torch.optim.SGD, {"momentum": 0.9, "foreach": True}), (torch.optim.SGD, {"fused": True}),
-    (torch.optim.Adam, {"foreach": False}), (torch.optim.Adam, {"fused": True}),
-    (torch.optim.AdamW, {"foreach": True, "weight_decay": 0.1}), (torch.optim.RMSprop, {}), (torch.optim.Adagrad, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, settings",
+    [
+        (torch.optim.SGD, {"momentum": 0.9, "foreach": True}),
+        (torch.optim.SGD, {"fused": True}),
+        (torch.optim.Adam, {"foreach": False}),
+        (torch.optim.Adam, {"fused": True}),
+        (torch.optim.AdamW, {"foreach": True, "weight_decay": 0.1}),
+        (torch.optim.RMSprop, {}),
+        (torch.optim.Adagrad, {}),
+    ],
+)
 def test_optimizers_of_torch_step_and_skip(make, settings):
     def net():  # no batch norm: before one, the gradient of a bias is but rounding, whose sign Adam follows
         return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))

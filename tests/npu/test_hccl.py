@@ -14,9 +14,15 @@ pytestmark = needs_npu
 
 def net():
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16),
-        nn.ReLU(), nn.Flatten(), nn.Linear(144, 5),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(144, 5),
+    )
 
 
 def ddp_losses(kind, steps=5):
@@ -104,7 +110,7 @@ def into(result, call):
 
 
 def collectives():
-    from helpers.npu import hccl
+    from platforms.npu import hccl
 
     with helpers.distributed("npu") as world:
         rank, here = world.rank, world.device
@@ -121,8 +127,9 @@ def collectives():
             "all_gather_into_tensor": into(torch.empty(4, device=here), lambda t: dist.all_gather_into_tensor(t, mine)),
             "broadcast": into(mine.clone(), lambda t: dist.broadcast(t, src=1)),
             "sent": into(mine.clone(), lambda t: dist.recv(t, 0) if rank else dist.send(t, 1)),
-            "objects": objects, "object list": word,
-        }  # fmt: skip
+            "objects": objects,
+            "object list": word,
+        }
         own = {
             "reduce_scatter": into(torch.empty(1, device=here), lambda t: dist.reduce_scatter_tensor(t, mine)),
             "all_to_all": into(torch.empty(2, device=here), lambda t: dist.all_to_all_single(t, mine)),
@@ -137,11 +144,21 @@ def collectives():
 
 def test_every_collective_gives_what_it_should():
     (first, own, calls), (second, others, _) = helpers.launch(with_device, 2, collectives, timeout=900)
-    assert first == second == {
-        "all_reduce": [10, 12], "half": [2, 2], "max": [10, 11], "all_gather": [[0, 1], [10, 11]],
-        "all_gather_into_tensor": [0, 1, 10, 11], "broadcast": [10, 11], "sent": [0, 1],
-        "objects": [{"rank": 0}, {"rank": 1}], "object list": ["from", 1],
-    }  # fmt: skip
+    assert (
+        first
+        == second
+        == {
+            "all_reduce": [10, 12],
+            "half": [2, 2],
+            "max": [10, 11],
+            "all_gather": [[0, 1], [10, 11]],
+            "all_gather_into_tensor": [0, 1, 10, 11],
+            "broadcast": [10, 11],
+            "sent": [0, 1],
+            "objects": [{"rank": 0}, {"rank": 1}],
+            "object list": ["from", 1],
+        }
+    )
     assert own == {"reduce_scatter": [10], "all_to_all": [0, 10], "reduce": [10, 12]}
     assert others == {"reduce_scatter": [12], "all_to_all": [1, 11], "reduce": None}
     assert calls["allreduce"] == 3 and calls["barrier"] == 1

@@ -8,8 +8,8 @@ from npu_ranks import on_npu
 from torch import nn
 
 import helpers
-from helpers.npu.apex import amp
-from helpers.npu.apex.parallel import LARC
+from platforms.npu.apex import amp
+from platforms.npu.apex.parallel import LARC
 
 LR, MOMENTUM, DECAY, TRUST = 0.5, 0.9, 0.1, 0.02
 FACTORS = [3.0, 0.01, 2.0]  # of the loss ½ Σ factor · ‖weight‖², whose gradient is factor · weight

@@ -13,8 +13,9 @@ from npu_ranks import needs_npu, on_npu, with_device
 from torch import nn
 
 import helpers
+import platforms.npu
 from helpers import releases
-from helpers.npu import loading
+from platforms.npu import loading
 
 LONG = pytest.mark.long
 NAMES = json.loads((Path(loading.__file__).parent / "names.json").read_text())
@@ -26,11 +27,11 @@ MORE_CNNS = [pytest.param(name, marks=LONG) for name in ("resnet50", "shufflenet
 def compiled():
     """Compile once, outside the time limits of single tests."""
     if not loading.real_torch_npu():
-        from helpers.npu.build import library
+        from platforms.npu.build import library
 
         try:
             library()
-        except helpers.npu.NpuMissing:
+        except platforms.npu.NpuMissing:
             pass  # the tests skip, each with the reason
 
 
@@ -182,10 +183,10 @@ def refusals():
         "one process that moves its model later": lambda: nn.DataParallel(nn.Linear(3, 1)).npu()(x),
         "one process in a function": lambda: nn.parallel.data_parallel(nn.Linear(3, 1).npu(), x),
         "a model for other processes": lambda: nn.Sequential(nn.Linear(3, 1).npu(1)).share_memory(),
-        "a matrix product in float64": lambda: torch.ones(2, 2, dtype=torch.float64, device="npu") @ torch.ones(
-            2, 2, dtype=torch.float64, device="npu"
+        "a matrix product in float64": lambda: (
+            torch.ones(2, 2, dtype=torch.float64, device="npu") @ torch.ones(2, 2, dtype=torch.float64, device="npu")
         ),
-    }  # fmt: skip
+    }
 
 
 @on_npu
@@ -509,20 +510,23 @@ def test_the_emulated_card_is_none_of_the_devices_to_measure_on():
 
 @on_npu(env={"ASCEND_RT_VISIBLE_DEVICES": "5,2"})
 def test_a_process_sees_the_cards_that_it_may():
-    from helpers.npu import counts
+    from platforms.npu import counts
 
     assert torch.npu.device_count() == 2
     torch.ones(1, device="npu:1") + 1
     assert list(counts.of_process()["devices"]) == ["2"]
 
 
-@pytest.mark.parametrize("devices, cards, message", [
-    *((devices, "", "1 to 8 cards") for devices in ("0", "9", "two", "-1", "1.5")),
-    *((8, cards, "ASCEND_RT_VISIBLE_DEVICES") for cards in ("0,0", "8", "a", "0,,1", "-1", "0,9")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "devices, cards, message",
+    [
+        *((devices, "", "1 to 8 cards") for devices in ("0", "9", "two", "-1", "1.5")),
+        *((8, cards, "ASCEND_RT_VISIBLE_DEVICES") for cards in ("0,0", "8", "a", "0,,1", "-1", "0,9")),
+    ],
+)
 def test_a_host_that_cannot_be_is_refused(devices, cards, message):
     with pytest.raises(ValueError, match=message):
-        helpers.npu.environment(devices, base={"ASCEND_RT_VISIBLE_DEVICES": cards})
+        platforms.npu.environment(devices, base={"ASCEND_RT_VISIBLE_DEVICES": cards})
 
 
 @on_npu(env={"HELPERS_NPU_DEVICES": "2"})
@@ -533,17 +537,17 @@ def test_the_number_of_cards_is_set_by_the_environment():
 
 
 def test_a_compiler_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
-    from helpers.npu import build
+    from platforms.npu import build
 
     monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(helpers.npu.NpuMissing, match="no-such-compiler(.|\n)*apt-get install g"):
+    with pytest.raises(platforms.npu.NpuMissing, match="no-such-compiler(.|\n)*apt-get install g"):
         build.library()
     broken = tmp_path / "cxx"
     broken.write_text("#!/bin/sh\necho 'npu.cpp:1: error: planted' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    with pytest.raises(helpers.npu.NpuMissing, match="error: planted"):
+    with pytest.raises(platforms.npu.NpuMissing, match="error: planted"):
         build.library()
     assert not list(tmp_path.rglob("*.so"))
 
@@ -554,6 +558,6 @@ def test_the_real_package_is_preferred(tmp_path, monkeypatch):
     (tmp_path / "torch_npu" / "__init__.py").write_text("REAL = True\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert loading.real_torch_npu()
-    assert str(loading.SHIMS / "torch_npu") not in helpers.npu.environment()["PYTHONPATH"].split(":")
+    assert str(loading.SHIMS / "torch_npu") not in platforms.npu.environment()["PYTHONPATH"].split(":")
     assert loading.load() == "torch_npu"
     monkeypatch.delitem(__import__("sys").modules, "torch_npu")

@@ -1,4 +1,4 @@
-"""Scripts on the emulated NPU: `helpers.npu.run` and `python -m helpers npu`."""
+"""Scripts on the emulated NPU: `platforms.npu.run` and `python -m platforms.npu`."""
 
 import os
 import subprocess
@@ -13,10 +13,8 @@ from npu_lab import free_port
 from npu_ranks import needs_npu
 from places import with_patience
 
-import helpers
-import helpers.npu
-from helpers import __main__ as cli
-from helpers.npu import recorded
+import platforms.npu
+from platforms.npu import cli, recorded
 
 ROOT = Path(__file__).parents[2]
 TWO_CARDS = """
@@ -50,7 +48,7 @@ def script(folder, text):
 @pytest.mark.long  # notebook 07 runs such scripts, too
 def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path):
     lines = []
-    done = helpers.npu.run(
+    done = platforms.npu.run(
         [script(tmp_path, TWO_CARDS), str(free_port())], devices=3, timeout=1800, echo=lines.append, cwd=tmp_path
     )
     assert done.check().returncode == 0 and done.error == ""
@@ -65,7 +63,7 @@ def test_a_script_that_spawns_finds_torch_npu_and_apex(tmp_path):
 @needs_npu
 def test_a_script_that_fails_is_told_not_raised(tmp_path):
     script(tmp_path, "raise RuntimeError('not on the same device')")
-    done = helpers.npu.run(["main.py"], echo=None, cwd=tmp_path)
+    done = platforms.npu.run(["main.py"], echo=None, cwd=tmp_path)
     assert done.returncode == 1 and "same device" in done.error and done.error.startswith("RuntimeError")
     with pytest.raises(RuntimeError, match="status 1(.|\n)*same device"):
         done.check()
@@ -81,7 +79,9 @@ def test_a_script_that_takes_too_long_is_stopped_with_its_children(tmp_path):
     """
     began, path = time.monotonic(), script(tmp_path, text)
     done = with_patience(
-        lambda seconds: helpers.npu.run([path], timeout=seconds, echo=None), lambda done: done.output.strip(), (8, 100)
+        lambda seconds: platforms.npu.run([path], timeout=seconds, echo=None),
+        lambda done: done.output.strip(),
+        (8, 100),
     )
     assert done.timed_out and time.monotonic() - began < 400  # the child would sleep for 600
     with pytest.raises(RuntimeError, match="took too long"):
@@ -90,22 +90,29 @@ def test_a_script_that_takes_too_long_is_stopped_with_its_children(tmp_path):
     assert wait_until(lambda: not running(child), 300) is not None
 
 
-@pytest.mark.parametrize("arguments, options, error", [
-    ("main.py", {}, TypeError), ([], {}, TypeError), (["nowhere.py"], {}, FileNotFoundError),
-    (["-c", "1"], {"devices": 0}, ValueError), (["-c", "1"], {"devices": 9}, ValueError),
-    (["-c", "1"], {"devices": "2"}, TypeError), (["-c", "1"], {"memory": 0}, ValueError),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, options, error",
+    [
+        ("main.py", {}, TypeError),
+        ([], {}, TypeError),
+        (["nowhere.py"], {}, FileNotFoundError),
+        (["-c", "1"], {"devices": 0}, ValueError),
+        (["-c", "1"], {"devices": 9}, ValueError),
+        (["-c", "1"], {"devices": "2"}, TypeError),
+        (["-c", "1"], {"memory": 0}, ValueError),
+    ],
+)
 def test_bad_input_starts_nothing(arguments, options, error, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("a process was started"))
     with pytest.raises(error):
-        helpers.npu.run(arguments, **options)
+        platforms.npu.run(arguments, **options)
 
 
 @needs_npu
 @pytest.mark.long
 def test_the_command_runs_a_script_with_options_of_its_own(tmp_path):
     path = script(tmp_path, "import sys, torch, torch_npu\nprint(torch.npu.device_count(), sys.argv[1:])\nsys.exit(3)")
-    command = [sys.executable, "-m", "helpers", "npu", "--devices", "4", str(path), "--loss_scale=-1", "--a-b", "x_y"]
+    command = [sys.executable, "-m", "platforms.npu", "--devices", "4", str(path), "--loss_scale=-1", "--a-b", "x_y"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.stdout == "4 ['--loss_scale=-1', '--a-b', 'x_y']\n" and done.returncode == 3
 
@@ -115,7 +122,7 @@ def test_the_command_runs_a_script_with_options_of_its_own(tmp_path):
 )
 def test_the_command_refuses_bad_input(rest, told, capsys, monkeypatch):
     monkeypatch.setattr(os, "execve", lambda *a: pytest.fail("a script was started"))
-    assert cli.main(["npu", *rest]) == 2
+    assert cli.main(rest) == 2
     assert told in capsys.readouterr().err
 
 
@@ -123,22 +130,22 @@ def test_without_a_compiler_recorded_answers_are_shown(tmp_path, monkeypatch, ca
     monkeypatch.setattr(recorded, "project_root", lambda: tmp_path)
     monkeypatch.setenv("HELPERS_NPU_RECORD", "1")
     monkeypatch.setattr(recorded, "why_missing", lambda: None)
-    assert helpers.npu.run_or_show("07", "sum", lambda a: {"n": a}, 3) == {"n": 3}
+    assert platforms.npu.run_or_show("07", "sum", lambda a: {"n": a}, 3) == {"n": 3}
     monkeypatch.delenv("HELPERS_NPU_RECORD")
-    assert helpers.npu.run_or_show("07", "other", lambda: [1]) == [1]
-    monkeypatch.setattr(recorded, "why_missing", lambda: helpers.npu.NpuMissing("planted"))
-    assert helpers.npu.run_or_show("07", "sum", lambda a: pytest.fail("was called"), 3) == {"n": 3}
+    assert platforms.npu.run_or_show("07", "other", lambda: [1]) == [1]
+    monkeypatch.setattr(recorded, "why_missing", lambda: platforms.npu.NpuMissing("planted"))
+    assert platforms.npu.run_or_show("07", "sum", lambda a: pytest.fail("was called"), 3) == {"n": 3}
     assert "as it was recorded" in capsys.readouterr().out
-    with pytest.raises(helpers.npu.NpuMissing, match="planted"):
-        helpers.npu.run_or_show("07", "other", lambda: [1])
+    with pytest.raises(platforms.npu.NpuMissing, match="planted"):
+        platforms.npu.run_or_show("07", "other", lambda: [1])
 
 
 def test_a_script_in_another_folder_needs_no_installed_package(tmp_path):
     """The shims find the kit by where they are."""
-    made = helpers.npu.environment(2)
+    made = platforms.npu.environment(2)
     made["PYTHONPATH"] = os.pathsep.join(p for p in made["PYTHONPATH"].split(os.pathsep) if "shims" in p)
     code = "from apex import amp; print(amp.__name__)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=made, capture_output=True, text=True, timeout=300
     )
-    assert done.stdout.strip() == "helpers.npu.apex.amp", done.stderr
+    assert done.stdout.strip() == "platforms.npu.apex.amp", done.stderr

@@ -7,7 +7,7 @@ import pytest
 from figures import labels
 from gallery import FIGURES
 
-from helpers.npu import figures as plots
+from platforms.npu import figures as plots
 
 
 @pytest.mark.parametrize("name", ["npu cards", "npu scales"])
@@ -52,9 +52,14 @@ def test_scales_crosses_out_what_is_left_out():
     assert alt.endswith("fixed: 1,024 at first, 1,024 at last, steps left out: [].")
 
 
-@pytest.mark.parametrize("draw", [
-    lambda: plots.cards({"a": [{}, {}]}), lambda: plots.accuracy({}, 1), lambda: plots.scales({}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plots.cards({"a": [{}, {}]}),
+        lambda: plots.accuracy({}, 1),
+        lambda: plots.scales({}),
+    ],
+)
 def test_nothing_to_draw_is_an_error(draw):
     with pytest.raises(ValueError):
         draw()

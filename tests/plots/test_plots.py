@@ -25,9 +25,15 @@ def test_speed_up_draws_what_was_measured():
     assert [line.get_xdata()[0] for line in diamond] == [1.9]
     written = [text for text, _ in labels(figure)]
     assert set(written) >= {
-        "1.82×", "0.55×", "◇ predicted 1.90×", "ideal 2×", "baseline 1×", "90.0%", "accuracy",
+        "1.82×",
+        "0.55×",
+        "◇ predicted 1.90×",
+        "ideal 2×",
+        "baseline 1×",
+        "90.0%",
+        "accuracy",
         "DataParallel ×2 (CPU threads)",
-    }  # fmt: skip
+    }
     assert any("nn.DataParallel needs CUDA" in text for text in written)
     assert any("global batch 64 · fp32" in text and "is a CPU process of 1 thread" in text for text in written)
     for said in ("1.82×", "0.55×", "predicted 1.90×", "accuracy 90.0%", "(CPU threads)", "resnet8 on digits"):

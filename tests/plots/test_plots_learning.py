@@ -121,10 +121,18 @@ def test_time_to_accuracy_draws_what_was_measured():
     assert means == pytest.approx([96, 96, 94, 80])
     written = [text for text, _ in labels(figure)]
     assert set(written) >= {
-        "10.0 s", "2.00×", "1.90×", "1 of 3 seeds\nnever reached it", "none of 3 seeds\nreached it", "94.0%",
-        "90.0–97.0", "Time to 95.0% test accuracy: resnet8 on digits", "3 seeds a row · Some CPU (cpu), 2 CPU cores",
-        "four, scaled*", "four, naive*",
-    }  # fmt: skip
+        "10.0 s",
+        "2.00×",
+        "1.90×",
+        "1 of 3 seeds\nnever reached it",
+        "none of 3 seeds\nreached it",
+        "94.0%",
+        "90.0–97.0",
+        "Time to 95.0% test accuracy: resnet8 on digits",
+        "3 seeds a row · Some CPU (cpu), 2 CPU cores",
+        "four, scaled*",
+        "four, naive*",
+    }
     assert any(f"* {SHARED}." in text and "over baseline (1×)" in text for text in written)
     assert alt.endswith(
         "baseline: 10.0 s, final accuracy 96.0%. "
@@ -172,11 +180,15 @@ def test_what_is_left_out_is_said():
     assert "two devices" in alt and "nothing:" not in alt  # no line of its own
 
 
-@pytest.mark.parametrize("runs, arguments, said", [
-    ({"a": [failed(), baseline()]}, {"target": 0.9}, "none of the 2 record.*evaluate_every=1"),
-    ({}, {"target": 0.9}, "none of the 0 record"), ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
-    ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "runs, arguments, said",
+    [
+        ({"a": [failed(), baseline()]}, {"target": 0.9}, "none of the 2 record.*evaluate_every=1"),
+        ({}, {"target": 0.9}, "none of the 0 record"),
+        ({"a": [trained(RISE)]}, {"target": 95}, "share of one"),
+        ({"a": [trained(RISE)]}, {"target": "95%"}, "share of one"),
+    ],
+)
 def test_errors_say_what_to_do(runs, arguments, said):
     for function in (plots.time_to_accuracy, plots.summary):
         with pytest.raises(ValueError, match=said):
@@ -214,9 +226,10 @@ def test_the_final_accuracy_is_that_of_the_end():
 # -- speed over batch ---------------------------------------------------------------------
 
 POINTS = [
-    {"batch": 64, "ratio": 1.4, "low": 1.35, "high": 1.5}, {"batch": 1, "ratio": 0.6, "low": 0.5, "high": 0.65},
+    {"batch": 64, "ratio": 1.4, "low": 1.35, "high": 1.5},
+    {"batch": 1, "ratio": 0.6, "low": 0.5, "high": 0.65},
     {"batch": 8, "ratio": 1.02, "low": 0.99, "high": 1.05},
-]  # fmt: skip
+]
 
 
 def test_speed_over_batch_draws_what_was_measured():

@@ -34,8 +34,10 @@ def test_every_kind_as_counted_by_hand():
     found = helpers.memory(train, threads=1, timeout=300)
     weights = 4 * (INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES)
     saved = {  # what backward needs: inputs, outputs of ReLU; log-softmax, labels (8 bytes each) and a sum
-        "0": 4 * BATCH * INPUTS, "1": 4 * BATCH * HIDDEN, "outside the model": 4 * BATCH * CLASSES + 8 * BATCH + 4
-    }  # fmt: skip
+        "0": 4 * BATCH * INPUTS,
+        "1": 4 * BATCH * HIDDEN,
+        "outside the model": 4 * BATCH * CLASSES + 8 * BATCH + 4,
+    }
     most = found.most()
     for kind in (PARAMETERS, STATE, GRADIENTS):
         assert most[kind] == pytest.approx(weights, rel=0.02), kind
@@ -54,9 +56,7 @@ def test_every_kind_as_counted_by_hand():
 
 
 def test_half_precision_halves_what_is_kept():
-    full, half = (
-        helpers.memory(train, dtype=dtype, threads=1, timeout=300).most() for dtype in (None, torch.bfloat16)
-    )  # fmt: skip
+    full, half = (helpers.memory(train, dtype=dtype, threads=1, timeout=300).most() for dtype in (None, torch.bfloat16))
     assert half[PARAMETERS] == full[PARAMETERS]
     assert half[CASTS] == 2 * HIDDEN * CLASSES > full[CASTS] == 0
     # The first layer's input needs no gradient, so nobody keeps its weights.

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import helpers
-from helpers.hosts import twohosts
+from helpers.cluster import twohosts
 from helpers.launcher import launch as launcher
 from helpers.profile import figure, spans, timeline
 from helpers.profile.spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT, Span
@@ -51,8 +51,15 @@ def ddp():
 
 
 def event(name, begin, end, cat="cpu_op", tid=1, **args):
-    return {"ph": "X", "cat": cat, "name": name, "tid": tid, "ts": 1000 * begin, "dur": 1000 * (end - begin),
-            "args": {key.replace("_", " "): value for key, value in args.items()}}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "tid": tid,
+        "ts": 1000 * begin,
+        "dur": 1000 * (end - begin),
+        "args": {key.replace("_", " "): value for key, value in args.items()},
+    }
 
 
 def planted(wait_until=900):
@@ -83,9 +90,14 @@ def found(events):
 def test_phases_of_planted_events():
     kinds = found(planted())
     assert list(kinds) == [
-        (INPUT, 20, 60), (FORWARD, 100, 300), (BACKWARD, 300, 700), (COMMUNICATION, 500, 900), (WAIT, 700, 900),
-        (GRADIENTS, 905, 925), (OPTIMIZER, 930, 1000),
-    ]  # fmt: skip
+        (INPUT, 20, 60),
+        (FORWARD, 100, 300),
+        (BACKWARD, 300, 700),
+        (COMMUNICATION, 500, 900),
+        (WAIT, 700, 900),
+        (GRADIENTS, 905, 925),
+        (OPTIMIZER, 930, 1000),
+    ]
     bucket = kinds[COMMUNICATION, 500, 900]
     assert (bucket.name, bucket.number, bucket.bytes, bucket.step) == ("bucket", 0, 1000, 0)
 
@@ -107,7 +119,7 @@ def test_buckets_are_counted_as_they_were_queued():
         event("gloo:all_reduce", 330, 800, "user_annotation", 3, Input_Dims=sizes["B"][0], Input_type=["float"]),
         event("gloo:all_reduce", 340, 800, "user_annotation", 2, Input_Dims=sizes["A"][0], Input_type=["float"]),
         event("Optimizer.step#SGD.step", 930, 1000, "user_annotation"),
-    ]  # fmt: skip
+    ]
     buckets = [span for span in found(events).values() if span.kind == COMMUNICATION]
     assert {span.number: span.bytes for span in buckets} == {0: 1000, 1: 40}
 
@@ -126,10 +138,14 @@ def test_the_loader_of_torch_is_the_input():
 def test_kernels_of_a_gpu_are_streams():
     """As torch writes them for CUDA: the CPU launches, the stream computes, NCCL has a stream of its own."""
     events = [each for each in planted() if not each["name"].startswith("gloo")]
-    for number, (launched, begin, end, name) in enumerate((
-        (120, 150, 260, "sgemm"), (320, 400, 700, "sgemm"), (495, 500, 900, "ncclDevKernel_AllReduce"),
-        (940, 950, 960, "multi_tensor"),
-    )):  # fmt: skip
+    for number, (launched, begin, end, name) in enumerate(
+        (
+            (120, 150, 260, "sgemm"),
+            (320, 400, 700, "sgemm"),
+            (495, 500, 900, "ncclDevKernel_AllReduce"),
+            (940, 950, 960, "multi_tensor"),
+        )
+    ):
         more = {"Collective_name": "allreduce", "In_msg_nelems": 250, "dtype": "Float"} if "nccl" in name else {}
         events.append(event("cudaLaunchKernel", launched, launched + 5, "cuda_runtime", correlation=number))
         events.append(event(name, begin, end, "kernel", 7, correlation=number, stream=7, **more))
@@ -288,11 +304,15 @@ def fails():
         dist.barrier()
 
 
-@pytest.mark.parametrize("what, ranks, args, who, words", [
-    (only_rank_1, 2, (), [0], "rank 0: 0, rank 1: 10"), (train_alone, 1, (10, False), [0], "never backward"),
-    pytest.param(no_training, 1, (), [0], "rank 0: 0", marks=pytest.mark.long),
-    pytest.param(train_alone, 1, (4,), [0], "rank 0: 4", marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "what, ranks, args, who, words",
+    [
+        (only_rank_1, 2, (), [0], "rank 0: 0, rank 1: 10"),
+        (train_alone, 1, (10, False), [0], "never backward"),
+        pytest.param(no_training, 1, (), [0], "rank 0: 0", marks=pytest.mark.long),
+        pytest.param(train_alone, 1, (4,), [0], "rank 0: 4", marks=pytest.mark.long),
+    ],
+)
 def test_a_function_that_does_not_train_is_named(what, ranks, args, who, words):
     with pytest.raises(timeline.NoTraining, match=words) as caught:
         helpers.timeline(what, ranks, *args, **OPTIONS)
@@ -315,11 +335,15 @@ def test_bad_arguments_are_refused_before_any_rank_starts(call, monkeypatch):
     monkeypatch.setattr(launcher, "_in_turn", None)
     two = helpers.RunConfig(strategy="ddp", nproc_per_node=2)
     for args, options, error, words in (
-        ((5,), {}, TypeError, "got int: 5"), ((two, 3), {}, TypeError, "for 2 rank"),
-        ((two,), {"lr": 1}, TypeError, "DDP ×2 is a RunConfig"), ((two, 2, 8), {}, TypeError, "leave out"),
-        ((train, 0), {}, ValueError, "at least 1 rank"), ((train, "two"), {}, TypeError, "nprocs is 'two'"),
-        ((train,), {"warm_up": "2"}, TypeError, "warm_up is '2'"), ((train,), {"warm_up": -1}, ValueError, "is -1"),
-    ):  # fmt: skip
+        ((5,), {}, TypeError, "got int: 5"),
+        ((two, 3), {}, TypeError, "for 2 rank"),
+        ((two,), {"lr": 1}, TypeError, "DDP ×2 is a RunConfig"),
+        ((two, 2, 8), {}, TypeError, "leave out"),
+        ((train, 0), {}, ValueError, "at least 1 rank"),
+        ((train, "two"), {}, TypeError, "nprocs is 'two'"),
+        ((train,), {"warm_up": "2"}, TypeError, "warm_up is '2'"),
+        ((train,), {"warm_up": -1}, ValueError, "is -1"),
+    ):
         with pytest.raises(error, match=words):
             call(*args, **options)
     if call is helpers.timeline:

@@ -31,17 +31,25 @@ def test_records_are_found_in_folders_and_files_each_once(tmp_path):
     assert files["id-DDP ×2"] == "mine/runs/id-DDP ×2.json" and files["id-DDP ×4"] == "study.json, record 1"
 
 
-@pytest.mark.parametrize("spoil, why", [
-    (lambda r: r.pop("run_id"), "no run_id"), (lambda r: r.update(status="splendid"), "status is 'splendid'"),
-    (lambda r: r.update(schema=99), "schema is 99"), (lambda r: r.update(schema=[1]), "schema is [1]"),
-    (lambda r: r.pop("environment"), "which machine"), (lambda r: r.update(measured=None), "what was measured"),
-    (lambda r: r["config"].update(nproc_per_node="two"), "nproc_per_node is 'two'"),
-    (lambda r: r["config"].update(global_batch=0), "global_batch is '0'"),
-    (lambda r: r["measured"]["step_time_s"].update(median=-1.0), "step_time_s, median, is '-1.0'"),
-    (lambda r: r["measured"]["images_per_s"].update(q1=math.nan), "images_per_s, q1, is 'nan'"),
-    (lambda r: r["measured"]["step_time_s"].pop("q3"), "q3"), (lambda r: r.update(total_s=None), "total_s"),
-    (lambda r: r.update(config=[]), "list"), (lambda r: r.update(environment={"machine": 7}), "int"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil, why",
+    [
+        (lambda r: r.pop("run_id"), "no run_id"),
+        (lambda r: r.update(status="splendid"), "status is 'splendid'"),
+        (lambda r: r.update(schema=99), "schema is 99"),
+        (lambda r: r.update(schema=[1]), "schema is [1]"),
+        (lambda r: r.pop("environment"), "which machine"),
+        (lambda r: r.update(measured=None), "what was measured"),
+        (lambda r: r["config"].update(nproc_per_node="two"), "nproc_per_node is 'two'"),
+        (lambda r: r["config"].update(global_batch=0), "global_batch is '0'"),
+        (lambda r: r["measured"]["step_time_s"].update(median=-1.0), "step_time_s, median, is '-1.0'"),
+        (lambda r: r["measured"]["images_per_s"].update(q1=math.nan), "images_per_s, q1, is 'nan'"),
+        (lambda r: r["measured"]["step_time_s"].pop("q3"), "q3"),
+        (lambda r: r.update(total_s=None), "total_s"),
+        (lambda r: r.update(config=[]), "list"),
+        (lambda r: r.update(environment={"machine": 7}), "int"),
+    ],
+)
 def test_a_broken_record_is_named_and_the_others_are_read(spoil, why, tmp_path):
     broken = {**planted(), "run_id": "broken"}
     spoil(broken)
@@ -53,10 +61,18 @@ def test_a_broken_record_is_named_and_the_others_are_read(spoil, why, tmp_path):
     assert file == "a broken one.json" and why in said
 
 
-@pytest.mark.parametrize("content, why", [
-    (b'{"run_id": "x", "con', "only a part"), (b"", "not JSON"), (b"\xff\xfe\x00", "UTF-8"), (b"7", "not a record"),
-    (b"[1, 2]", "not a record"), (b'{"records": [7, {}]}', "not a record"), (b"[" * 100_000, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        (b'{"run_id": "x", "con', "only a part"),
+        (b"", "not JSON"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"7", "not a record"),
+        (b"[1, 2]", "not a record"),
+        (b'{"records": [7, {}]}', "not a record"),
+        (b"[" * 100_000, ""),
+    ],
+)
 def test_a_foreign_file_is_named(content, why, tmp_path):
     (tmp_path / "foreign.json").write_bytes(content)
     (tmp_path / "notes.txt").write_text("not looked at")

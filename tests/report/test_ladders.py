@@ -16,10 +16,14 @@ def labels(ladder):
 
 
 OTHERS = (
-    {"name": "Other CPU"}, {"cores": 8}, {"capability": "another"}, {"instructions": ["another"]},
-    {"limits": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, {"kind": "cuda", "driver": "550"},
+    {"name": "Other CPU"},
+    {"cores": 8},
+    {"capability": "another"},
+    {"instructions": ["another"]},
+    {"limits": {"ONEDNN_MAX_CPU_ISA": "AVX2"}},
+    {"kind": "cuda", "driver": "550"},
     {"capability": None, "instructions": None, "limits": None, "driver": None},  # of an old record
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("machine", OTHERS, ids=str)

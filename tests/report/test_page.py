@@ -91,10 +91,22 @@ def test_every_sentence_links_to_a_record_of_the_page(files):
 def test_the_page_shows_what_is_promised_and_escapes_texts_from_records(files):
     parsed = Page(files["html"])
     wanted = (
-        "Some CPU, 2 cores", "Other CPU, 2 cores", "Machines side by side", "Beside a published ladder", "Theirs",
-        "Where the wall time went", "global_batch", "evaluation", "1 / 2", "1.80×", "pays off after", "=1+1.json",
-        "Skipped, since it is no record", "90.0% test accuracy", "alert('&')",
-    )  # fmt: skip
+        "Some CPU, 2 cores",
+        "Other CPU, 2 cores",
+        "Machines side by side",
+        "Beside a published ladder",
+        "Theirs",
+        "Where the wall time went",
+        "global_batch",
+        "evaluation",
+        "1 / 2",
+        "1.80×",
+        "pays off after",
+        "=1+1.json",
+        "Skipped, since it is no record",
+        "90.0% test accuracy",
+        "alert('&')",
+    )
     assert not [words for words in wanted if words not in parsed.text]
     assert "script" not in {tag for tag, _ in parsed.tags}
     assert not any("\x1b" in text for text in (*files.values(), made().text()))
@@ -206,9 +218,14 @@ def test_the_command(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "all_runs.json").read_text(encoding="utf-8"))["target"] == 0.5
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["nowhere"], "there is no nowhere"), (["--target", "3"], "share of one"), ([], "no record of a run in"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["nowhere"], "there is no nowhere"),
+        (["--target", "3"], "share of one"),
+        ([], "no record of a run in"),
+    ],
+)
 def test_the_command_refuses(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))

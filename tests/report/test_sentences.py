@@ -75,99 +75,156 @@ SAID = {  # records beside a baseline, a part of the only sentence about this, m
     "slower": ([planted(speed=0.5)], "was slower: it took 2.0 times", ["0.50×"], TWO),
     "as fast": ([planted(speed=1.01)], "DDP ×2 took about the baseline's time a step (1.01×, middle half", [], TWO),
     "within the noise": (
-        [planted(speed=1.04)], "no difference beyond the noise: 1.04×", ["intervals of their medians overlap"], TWO,
+        [planted(speed=1.04)],
+        "no difference beyond the noise: 1.04×",
+        ["intervals of their medians overlap"],
+        TWO,
     ),
     "another batch": ([planted(speed=1.5, global_batch=128)], "time an image", [], TWO),
     "slower although faster": (
-        [planted(speed=1.8, start=5.0)], "slower, although its steps were faster", ["most of that start (5.0 s)"], TWO,
+        [planted(speed=1.8, start=5.0)],
+        "slower, although its steps were faster",
+        ["most of that start (5.0 s)"],
+        TWO,
     ),
     "rounds": (
-        [planted(speed=1.82), {**planted(speed=1.82), "run_id": "again"}], "took 0.55", [],
+        [planted(speed=1.82), {**planted(speed=1.82), "run_id": "again"}],
+        "took 0.55",
+        [],
         ("id-DDP ×2", "again", "id-baseline"),
     ),
     "a failure": (
         [failed("RankError: rank 1 failed.\n\nTraceback (most recent call last):\n  …\nValueError: no data")],
-        "DDP ×2 has no numbers to compare, its run failed: ValueError: no data.", [], TWO,
+        "DDP ×2 has no numbers to compare, its run failed: ValueError: no data.",
+        [],
+        TWO,
     ),
     "as accurate": ([planted()], "DDP ×2 is as accurate as the baseline: 90.0% of 1000 test images", [], TWO),
     "less accurate": (
-        [planted(accuracy=0.85)], "85.0% of 1000 test images correctly, the baseline 90.0% (5.0 points less)", [], TWO,
+        [planted(accuracy=0.85)],
+        "85.0% of 1000 test images correctly, the baseline 90.0% (5.0 points less)",
+        [],
+        TWO,
     ),
     "no accuracy": (
-        [planted(accuracy=None)], "Accuracy was not measured on both; the final loss of DDP ×2 is 1.42", [], TWO,
+        [planted(accuracy=None)],
+        "Accuracy was not measured on both; the final loss of DDP ×2 is 1.42",
+        [],
+        TWO,
     ),
     "a setting that this version does not know": (
-        [UNKNOWN], "dropout 0.5 instead of None", [], ("id-other", "id-baseline"),
+        [UNKNOWN],
+        "dropout 0.5 instead of None",
+        [],
+        ("id-other", "id-baseline"),
     ),
     "what holds for several runs": (
-        [planted(accuracy=0.85), planted(devices=4, accuracy=0.8)], "sums are rounded", [], TWO,
+        [planted(accuracy=0.85), planted(devices=4, accuracy=0.8)],
+        "sums are rounded",
+        [],
+        TWO,
     ),
     "communication by DDP's clocks": (
-        [with_measured(planted(), communication={"steps": 10, "exposed_s": 0.006, "hidden_s": 0.012})], "communication",
-        ["6.0% of a step of DDP ×2 was communication that nothing hid", "another 11.9%", "mean of 10 steps"], TWO[:1],
+        [with_measured(planted(), communication={"steps": 10, "exposed_s": 0.006, "hidden_s": 0.012})],
+        "communication",
+        ["6.0% of a step of DDP ×2 was communication that nothing hid", "another 11.9%", "mean of 10 steps"],
+        TWO[:1],
     ),
     "communication by one share": (
-        [planted(speed=1.8), alone(2.5)], "communication and waiting:", ["At most 28.0% of a step of DDP ×2"],
+        [planted(speed=1.8), alone(2.5)],
+        "communication and waiting:",
+        ["At most 28.0% of a step of DDP ×2"],
         ("id-DDP ×2", SHARE),
     ),
     "communication in the noise": (
-        [planted(speed=1.8), alone(1.8)], "cannot be told from noise", [], ("id-DDP ×2", SHARE),
+        [planted(speed=1.8), alone(1.8)],
+        "cannot be told from noise",
+        [],
+        ("id-DDP ×2", SHARE),
     ),
     "communication without a record that tells it": (
-        [planted(speed=1.6), alone(2.5, precision="bf16")], "ideal scaling",
-        ["20.0% of the time of DDP ×2", "would tell them apart"], TWO,
+        [planted(speed=1.6), alone(2.5, precision="bf16")],
+        "ideal scaling",
+        ["20.0% of the time of DDP ×2", "would tell them apart"],
+        TWO,
     ),
     "waiting for data": (
-        [with_measured(planted(), input_wait_s={"median": 0.03, "q1": 0.03, "q3": 0.03})], "waiting for data",
-        ["% of a step of DDP ×2 was spent"], TWO[:1],
+        [with_measured(planted(), input_wait_s={"median": 0.03, "q1": 0.03, "q3": 0.03})],
+        "waiting for data",
+        ["% of a step of DDP ×2 was spent"],
+        TWO[:1],
     ),
     "a half format that pays": (
-        [half(1.6, accuracy=0.89)], "O1-bf16 paid in baseline · O1-bf16: 1.60× the speed of baseline",
-        ["accuracy 89.0% beside 90.0%"], (HALF, "id-baseline"),
+        [half(1.6, accuracy=0.89)],
+        "O1-bf16 paid in baseline · O1-bf16: 1.60× the speed of baseline",
+        ["accuracy 89.0% beside 90.0%"],
+        (HALF, "id-baseline"),
     ),
     "a slow half format": (
-        [half(0.5, SLOW)], "did not pay", ["bfloat16 ran at 0.09 times the speed of fp32", "emulates it"],
+        [half(0.5, SLOW)],
+        "did not pay",
+        ["bfloat16 ran at 0.09 times the speed of fp32", "emulates it"],
         (HALF, "id-baseline"),
     ),
     "a half format that is not slow itself": (
-        [half(0.8, "")], "did not pay", ["The format itself is not slow here"], (HALF, "id-baseline"),
+        [half(0.8, "")],
+        "did not pay",
+        ["The format itself is not slow here"],
+        (HALF, "id-baseline"),
     ),
     "a half format that was not tried": (
-        [UNTRIED], "did not pay", ["accuracy 90.0% beside 90.0%)."], (HALF, "id-baseline"),
+        [UNTRIED],
+        "did not pay",
+        ["accuracy 90.0% beside 90.0%)."],
+        (HALF, "id-baseline"),
     ),
     "a larger batch that pays": (
         [half(0.8), planted("baseline", 1, 1.0, label="large", **LARGE), half(1.5, label="large half", **LARGE)],
-        "did not pay", ["With 256 samples a step on a device it paid: 1.50×"],
+        "did not pay",
+        ["With 256 samples a step on a device it paid: 1.50×"],
         (HALF, "id-baseline", "id-large half", "id-large"),
     ),
     "a half format within the noise": (
-        [half(1.02, SLOW)], "O1-bf16 made no difference beyond the noise", [], (HALF, "id-baseline"),
+        [half(1.02, SLOW)],
+        "O1-bf16 made no difference beyond the noise",
+        [],
+        (HALF, "id-baseline"),
     ),
     "compiling that pays later": (
-        [compiled(1.25)], "pays off after", ["20.0 s compiling", "after 996 steps", "did not pay yet"],
+        [compiled(1.25)],
+        "pays off after",
+        ["20.0 s compiling", "after 996 steps", "did not pay yet"],
         (COMPILED, "id-baseline"),
     ),
     "compiling that paid": ([compiled(1.25, steps=5000)], "so it paid", [], (COMPILED, "id-baseline")),
     "compiling that never pays": ([compiled(0.9)], "compiling", ["never pays off"], (COMPILED, "id-baseline")),
     "a tuner that chose eager": ([compiled(1.0, plan="eager")], "compiling", ["stayed with eager"], None),
     "a larger batch": (
-        [with_measured(planted(global_batch=128, accuracy=0.8), steps=11)], "global batch of 128 instead of 64",
-        ["11 updates of the weights instead of 23 in as many epochs; accuracy 80.0% beside 90.0%"], TWO,
+        [with_measured(planted(global_batch=128, accuracy=0.8), steps=11)],
+        "global batch of 128 instead of 64",
+        ["11 updates of the weights instead of 23 in as many epochs; accuracy 80.0% beside 90.0%"],
+        TWO,
     ),
     "micro-batches": (
-        [planted(speed=1.7, global_batch=128, accumulation=4)], "micro-batches of 16, and exchanges them once",
-        ["gradients of 4"], None,
+        [planted(speed=1.7, global_batch=128, accumulation=4)],
+        "micro-batches of 16, and exchanges them once",
+        ["gradients of 4"],
+        None,
     ),
     "memory": (
-        [with_measured(planted(), peak_memory_bytes=[300_000_000, 310_000_000])], "memory",
-        ["DDP ×2 needed less", "310 MB in each of its 2 processes at most, baseline 600 MB"], TWO,
+        [with_measured(planted(), peak_memory_bytes=[300_000_000, 310_000_000])],
+        "memory",
+        ["DDP ×2 needed less", "310 MB in each of its 2 processes at most, baseline 600 MB"],
+        TWO,
     ),
     "hosts": (
         [with_measured(planted(), hosts=[{"name": "a", "ranks": [0]}, {"name": "b", "ranks": [1]}])],
-        "DDP ×2 ran on 2 hosts: a (1 rank), b (1 rank).", [], TWO[:1],
+        "DDP ×2 ran on 2 hosts: a (1 rank), b (1 rank).",
+        [],
+        TWO[:1],
     ),
     "seeds": (seeds(0.8, 0.9, 0.7), "mean of 3 seeds", ["70.0% to 90.0%"], ("s0", "s1", "s2")),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("about", SAID)
@@ -178,13 +235,21 @@ def test_a_sentence_says_it_and_names_its_records(about):
     assert runs == (ids or runs) != ()
 
 
-@pytest.mark.parametrize("records, absent", [
-    ([planted(speed=1.82)], ["slower"]), ([planted(speed=1.04)], ["slower", "ideal: an efficiency"]),
-    ([planted(speed=1.8, start=0.0)], ["although"]), ([with_measured(planted(speed=1.8), steps=3)], ["whole run"]),
-    ([planted(accuracy=None)], ["settings"]), ([planted(speed=1.6), alone(2.5, precision="bf16")], ["At most"]),
-    ([planted()], ["waiting for data", "memory"]), ([half(0.8)], ["emulates"]), ([UNTRIED], ["The format itself"]),
-    ([half(1.02, SLOW)], ["convolution"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "records, absent",
+    [
+        ([planted(speed=1.82)], ["slower"]),
+        ([planted(speed=1.04)], ["slower", "ideal: an efficiency"]),
+        ([planted(speed=1.8, start=0.0)], ["although"]),
+        ([with_measured(planted(speed=1.8), steps=3)], ["whole run"]),
+        ([planted(accuracy=None)], ["settings"]),
+        ([planted(speed=1.6), alone(2.5, precision="bf16")], ["At most"]),
+        ([planted()], ["waiting for data", "memory"]),
+        ([half(0.8)], ["emulates"]),
+        ([UNTRIED], ["The format itself"]),
+        ([half(1.02, SLOW)], ["convolution"]),
+    ],
+)
 def test_what_no_record_shows_is_not_said(records, absent):
     text = " ".join(said(baseline(), *records))
     assert not [part for part in absent if part in text]
@@ -213,16 +278,27 @@ def test_without_a_baseline_no_speed_up_is_told():
     assert "no eager run" in one(said(baseline(global_batch=128), compiled(2.0)), "compiling")[0]
 
 
-@pytest.mark.parametrize("settings, words, not_said", [
-    (dict(strategy="ddp"), "sums are rounded in another order, and BatchNorm", "other settings than"),
-    (dict(strategy="ddp", sync_batch_norm=True), "SyncBatchNorm True instead of False", "rounded"),
-    (dict(strategy="ddp", channels_last=True), "differ in strategy, devices, channels last", "rounded"),
-    (dict(lr=0.1, epochs=3), "epochs 3 instead of 1, learning rate 0.1 instead of 0.05", "rounded"),
-    (dict(augment=False, loss=sum), "loss sum instead of cross_entropy, augmentation False instead of True", "rounded"),
-    (dict(channels_last=True), "share all settings that change what is learned; they differ in channels last.", "sums"),
-    (dict(accumulation=2), "local batch 32 instead of 64", "sums"),
-    (dict(warmup_steps=4), "", "settings"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, words, not_said",
+    [
+        (dict(strategy="ddp"), "sums are rounded in another order, and BatchNorm", "other settings than"),
+        (dict(strategy="ddp", sync_batch_norm=True), "SyncBatchNorm True instead of False", "rounded"),
+        (dict(strategy="ddp", channels_last=True), "differ in strategy, devices, channels last", "rounded"),
+        (dict(lr=0.1, epochs=3), "epochs 3 instead of 1, learning rate 0.1 instead of 0.05", "rounded"),
+        (
+            dict(augment=False, loss=sum),
+            "loss sum instead of cross_entropy, augmentation False instead of True",
+            "rounded",
+        ),
+        (
+            dict(channels_last=True),
+            "share all settings that change what is learned; they differ in channels last.",
+            "sums",
+        ),
+        (dict(accumulation=2), "local batch 32 instead of 64", "sums"),
+        (dict(warmup_steps=4), "", "settings"),
+    ],
+)
 def test_a_difference_in_accuracy_names_what_differs_and_no_cause(settings, words, not_said):
     devices = 2 if settings.get("strategy") else 1
     other = planted(**{"strategy": "baseline", **settings}, devices=devices, accuracy=0.85, label="other")

@@ -9,8 +9,6 @@ from helpers.compiler import operators
 from helpers.compiler.operators import Profile
 from helpers.costmodel import figures as cost
 from helpers.costmodel import published
-from helpers.hvd import figures as hvd
-from helpers.npu import figures as npu
 from helpers.plots.panels import panels
 from helpers.profile import timeline
 from helpers.profile.memory import KINDS, Memory
@@ -18,6 +16,8 @@ from helpers.records import read
 from helpers.report import figures as of_report
 from helpers.report import published as beside
 from helpers.report.report import Report
+from platforms.horovod import figures as hvd
+from platforms.npu import figures as npu
 
 LONG = "an_unbroken_name_that_goes_on_and_on_and_on_and_on_and_on_and_on $x^2$ <b> & W"
 LABELS = ("DDP ×4 · linear scaling · warm-up · 20 epochs", "short", "W" * 60, LONG)
@@ -58,18 +58,22 @@ def groups(count):
     for k, name in enumerate(names(count)[1:], start=1):
         note = SHARED if k % 4 == 0 else "another note" if k % 3 == 0 else ""
         ends = [(0.94 + 0.005 * k) % 1 - 0.01 * seed for seed in range(k % 6 + 1)]
-        found[name] = [failed(), failed()] if k == 2 else [
-            trained((*RISE[:3], end), devices=2, speed=0.3 * k, epoch_s=3 / k, note=note) for end in ends
-        ]  # fmt: skip
+        found[name] = (
+            [failed(), failed()]
+            if k == 2
+            else [trained((*RISE[:3], end), devices=2, speed=0.3 * k, epoch_s=3 / k, note=note) for end in ends]
+        )
     return found
 
 
 def series(labels):
     return {
-        label: [{"batch": 2**e, "ratio": 0.4 + 0.1 * k + 0.2 * e, "low": 0.3 + 0.2 * e, "high": 0.5 + 0.1 * k + 0.2 * e}
-                for e in range(9)]
+        label: [
+            {"batch": 2**e, "ratio": 0.4 + 0.1 * k + 0.2 * e, "low": 0.3 + 0.2 * e, "high": 0.5 + 0.1 * k + 0.2 * e}
+            for e in range(9)
+        ]
         for k, label in enumerate(labels)
-    }  # fmt: skip
+    }
 
 
 def shares(*percents):
@@ -81,10 +85,18 @@ def shares(*percents):
 def plan(name, status, speed_up=None, *, compile_s=None, break_even=None, why=""):
     """A row of a tuner's table."""
     return {
-        "plan": name, "status": status, "why": why, "compile_s": compile_s, "break_even": break_even,
-        "output_error": None, "gradient_error": None, "step_s": speed_up and 0.1 / speed_up, "speed_up": speed_up,
-        "speed_up_q1": speed_up and 0.95 * speed_up, "speed_up_q3": speed_up and 1.1 * speed_up,
-    }  # fmt: skip
+        "plan": name,
+        "status": status,
+        "why": why,
+        "compile_s": compile_s,
+        "break_even": break_even,
+        "output_error": None,
+        "gradient_error": None,
+        "step_s": speed_up and 0.1 / speed_up,
+        "speed_up": speed_up,
+        "speed_up_q1": speed_up and 0.95 * speed_up,
+        "speed_up_q3": speed_up and 1.1 * speed_up,
+    }
 
 
 def cost_series(*plans):
@@ -115,13 +127,17 @@ def _step_times(count):
 def _curves(count):
     model = published.typical(0.1, 32, 100e6)
     links = (LINK, costmodel.Link(1e-6, 1e-11))
-    return {name: costmodel.curve(model, links[k % 2], [2**n for n in range(11)], batch=32)
-            for k, name in enumerate(names(count))}  # fmt: skip
+    return {
+        name: costmodel.curve(model, links[k % 2], [2**n for n in range(11)], batch=32)
+        for k, name in enumerate(names(count))
+    }
 
 
 def _panels(count):
-    rows = [{"name": name, "kind": ("ours", "theirs")[k % 2], "a": (k + 1, k, k + 3), "b": None if k % 3 else k / 7}
-            for k, name in enumerate(names(count))]  # fmt: skip
+    rows = [
+        {"name": name, "kind": ("ours", "theirs")[k % 2], "a": (k + 1, k, k + 3), "b": None if k % 3 else k / 7}
+        for k, name in enumerate(names(count))
+    ]
     columns = [("a", "speed-up", plots.times, 1), ("b", "accuracy", plots.percent, None)]
     return panels(LONG, LONG, rows, columns, [LONG * 2])
 

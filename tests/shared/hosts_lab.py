@@ -1,6 +1,6 @@
 """Two hosts with torchrun's agents on them, quick enough for tests.
 
-Agents are given the very words that `helpers.hosts` prints. They run in ranks of `helpers.launch`, which have
+Agents are given the very words that `helpers.cluster` prints. They run in ranks of `helpers.launch`, which have
 torch imported already, and fork the ranks of the training, so that these have it too; all else about them is
 torchrun's. What a cold start adds, test_two_hosts.py pays for once.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from kernel import ROOT, descendants, wait_until
 
 from helpers import launch
-from helpers.hosts import commands, twohosts
+from helpers.cluster import commands, twohosts
 
 TRAIN = "--steps 12 --global-batch 32 --device cpu --threads 1 --log-every 1 --model silu_mlp --data digits"
 QUICK = (
@@ -32,8 +32,10 @@ def words(pair, train=TRAIN, per_host=1, **settings):
     settings = dict(folder="", interface=pair.interface, environment={}, **settings)
     text = commands.commands(train, nnodes=2, nproc_per_node=per_host, hosts=pair.names, **settings)["torchrun"]
     lines = [shlex.split(line) for line in text.splitlines() if not line.startswith("#")]
-    return [(dict(w.split("=", 1) for w in line if w[0].isupper()), line[line.index("helpers.hosts.torchrun") + 1 :])
-            for line in lines]  # fmt: skip
+    return [
+        (dict(w.split("=", 1) for w in line if w[0].isupper()), line[line.index("helpers.cluster.torchrun") + 1 :])
+        for line in lines
+    ]
 
 
 class Agents:
@@ -80,7 +82,7 @@ def _agent(process, host, told, plan, wait):
     """In a process of the launcher: be the agent of a host."""
     from torch.distributed import run
 
-    from helpers.hosts import cable, torchrun
+    from helpers.cluster import cable, torchrun
 
     cable.enter(process, "mnt", "uts", "net")
     os.chdir(ROOT)
@@ -156,9 +158,13 @@ def in_shell(pair, host, text, **variables):
     """A bash on a host of `pair` that reads `text`."""
     environment = {k: v for k, v in os.environ.items() if k not in ("HELPERS_RESULTS", "PYTHONPATH")}
     return subprocess.Popen(
-        pair.command(host, ["bash", "-c", text]), env={**environment, **variables}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
+        pair.command(host, ["bash", "-c", text]),
+        env={**environment, **variables},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def records(folder):

@@ -32,7 +32,7 @@ class Run:
     Attributes:
         error: the exceptions that ended it, a line "RuntimeError: …" for each process; "" if it ended well.
         output: all that it printed.
-        processes: for every process that trained, by rank: what helpers.npu.counts tells, and
+        processes: for every process that trained, by rank: what platforms.npu.counts tells, and
             world_size, backend, address ("host:port" where it met the others), loaders (settings of
             each DataLoader), batches (sizes of the training batches), parameters (["npu:1"]: where those of the
             optimizer are), weights (sum of their absolute
@@ -52,7 +52,7 @@ class Lab:
     """`with Lab(folder) as lab: lab.run(source, arguments)`; runs leave their files in `folder`/1, 2, …"""
 
     def __init__(self, folder):
-        from helpers.npu import environment
+        from platforms.npu import environment
 
         self.folder, self.count = Path(folder), 0
         made = environment(CARDS)
@@ -225,7 +225,7 @@ class Spy:
     def facts(self):
         import torch.distributed as dist
 
-        from helpers.npu import counts
+        from platforms.npu import counts
 
         facts = counts.of_process()
         together = dist.is_initialized()
@@ -236,8 +236,10 @@ class Spy:
             address=address() if together else None,
             parameters=sorted({str(p.device) for p in parameters}),
             weights=sum(p.detach().cpu().double().abs().sum().item() for p in parameters),
-            loaders=self.loaders, batches=self.batches, amp_calls=self.amp_calls,
-        )  # fmt: skip
+            loaders=self.loaders,
+            batches=self.batches,
+            amp_calls=self.amp_calls,
+        )
         return facts
 
 

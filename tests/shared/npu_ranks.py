@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 import helpers
-import helpers.npu
-from helpers.npu import loading
+import platforms.npu
+from platforms.npu import loading
 
 needs_npu = pytest.mark.skipif(
     not loading.real_torch_npu() and not any(map(shutil.which, ("c++", "g++", "clang++"))),
@@ -17,7 +17,7 @@ needs_npu = pytest.mark.skipif(
 
 def with_device(body, *args, **kwargs):
     """What a rank does: load the device, then the test."""
-    helpers.npu.load(log=lambda line: None)
+    platforms.npu.load(log=lambda line: None)
     return body(*args, **kwargs)
 
 

@@ -108,9 +108,13 @@ class Everything(nn.Module):
 def conv_net():
     """A small network with BatchNorm for images [N, 3, 8, 8]."""
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, bias=False),
+        nn.BatchNorm2d(8),
+        nn.SiLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, 4),
+    )
 
 
 def train(model, inputs, steps=200, lr=0.01, loss=lambda outputs: outputs.square().mean()):

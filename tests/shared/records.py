@@ -25,18 +25,26 @@ def planted(strategy="ddp", devices=2, speed=1.0, *, accuracy=0.9, prediction=No
     parts = {"start": start, "data": 0.2, "warm-up": 3 * STEP / speed, "steps": sum(times), "evaluation": 0.3}
     record["measured"] = {
         "note": EMULATED_DATA_PARALLEL if strategy == "data_parallel" else "",
-        "first_step": 0, "steps": len(losses), "world_size": config.processes,
+        "first_step": 0,
+        "steps": len(losses),
+        "world_size": config.processes,
         "step_time_s": measure.summary(times),
         "images_per_s": measure.summary([config.global_batch / seconds for seconds in times]),
         "input_wait_s": measure.summary([0.001] * len(times)),
         "samples": {"step_time_s": times, "input_wait_s": [0.001] * len(times), "loss": losses},
-        "final_loss": losses[-1], "epochs": [],
+        "final_loss": losses[-1],
+        "epochs": [],
         "evaluation": {
-            "count": 1000, "loss": 0.5, "accuracy": accuracy, "correct": accuracy and round(1000 * accuracy)
+            "count": 1000,
+            "loss": 0.5,
+            "accuracy": accuracy,
+            "correct": accuracy and round(1000 * accuracy),
         },
         "peak_memory_bytes": [600_000_000, 620_000_000][: config.processes],
-        "parts_s": parts, "input_path": "fast", "parameters": 1,
-    }  # fmt: skip
+        "parts_s": parts,
+        "input_path": "fast",
+        "parameters": 1,
+    }
     record["total_s"] = sum(parts.values()) + 0.05
     return record
 
@@ -72,7 +80,10 @@ def baseline(**settings):
 
 def ladder(**settings):
     """A baseline, DataParallel and DDP, the latter with a prediction."""
-    return Comparison([
-        baseline(**settings), planted("data_parallel", 2, 0.55, **settings),
-        planted("ddp", 2, 1.82, prediction=1.9, **settings),
-    ])  # fmt: skip
+    return Comparison(
+        [
+            baseline(**settings),
+            planted("data_parallel", 2, 0.55, **settings),
+            planted("ddp", 2, 1.82, prediction=1.9, **settings),
+        ]
+    )

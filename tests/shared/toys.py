@@ -32,9 +32,15 @@ def toy_data():
 def smooth_net(norm=lambda c: nn.Identity(), dtype=torch.float64):
     """A small convolutional net; smooth activations keep rounding from being blown up."""
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), norm(8), nn.Tanh(), nn.Conv2d(8, 8, 3, stride=2), norm(8), nn.Tanh(),
-        nn.Flatten(), nn.Linear(72, 3),
-    ).to(dtype)  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        norm(8),
+        nn.Tanh(),
+        nn.Conv2d(8, 8, 3, stride=2),
+        norm(8),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(72, 3),
+    ).to(dtype)
 
 
 def float64_net():

@@ -99,7 +99,8 @@ def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "compiler, label",
     [
-        ("auto", "DDP ×2 · compiler auto · O1-bf16"), ("inductor", "DDP ×2 · inductor · O1-bf16"),
+        ("auto", "DDP ×2 · compiler auto · O1-bf16"),
+        ("inductor", "DDP ×2 · inductor · O1-bf16"),
         ("xla", "DDP ×2 · XLA · O1-bf16"),
     ],
 )
@@ -122,9 +123,13 @@ def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     assert record["config"]["compiler"] == "auto" and record["status"] == "completed"
 
 
-@pytest.mark.parametrize("arguments, said", [
-    (["--compiler-opt=xla"], "let the command start"), (["--log-every=0"], "--log-every is 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--compiler-opt=xla"], "let the command start"),
+        (["--log-every=0"], "--log-every is 0"),
+    ],
+)
 def test_the_launch_script_under_torchrun_refuses(arguments, said, monkeypatch, capsys):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)

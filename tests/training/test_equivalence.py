@@ -60,9 +60,13 @@ def test_the_loop_is_that_of_plain_pytorch():
 
 
 @pytest.mark.parametrize("ranks", TWO_AND_FOUR)
-@pytest.mark.parametrize("model, tolerance", [
-    (float64_net, 1e-10), pytest.param(float32_net, 1e-6, marks=pytest.mark.long),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model, tolerance",
+    [
+        (float64_net, 1e-10),
+        pytest.param(float32_net, 1e-6, marks=pytest.mark.long),
+    ],
+)
 def test_ddp_follows_the_losses_of_one_process(ranks, model, tolerance):
     one, _ = losses(model)
     many, _ = losses(model, strategy="ddp", nproc_per_node=ranks)
@@ -218,9 +222,13 @@ def test_cpu_data_parallel_raises_the_replicas_error():
 # -- accumulation -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy, devices", [
-    ("ddp", 2), *(pytest.param(*of, marks=pytest.mark.long) for of in (("baseline", 1), ("data_parallel", 2))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "strategy, devices",
+    [
+        ("ddp", 2),
+        *(pytest.param(*of, marks=pytest.mark.long) for of in (("baseline", 1), ("data_parallel", 2))),
+    ],
+)
 @pytest.mark.parametrize("parts", TWO_AND_FOUR)
 def test_accumulated_micro_batches_equal_the_whole_batch(strategy, devices, parts):
     one, _ = losses(float64_net)
@@ -256,9 +264,16 @@ def _sync_flags():
 
     module.Run._forward = forward
     config = RunConfig(
-        model=float64_net, data=toy_data, global_batch=32, steps=3, threads=1, strategy="ddp", nproc_per_node=2,
-        accumulation=4, evaluate=False,
-    )  # fmt: skip
+        model=float64_net,
+        data=toy_data,
+        global_batch=32,
+        steps=3,
+        threads=1,
+        strategy="ddp",
+        nproc_per_node=2,
+        accumulation=4,
+        evaluate=False,
+    )
     module.train(config)
     return flags
 

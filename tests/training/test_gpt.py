@@ -50,10 +50,14 @@ def test_attention_split_by_heads_adds_up():
     assert torch.allclose(total, whole(x), atol=1e-12)
 
 
-@pytest.mark.parametrize("inputs, error, words", [
-    (torch.zeros(2, 3, 8, 8), TypeError, "data='tokens'"), (torch.zeros(2, 4), TypeError, "gpt reads tokens"),
-    (torch.zeros(2, 17, dtype=torch.long), ValueError, "make it with length=17"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "inputs, error, words",
+    [
+        (torch.zeros(2, 3, 8, 8), TypeError, "data='tokens'"),
+        (torch.zeros(2, 4), TypeError, "gpt reads tokens"),
+        (torch.zeros(2, 17, dtype=torch.long), ValueError, "make it with length=17"),
+    ],
+)
 def test_what_is_no_text_is_refused(inputs, error, words):
     with pytest.raises(error, match=words):
         float64_gpt()(inputs)
@@ -64,11 +68,14 @@ def test_heads_share_the_width_evenly():
         gpt(width=10)
 
 
-@pytest.mark.parametrize("settings, words", [
-    (dict(model="gpt"), "model is 'gpt', which reads tokens, and data is 'digits'"),
-    (dict(model="resnet8", data="tokens"), "choose model='gpt'"),
-    (dict(model="gpt", data="tokens", compiler="xla"), "not offered with XLA"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        (dict(model="gpt"), "model is 'gpt', which reads tokens, and data is 'digits'"),
+        (dict(model="resnet8", data="tokens"), "choose model='gpt'"),
+        (dict(model="gpt", data="tokens", compiler="xla"), "not offered with XLA"),
+    ],
+)
 def test_a_model_and_data_that_do_not_fit_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         RunConfig(**settings)
@@ -111,10 +118,17 @@ def test_gpt_learns_it(tmp_path, monkeypatch):
     train, test = toy_text(960)
     words = train[:][1].flatten().bincount(minlength=60) / train[:][1].numel()
     guessing = -(words * words.clamp_min(1e-9).log()).sum()
-    record = helpers.run(RunConfig(
-        model=lambda: gpt(layers=1, width=32, vocabulary=60, length=16), data=(train, test), optimizer="adamw", lr=1e-2,
-        global_batch=32, steps=60, threads=1,
-    ))  # fmt: skip
+    record = helpers.run(
+        RunConfig(
+            model=lambda: gpt(layers=1, width=32, vocabulary=60, length=16),
+            data=(train, test),
+            optimizer="adamw",
+            lr=1e-2,
+            global_batch=32,
+            steps=60,
+            threads=1,
+        )
+    )
     measured = record["measured"]
     assert measured["evaluation"]["loss"] < guessing - 0.3
     assert (measured["evaluation"]["count"], measured["evaluation"]["answers"]) == (37, 37 * 16)

@@ -25,45 +25,57 @@ MEAN_OF_BATCHES = '"loss": loss / (world.size * -(-len(test_set) // (BATCH * wor
 EQUAL, TRAIN, PRECISION = (f"tests/training/test_{name}.py" for name in ("equivalence", "train", "precision"))
 MUTANTS = {  # name: (test that finds it, file in helpers, (old, new), …)
     "gradients added up, not averaged": (
-        f"{EQUAL}::test_ddp_follows_the_losses_of_one_process", "training/strategies.py",
+        f"{EQUAL}::test_ddp_follows_the_losses_of_one_process",
+        "training/strategies.py",
         ('return DistributedDataParallel(model, device_ids=index), ""', SUM),
     ),
     "buffers not broadcast before the test": (
-        f"{EQUAL}::test_all_ranks_test_the_model_of_rank_0", "training/evaluation.py",
+        f"{EQUAL}::test_all_ranks_test_the_model_of_rank_0",
+        "training/evaluation.py",
         ("dist.broadcast(buffer, 0)", "pass"),
     ),
     "sampler without the seed": (
-        "tests/data/test_data.py::test_ranks_together_see_what_one_device_sees", "data/batches.py",
+        "tests/data/test_data.py::test_ranks_together_see_what_one_device_sees",
+        "data/batches.py",
         ("default_rng((self.seed, self.epoch, 0))", "default_rng()"),
     ),
     "set_epoch left out": (
-        f"{EQUAL}::test_the_loop_is_that_of_plain_pytorch", "training/loop.py",
+        f"{EQUAL}::test_the_loop_is_that_of_plain_pytorch",
+        "training/loop.py",
         ("self.loader.set_epoch(epoch)", "pass"),
     ),
     "clipped before unscale_": (
-        f"{PRECISION}::test_clipping_sees_gradients_without_the_scale", "training/precision.py",
+        f"{PRECISION}::test_clipping_sees_gradients_without_the_scale",
+        "training/precision.py",
         ("self.scaler.unscale_(optimizer)", "pass"),
     ),
     "gradients not zeroed": (
-        f"{EQUAL}::test_the_loop_is_that_of_plain_pytorch", "training/loop.py", ("self.precision.zero_grad()", "pass"),
+        f"{EQUAL}::test_the_loop_is_that_of_plain_pytorch",
+        "training/loop.py",
+        ("self.precision.zero_grad()", "pass"),
     ),
     "micro-batches' losses not divided": (
-        f"{EQUAL}::test_accumulated_micro_batches_equal_the_whole_batch", "training/loop.py",
+        f"{EQUAL}::test_accumulated_micro_batches_equal_the_whole_batch",
+        "training/loop.py",
         ("micro_batch[1]) / parts", "micro_batch[1])"),
     ),
     "a small last batch counts like a whole one": (
-        f"{EQUAL}::test_all_ranks_test_the_model_of_rank_0", "training/evaluation.py",
-        (".item() * len(labels)", ".item()"), ('"loss": loss / samples', MEAN_OF_BATCHES),
+        f"{EQUAL}::test_all_ranks_test_the_model_of_rank_0",
+        "training/evaluation.py",
+        (".item() * len(labels)", ".item()"),
+        ('"loss": loss / samples', MEAN_OF_BATCHES),
     ),
     "the last rank saves": (
-        f"{PRECISION}::test_resume_with_amp_follows_the_run_that_was_never_stopped", "training/checkpoint.py",
+        f"{PRECISION}::test_resume_with_amp_follows_the_run_that_was_never_stopped",
+        "training/checkpoint.py",
         ("elif run.world.is_main:", "elif run.world.rank == run.world.size - 1:"),
     ),
     "resumed without the state of the random numbers": (
-        f"{TRAIN}::test_resume_follows_the_run_that_was_never_stopped", "training/checkpoint.py",
+        f"{TRAIN}::test_resume_follows_the_run_that_was_never_stopped",
+        "training/checkpoint.py",
         ('torch.set_rng_state(state["rng"][run.world.rank].cpu())', "pass"),
     ),
-}  # fmt: skip
+}
 
 
 def outcome(root, *tests):

@@ -176,9 +176,13 @@ def test_a_run_records_scales_and_skipped_steps():
 # -- in a run -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [
-    "O1", *(pytest.param(of, marks=pytest.mark.long) for of in ("O2", "O1-bf16", "O2-bf16", "O3-bf16")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "O1",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("O2", "O1-bf16", "O2-bf16", "O3-bf16")),
+    ],
+)
 def test_every_level_learns_like_fp32(name):
     exact, half = (losses(precision=p, strategy="ddp", nproc_per_node=2)["samples"]["loss"] for p in ("fp32", name))
     assert half[-1] < half[0]
@@ -186,9 +190,13 @@ def test_every_level_learns_like_fp32(name):
     assert half == pytest.approx(exact, abs=0.03)
 
 
-@pytest.mark.parametrize("name", [
-    "O1-bf16", *(pytest.param(of, marks=pytest.mark.long) for of in ("O2-bf16", "O3-bf16")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "O1-bf16",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("O2-bf16", "O3-bf16")),
+    ],
+)
 def test_data_parallel_threads_compute_in_the_format_too(name):
     one = losses(precision=name)["samples"]["loss"]
     many = losses(precision=name, strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
@@ -207,11 +215,15 @@ def test_synchronised_norm_takes_half_batches():
     whole = losses(model=net_with_norm, precision="O1-bf16", global_batch=8)
     local, synced = (
         losses(
-            model=net_with_norm, precision="O1-bf16", strategy="ddp", nproc_per_node=2, global_batch=8,
+            model=net_with_norm,
+            precision="O1-bf16",
+            strategy="ddp",
+            nproc_per_node=2,
+            global_batch=8,
             sync_batch_norm=s,
         )
         for s in (False, True)
-    )  # fmt: skip
+    )
 
     def far(run):
         pairs = zip(run["samples"]["loss"], whole["samples"]["loss"], strict=True)

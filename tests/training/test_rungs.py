@@ -14,10 +14,17 @@ COMPUTES = (profile.CONVOLUTION, profile.DEPTHWISE, profile.MATMUL, profile.NORM
 def wide():
     """Enough channels and images small enough for a hand-written kernel to be tempting."""
     return nn.Sequential(
-        nn.Conv2d(3, 64, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, stride=4, padding=1),
-        nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 128, 1, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 64, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, stride=4, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 1, bias=False),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
 
 
 class Operators(TorchDispatchMode):
@@ -45,14 +52,21 @@ def observed(config):
         def complete(self):
             weights = dict(self.model.named_parameters())
             found.update(
-                threads=torch.get_num_threads(), optimizer=type(self.optimizer).__name__,
-                modules=[(name, f"{type(m).__module__}.{type(m).__qualname__}", type(m).forward.__module__)
-                         for name, m in self.model.named_modules()],
+                threads=torch.get_num_threads(),
+                optimizer=type(self.optimizer).__name__,
+                modules=[
+                    (name, f"{type(m).__module__}.{type(m).__qualname__}", type(m).forward.__module__)
+                    for name, m in self.model.named_modules()
+                ],
                 patched=[name for name, m in self.model.named_modules() if "forward" in vars(m)],
                 strides={name: weight.stride() for name, weight in weights.items()},
-                flags=[torch.backends.mkldnn.enabled, torch.get_float32_matmul_precision(),
-                       torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()],
-            )  # fmt: skip
+                flags=[
+                    torch.backends.mkldnn.enabled,
+                    torch.get_float32_matmul_precision(),
+                    torch.are_deterministic_algorithms_enabled(),
+                    torch.get_default_dtype(),
+                ],
+            )
             return super().complete()
 
         def _update(self, *batch):
@@ -78,10 +92,12 @@ def baseline():
 
 
 RUNGS = {
-    "channels last": {"channels_last": True}, "bf16": {"precision": "O1-bf16"},
-    "DDP": {"strategy": "ddp", "nproc_per_node": 2}, "DataParallel": {"strategy": "data_parallel", "nproc_per_node": 2},
+    "channels last": {"channels_last": True},
+    "bf16": {"precision": "O1-bf16"},
+    "DDP": {"strategy": "ddp", "nproc_per_node": 2},
+    "DataParallel": {"strategy": "data_parallel", "nproc_per_node": 2},
     "DDP, channels last": {"strategy": "ddp", "nproc_per_node": 2, "channels_last": True},
-}  # fmt: skip
+}
 LONG = ("DataParallel", "DDP, channels last")
 
 

@@ -35,10 +35,18 @@ def train_and_test_unevenly(config):
 def measured(**settings):
     if REFUSED and settings.get("strategy") == "fsdp":
         pytest.skip(REFUSED)
-    config = RunConfig(**{
-        "model": float64_gpt, "data": toy_text, "optimizer": "sgd" if "model" in settings else "adamw", "lr": 0.01,
-        "global_batch": 16, "steps": STEPS, "threads": 1, **settings,
-    })  # fmt: skip
+    config = RunConfig(
+        **{
+            "model": float64_gpt,
+            "data": toy_text,
+            "optimizer": "sgd" if "model" in settings else "adamw",
+            "lr": 0.01,
+            "global_batch": 16,
+            "steps": STEPS,
+            "threads": 1,
+            **settings,
+        }
+    )
     return launch(train_and_test_unevenly, config.processes, config, timeout=600)[0]
 
 
@@ -84,12 +92,16 @@ def test_zero1_follows_one_process_and_holds_a_half_of_the_state():
 
 
 WAYS = [
-    dict(strategy="zero1"), dict(strategy="zero1", accumulation=2, clip_norm=0.5), dict(strategy="fsdp"),
-    dict(strategy="fsdp", shard="grad_op", accumulation=2), dict(strategy="fsdp", offload=True, clip_norm=0.5),
+    dict(strategy="zero1"),
+    dict(strategy="zero1", accumulation=2, clip_norm=0.5),
+    dict(strategy="fsdp"),
+    dict(strategy="fsdp", shard="grad_op", accumulation=2),
+    dict(strategy="fsdp", offload=True, clip_norm=0.5),
     dict(strategy="fsdp", activation_checkpointing="full"),
     dict(strategy="fsdp", activation_checkpointing="selective", accumulation=2, clip_norm=0.5),
-    dict(strategy="zero1", activation_checkpointing="selective"), dict(strategy="ddp", activation_checkpointing="full"),
-]  # fmt: skip
+    dict(strategy="zero1", activation_checkpointing="selective"),
+    dict(strategy="ddp", activation_checkpointing="full"),
+]
 
 
 @pytest.mark.long
@@ -102,10 +114,15 @@ def test_every_way_follows_one_process(way, ranks, net):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way, tolerance", [
-    ({}, 1e-10), (dict(accumulation=2, clip_norm=0.5), 1e-10), (dict(activation_checkpointing="full"), 1e-10),
-    (dict(model=float32_gpt, lr=0.5), 1e-4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "way, tolerance",
+    [
+        ({}, 1e-10),
+        (dict(accumulation=2, clip_norm=0.5), 1e-10),
+        (dict(activation_checkpointing="full"), 1e-10),
+        (dict(model=float32_gpt, lr=0.5), 1e-4),
+    ],
+)
 def test_a_hybrid_of_two_replicas_follows_one_process(way, tolerance):
     found = measured(strategy="fsdp", shard="hybrid", nproc_per_node=4, **way)
     base = alone(**{key: value for key, value in way.items() if key in ("clip_norm", "model", "lr")})
@@ -144,7 +161,7 @@ def test_compiled_blocks_follow_eager_ones(strategy, ranks, again):
     settings = dict(model=float32_gpt, optimizer="adamw")
     found = measured(
         strategy=strategy, nproc_per_node=ranks, compiler="inductor", activation_checkpointing=again, **settings
-    )  # fmt: skip
+    )
     assert (losses(found) - losses(alone(**settings))).abs().max() <= 1e-4
     assert found["compiler"]["graphs"] >= 1 and kinds(found, "activations") == [None] * ranks
 
@@ -200,11 +217,13 @@ def test_which_modules_are_sharded_one_by_one():
 THEN = (("zero1", 1), ("zero1", 4), ("fsdp", 1), ("fsdp", 2), ("fsdp", 4), ("ddp", 2), ("baseline", 1))
 PAIRS = [
     (dict(strategy=first, nproc_per_node=2), dict(strategy=then, nproc_per_node=ranks))
-    for first in ("zero1", "fsdp", "ddp") for then, ranks in THEN
-]  # fmt: skip
+    for first in ("zero1", "fsdp", "ddp")
+    for then, ranks in THEN
+]
 SAVED = [
-    (dict(strategy="fsdp", nproc_per_node=2), {}), *(pytest.param(*pair, marks=pytest.mark.long) for pair in PAIRS)
-]  # fmt: skip
+    (dict(strategy="fsdp", nproc_per_node=2), {}),
+    *(pytest.param(*pair, marks=pytest.mark.long) for pair in PAIRS),
+]
 
 
 @pytest.mark.parametrize("first, then", SAVED)
@@ -274,9 +293,7 @@ def wider_gpt():
 wider_gpt.__qualname__ = float64_gpt.__qualname__  # the same name, and another model
 
 
-@pytest.mark.parametrize("then", [
-    dict(strategy="fsdp", nproc_per_node=2), pytest.param({}, marks=pytest.mark.long)
-])  # fmt: skip
+@pytest.mark.parametrize("then", [dict(strategy="fsdp", nproc_per_node=2), pytest.param({}, marks=pytest.mark.long)])
 def test_a_checkpoint_of_another_model_is_refused(saved, then):
     with pytest.raises(RankError, match=r"of another model: embedding.tokens.weight has \[60, 32\] here"):
         measured(**then, model=wider_gpt, optimizer="adamw", checkpoint_dir=str(saved), resume=True)
@@ -290,8 +307,18 @@ def test_a_checkpoint_of_another_model_is_refused(saved, then):
 @needs_fsdp
 def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path))
-    helpers.run(RunConfig(model=float64_gpt, data=toy_text, strategy="fsdp", nproc_per_node=2, steps=3, threads=1,
-                          global_batch=16, evaluate=False))  # fmt: skip
+    helpers.run(
+        RunConfig(
+            model=float64_gpt,
+            data=toy_text,
+            strategy="fsdp",
+            nproc_per_node=2,
+            steps=3,
+            threads=1,
+            global_batch=16,
+            evaluate=False,
+        )
+    )
     (record,) = read.read_all()
     weights = 8 * sum(p.numel() for p in float64_gpt().parameters())
     row = read.row(record)
@@ -300,20 +327,23 @@ def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
     assert record["label"] == "FSDP ×2" and record["measured"]["parameters"] == weights / 8
 
 
-@pytest.mark.parametrize("settings, words", [
-    (dict(strategy="ddp", shard="hybrid"), "shard is 'hybrid', which only strategy 'fsdp' can do"),
-    (dict(offload=True), "offload is True, which only strategy 'fsdp'"),
-    (dict(strategy="fsdp", nproc_per_node=3, global_batch=63, shard="hybrid"), "3 rank.* do not divide so. Use 4"),
-    (dict(strategy="fsdp", nproc_per_node=5, global_batch=65, shard="hybrid"), "5 rank.* do not divide"),
-    (dict(strategy="fsdp", nproc_per_node=2, shard="hybrid"), "2 replicas .* of 2 ranks or more"),
-    (dict(strategy="fsdp", compiler="auto"), "choose 'inductor' or 'none'"),
-    (dict(strategy="zero1", compiler="xla"), "strategy 'zero1' is not offered with XLA"),
-    (dict(compiler="xla", activation_checkpointing="full"), "leave activation_checkpointing out"),
-    (dict(strategy="fsdp", precision="O2-bf16"), "resnet8 has BatchNorm.* choose 'O1-bf16'"),
-    (dict(strategy="zero1", optimizer="lbfgs"), "optimizer is 'lbfgs'; allowed: 'sgd', 'adamw'"),
-    (dict(activation_checkpointing="some"), "allowed: None, 'full', 'selective'"),
-    (dict(strategy="fsdp", shard="ful"), "Did you mean 'full'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        (dict(strategy="ddp", shard="hybrid"), "shard is 'hybrid', which only strategy 'fsdp' can do"),
+        (dict(offload=True), "offload is True, which only strategy 'fsdp'"),
+        (dict(strategy="fsdp", nproc_per_node=3, global_batch=63, shard="hybrid"), "3 rank.* do not divide so. Use 4"),
+        (dict(strategy="fsdp", nproc_per_node=5, global_batch=65, shard="hybrid"), "5 rank.* do not divide"),
+        (dict(strategy="fsdp", nproc_per_node=2, shard="hybrid"), "2 replicas .* of 2 ranks or more"),
+        (dict(strategy="fsdp", compiler="auto"), "choose 'inductor' or 'none'"),
+        (dict(strategy="zero1", compiler="xla"), "strategy 'zero1' is not offered with XLA"),
+        (dict(compiler="xla", activation_checkpointing="full"), "leave activation_checkpointing out"),
+        (dict(strategy="fsdp", precision="O2-bf16"), "resnet8 has BatchNorm.* choose 'O1-bf16'"),
+        (dict(strategy="zero1", optimizer="lbfgs"), "optimizer is 'lbfgs'; allowed: 'sgd', 'adamw'"),
+        (dict(activation_checkpointing="some"), "allowed: None, 'full', 'selective'"),
+        (dict(strategy="fsdp", shard="ful"), "Did you mean 'full'"),
+    ],
+)
 def test_refused_before_a_process_starts(settings, words):
     with pytest.raises(ValueError, match=words):
         RunConfig(**settings)
@@ -334,10 +364,17 @@ def test_groups_of_a_hybrid():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make, precision, words", [
-    (lambda: nn.Sequential(nn.Flatten(), nn.ReLU()), "fp32", "strategy 'fsdp' shards weights, and Sequential has none"),
-    (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "O2-bf16", "Sequential has BatchNorm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, precision, words",
+    [
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.ReLU()),
+            "fp32",
+            "strategy 'fsdp' shards weights, and Sequential has none",
+        ),
+        (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "O2-bf16", "Sequential has BatchNorm"),
+    ],
+)
 def test_what_only_the_ranks_can_know_is_refused_there(make, precision, words):
     with pytest.raises(RankError, match=words):
         measured(model=make, data=toy_data, strategy="fsdp", nproc_per_node=2, precision=precision)

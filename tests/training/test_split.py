@@ -21,12 +21,17 @@ def test_the_stages_one_after_the_other_are_the_model(stages):
     assert torch.equal(x, model(tokens))
 
 
-@pytest.mark.parametrize("wanted, message", [
-    (dict(tensor=3), "4 heads cannot be shared evenly by 3 .* Choose 1, 2 or 4 of them"), (dict(tensor=8), "4 heads"),
-    (dict(pipeline=4), "6 blocks cannot be shared evenly by 4 .* 1, 2, 3 or 6 of them, or .* a multiple of 4"),
-    (dict(tensor=0), "0 tensor-parallel ranks: give a whole number"), (dict(pipeline=2.0), "whole number"),
-    (dict(tensor=True), "whole number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wanted, message",
+    [
+        (dict(tensor=3), "4 heads cannot be shared evenly by 3 .* Choose 1, 2 or 4 of them"),
+        (dict(tensor=8), "4 heads"),
+        (dict(pipeline=4), "6 blocks cannot be shared evenly by 4 .* 1, 2, 3 or 6 of them, or .* a multiple of 4"),
+        (dict(tensor=0), "0 tensor-parallel ranks: give a whole number"),
+        (dict(pipeline=2.0), "whole number"),
+        (dict(tensor=True), "whole number"),
+    ],
+)
 def test_what_cannot_be_shared_evenly_is_refused(wanted, message):
     model = gpt(layers=6)
     split.check(model, tensor=2, pipeline=3)
@@ -44,10 +49,15 @@ def test_a_stage_that_is_not_there_is_refused():
         split.stage(gpt(), 2, 2)
 
 
-@pytest.mark.parametrize("schedule, of_ranks", [
-    ("GPipe", [[0], [1], [2]]), ("1F1B", [[0], [1], [2]]), ("Interleaved1F1B", [[0, 3], [1, 4], [2, 5]]),
-    ("ZBVZeroBubble", [[0, 5], [1, 4], [2, 3]]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "schedule, of_ranks",
+    [
+        ("GPipe", [[0], [1], [2]]),
+        ("1F1B", [[0], [1], [2]]),
+        ("Interleaved1F1B", [[0, 3], [1, 4], [2, 5]]),
+        ("ZBVZeroBubble", [[0, 5], [1, 4], [2, 3]]),
+    ],
+)
 def test_every_stage_is_on_one_rank(schedule, of_ranks):
     found = [split.stages_of(rank, 3, schedule) for rank in range(3)]
     assert [numbers for numbers, _ in found] == of_ranks

@@ -32,9 +32,17 @@ def net_with_dropout():
 
 def config(folder, **changes):
     settings = dict(
-        model=net_with_dropout, data=toy_data, strategy="ddp", nproc_per_node=2, global_batch=32, steps=20,
-        threads=1, checkpoint_dir=str(folder), checkpoint_every=5, warmup_steps=2,
-    )  # fmt: skip
+        model=net_with_dropout,
+        data=toy_data,
+        strategy="ddp",
+        nproc_per_node=2,
+        global_batch=32,
+        steps=20,
+        threads=1,
+        checkpoint_dir=str(folder),
+        checkpoint_every=5,
+        warmup_steps=2,
+    )
     return RunConfig(**{**settings, **changes})
 
 
@@ -122,11 +130,14 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("change, named", [
-    (dict(lr=0.1), "peak_lr 0.05 (this run: 0.1)"),
-    (dict(loss=slow_loss), "loss 'cross_entropy' (this run: 'slow_loss')"),
-    (dict(sync_batch_norm=True), "sync_batch_norm False (this run: True)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (dict(lr=0.1), "peak_lr 0.05 (this run: 0.1)"),
+        (dict(loss=slow_loss), "loss 'cross_entropy' (this run: 'slow_loss')"),
+        (dict(sync_batch_norm=True), "sync_batch_norm False (this run: True)"),
+    ],
+)
 def test_a_checkpoint_of_another_run_is_refused(stopped, change, named):
     with pytest.raises(RankError, match=re.escape(f"of another run: {named}")):
         losses(config(stopped, resume=True, **change))
@@ -146,9 +157,15 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     def slow_net():
         return nn.Sequential(net_with_dropout(), Slow())
 
-    record = helpers.run(config(
-        tmp_path, checkpoint_every=None, checkpoint_dir=None, data=late(toy_data), model=late(slow_net),
-    ))  # fmt: skip
+    record = helpers.run(
+        config(
+            tmp_path,
+            checkpoint_every=None,
+            checkpoint_dir=None,
+            data=late(toy_data),
+            model=late(slow_net),
+        )
+    )
     measured, parts = record["measured"], record["measured"]["parts_s"]
     assert set(parts) == {"start", "data", "warm-up", "steps", "evaluation"}
     # What was planted, without which starting and stopping processes would have taken their time, too.
@@ -254,8 +271,17 @@ def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
 @pytest.mark.long  # test_config.py has the sentence
 def test_a_crowded_run_says_so():
     cores = helpers.machine("cpu").cores
-    record = helpers.run(RunConfig(
-        model=float64_net, data=toy_data, steps=3, global_batch=16 * cores, strategy="ddp", device="cpu",
-        nproc_per_node=2 * cores, threads=1, evaluate=False,
-    ))  # fmt: skip
+    record = helpers.run(
+        RunConfig(
+            model=float64_net,
+            data=toy_data,
+            steps=3,
+            global_batch=16 * cores,
+            strategy="ddp",
+            device="cpu",
+            nproc_per_node=2 * cores,
+            threads=1,
+            evaluate=False,
+        )
+    )
     assert "take turns" in record["measured"]["note"]

@@ -63,21 +63,36 @@ def test_every_level_follows_fp32(level):
     assert bool(found["loss_scale"]) == scaled and found["skipped_steps"] <= 3
 
 
-@pytest.mark.parametrize("way, tolerance", [
-    (dict(channels_last=True), 1e-4), (dict(input_path="workers", num_workers=1), 1e-4),
-    (dict(compiler="inductor"), 1e-3), (dict(compiler="auto", steps=60), 1e-3),
-    (dict(compiler="inductor", channels_last=True, precision="O1-bf16"), 0.05),
-], ids=lambda way: " ".join(map(str, way.values())) if isinstance(way, dict) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    "way, tolerance",
+    [
+        (dict(channels_last=True), 1e-4),
+        (dict(input_path="workers", num_workers=1), 1e-4),
+        (dict(compiler="inductor"), 1e-3),
+        (dict(compiler="auto", steps=60), 1e-3),
+        (dict(compiler="inductor", channels_last=True, precision="O1-bf16"), 0.05),
+    ],
+    ids=lambda way: " ".join(map(str, way.values())) if isinstance(way, dict) else "",
+)
 def test_layouts_loaders_and_compilers_follow_eager(way, tolerance):
     base = {key: value for key, value in way.items() if key == "steps"}
     assert apart(measured(**FLOATS, **way), measured(**FLOATS, **base)) <= tolerance
 
 
-@pytest.mark.parametrize("way", [
-    dict(strategy="ddp"), dict(strategy="data_parallel"), dict(strategy="zero1"), dict(strategy="fsdp"),
-    dict(strategy="fsdp", shard="grad_op"), dict(strategy="fsdp", offload=True, clip_norm=0.5),
-    dict(strategy="fsdp", activation_checkpointing="full"), dict(activation_checkpointing="selective"),
-], ids=lambda way: " ".join(map(str, way.values())))  # fmt: skip
+@pytest.mark.parametrize(
+    "way",
+    [
+        dict(strategy="ddp"),
+        dict(strategy="data_parallel"),
+        dict(strategy="zero1"),
+        dict(strategy="fsdp"),
+        dict(strategy="fsdp", shard="grad_op"),
+        dict(strategy="fsdp", offload=True, clip_norm=0.5),
+        dict(strategy="fsdp", activation_checkpointing="full"),
+        dict(activation_checkpointing="selective"),
+    ],
+    ids=lambda way: " ".join(map(str, way.values())),
+)
 def test_strategies_of_one_rank_follow_the_baseline(way):
     base = {key: value for key, value in way.items() if key == "clip_norm"}
     assert apart(measured(**TOKENS, **way), measured(**TOKENS, **base)) <= 1e-9

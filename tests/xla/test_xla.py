@@ -9,10 +9,11 @@ import pytest
 import torch
 from xla_ranks import compilations_of, exact, join, several_steps, smooth, without_average
 
-from helpers import RankError, RunConfig, launch, xla
+from helpers import RankError, RunConfig, launch
 from helpers.data import sets
 from helpers.training import loop as train
-from helpers.xla import calls, loop
+from platforms import xla
+from platforms.xla import calls, loop
 
 FOLDER = Path(xla.__file__).parent
 SMALL = dict(data="digits", global_batch=64, steps=10, threads=1)
@@ -70,16 +71,20 @@ def test_what_the_loop_cannot_do_is_refused(settings, reason):
 @pytest.mark.parametrize(
     "settings",
     [
-        dict(), dict(device="cpu"), dict(strategy="ddp", nproc_per_node=2, accumulation=2), dict(precision="bf16"),
-        dict(precision="fp16", clip_norm=1.0), dict(input_path="workers", schedule="cosine", evaluate_every=1),
+        dict(),
+        dict(device="cpu"),
+        dict(strategy="ddp", nproc_per_node=2, accumulation=2),
+        dict(precision="bf16"),
+        dict(precision="fp16", clip_norm=1.0),
+        dict(input_path="workers", schedule="cosine", evaluate_every=1),
     ],
-)  # fmt: skip
+)
 def test_what_it_can_do_is_not(settings):
     RunConfig(compiler="xla", **settings)
 
 
 def test_importing_it_imports_no_torch():
-    code = "import sys, helpers.xla, helpers.xla.calls; helpers.xla.is_here(); sys.exit('torch' in sys.modules)"
+    code = "import sys, platforms.xla, platforms.xla.calls; platforms.xla.is_here(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[1], check=True, timeout=1800)
 
 
@@ -161,9 +166,13 @@ def check_same(plain, ours, tolerance):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ten_steps_have_the_losses_of_the_eager_run(ranks):
     plain, ours = both(
-        model=exact, strategy="ddp" if ranks == 2 else "baseline", nproc_per_node=ranks, lr_warmup_epochs=0.2,
-        schedule="cosine", accumulation=2,
-    )  # fmt: skip
+        model=exact,
+        strategy="ddp" if ranks == 2 else "baseline",
+        nproc_per_node=ranks,
+        lr_warmup_epochs=0.2,
+        schedule="cosine",
+        accumulation=2,
+    )
     check_same(plain, ours, 1e-9)
     # BatchNorm's running variance is another one there (see XlaRun); it is only used here.
     assert ours["evaluation"]["loss"] == pytest.approx(plain["evaluation"]["loss"], rel=1e-3)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import helpers
-from helpers.xla import loop
+from platforms.xla import loop
 
 
 def smooth():
@@ -17,15 +17,20 @@ def smooth():
 def exact():
     """Convolutions and BatchNorm, in double precision: in fp32 ten steps amplify rounding to 1e-3, whoever computes."""
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
-        nn.Conv2d(8, 8, 3, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
-        nn.Flatten(), nn.Linear(392, 10),
-    ).double()  # fmt: skip
+        nn.Conv2d(3, 8, 3, stride=2, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(392, 10),
+    ).double()
 
 
 def several_steps(which, batches=5):
     """Train with ddp_step or xla_step; this rank's losses and all its weights."""
-    step = importlib.import_module(f"helpers.xla.{which}_step")
+    step = importlib.import_module(f"platforms.xla.{which}_step")
     with helpers.distributed("cpu") as world:
         torch.manual_seed(0)
         model, optimizer = step.prepare(smooth(), lr=0.1, momentum=0.9, weight_decay=5e-4)
@@ -38,14 +43,14 @@ def several_steps(which, batches=5):
 
 def without_average(config):
     """The XLA loop with its reduction left out."""
-    from helpers.xla import gradients
+    from platforms.xla import gradients
 
     gradients.average = lambda gradients: None
     return loop.train(config)
 
 
 def compilations_of(sizes):
-    from helpers.xla import compilations
+    from platforms.xla import compilations
 
     return compilations.of_batches(sizes)
 
@@ -56,7 +61,7 @@ def join(method, checked):
     import torch_xla
     import torch_xla.distributed.xla_backend
 
-    from helpers.xla.gradients import join_xla_group
+    from platforms.xla.gradients import join_xla_group
 
     if checked:
         join_xla_group(method)

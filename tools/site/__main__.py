@@ -30,11 +30,23 @@ LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
 # Code stays as it is; what follows "](" in the rest leads somewhere.
 LINK = re.compile(r"^ *(```+).*?^ *\1|(`+)[^`].*?\2|(?<=\]\()(?!\w+:|#)([^)\s#]*)", re.DOTALL | re.MULTILINE)
 WORDS = {
-    "en": {"minutes": "{} minutes", "exercises": "{} minutes with exercises", "open": "Open in", "other": "中文",
-           "notebooks": "Notebooks", "docs": "Documentation"},
-    "zh_CN": {"minutes": "{} 分钟", "exercises": "连同练习 {} 分钟", "open": "打开：", "other": "English",
-              "notebooks": "笔记本", "docs": "文档"},
-}  # fmt: skip
+    "en": {
+        "minutes": "{} minutes",
+        "exercises": "{} minutes with exercises",
+        "open": "Open in",
+        "other": "中文",
+        "notebooks": "Notebooks",
+        "docs": "Documentation",
+    },
+    "zh_CN": {
+        "minutes": "{} 分钟",
+        "exercises": "连同练习 {} 分钟",
+        "open": "打开：",
+        "other": "English",
+        "notebooks": "笔记本",
+        "docs": "文档",
+    },
+}
 
 
 def pages(root) -> dict:
@@ -158,8 +170,11 @@ class Page:
         """What the home page of a language ends in: all its other pages, for the column at the side."""
         if not self.address.endswith("index.html"):
             return ""
-        mine = [address.removeprefix(LANGUAGES[self.language]).removesuffix(".html")
-                for address in self.found.values() if language(address) == self.language]  # fmt: skip
+        mine = [
+            address.removeprefix(LANGUAGES[self.language]).removesuffix(".html")
+            for address in self.found.values()
+            if language(address) == self.language
+        ]
         text = ""
         for part in ("notebooks", "docs"):
             listed = [page for page in mine if page != "index" and (page[:9] == "notebooks") == (part == "notebooks")]

@@ -121,9 +121,8 @@ def main(arguments=None) -> int:
     for what, _, number in (text.rpartition("@") for text in options.plant):
         plants.setdefault(int(number), []).append(what)
     soaks = [
-        Soak(k, options.seed, numbers, deadline, plants)
-        for k in range(1, options.kernels + 1) if kernel in (None, k)
-    ]  # fmt: skip
+        Soak(k, options.seed, numbers, deadline, plants) for k in range(1, options.kernels + 1) if kernel in (None, k)
+    ]
     print(f"{len(soaks)} kernel(s), {len(numbers)} launches each, seed {options.seed}", flush=True)
     soak(soaks)
     seconds = time.monotonic() - began

@@ -68,11 +68,17 @@ class Driver:
         self.look()
         usual = dict(rank=1, ranks=2)
         for plan in (
-            Plan(0), Plan(0, ranks=4, extra="large"), Plan(0, extra="loader"), Plan(0, "exception", **usual),
-            Plan(0, "hang", timeout=1.5, **usual), Plan(0, "interrupt", delay=0.3, linger=9.0, **usual),
-            Plan(0, "kept", how="exception", **usual), Plan(0, "kept", how="sigkill", linger=9.0, **usual),
-            Plan(0, background=True, queued=1), Plan(0, "stop", delay=0.3, linger=9.0, background=True, **usual),
-        ):  # fmt: skip
+            Plan(0),
+            Plan(0, ranks=4, extra="large"),
+            Plan(0, extra="loader"),
+            Plan(0, "exception", **usual),
+            Plan(0, "hang", timeout=1.5, **usual),
+            Plan(0, "interrupt", delay=0.3, linger=9.0, **usual),
+            Plan(0, "kept", how="exception", **usual),
+            Plan(0, "kept", how="sigkill", linger=9.0, **usual),
+            Plan(0, background=True, queued=1),
+            Plan(0, "stop", delay=0.3, linger=9.0, background=True, **usual),
+        ):
             if problems := judge.problems(plan, self.perform(plan).outcome):
                 raise Stuck(f"{plan} goes wrong before anything was planted: {'; '.join(problems)}")
         self.look()
@@ -239,4 +245,3 @@ def _kill(pid):
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-

@@ -123,9 +123,12 @@ def perform(plan, plants=()):
             time.sleep(LATE)  # it comes in here, and nowhere in the harness
     except BaseException as error:
         outcome.update(
-            error=type(error).__name__, rank=getattr(error, "rank", None), message=str(error),
-            exitcode=getattr(error, "exitcode", None), stacks=getattr(error, "stacks", None),
-        )  # fmt: skip
+            error=type(error).__name__,
+            rank=getattr(error, "rank", None),
+            message=str(error),
+            exitcode=getattr(error, "exitcode", None),
+            stacks=getattr(error, "stacks", None),
+        )
     ended = outcome["ended"] = time.monotonic()
     # Until a timeout at the earliest: then stacks are collected, and a rank that is late may come on meanwhile.
     until = min(ended, began + (plan["timeout"] or float("inf")))

@@ -58,20 +58,31 @@ def table(soaks) -> str:
 def as_json(soaks, seed, seconds) -> dict:
     """All of it as plain values; memory in bytes, times in seconds."""
     return {
-        "seed": seed, "seconds": seconds, "passed": all(soak.passed for soak in soaks),
-        "kernels": [{
-            "kernel": soak.kernel, "wanted": soak.wanted, "performed": len(soak.launches),
-            "background": sum(launch.plan.background for launch in soak.launches),
-            "kinds": Counter(launch.plan.kind for launch in soak.launches),
-            "violations": soak.violations,
-            "stop_s": [launch.outcome["stop_s"] for launch in soak.launches if "stop_s" in launch.outcome],
-            "launches": [
-                {
-                    "number": launch.plan.number, "plan": str(launch.plan), "seconds": launch.seconds,
-                    "error": launch.outcome["error"], "rank": launch.outcome.get("rank"), "problems": launch.problems,
-                }
-                for launch in soak.launches
-            ],
-            "memory": [{"launch": number, **values} for number, values in soak.readings],
-        } for soak in soaks],
-    }  # fmt: skip
+        "seed": seed,
+        "seconds": seconds,
+        "passed": all(soak.passed for soak in soaks),
+        "kernels": [
+            {
+                "kernel": soak.kernel,
+                "wanted": soak.wanted,
+                "performed": len(soak.launches),
+                "background": sum(launch.plan.background for launch in soak.launches),
+                "kinds": Counter(launch.plan.kind for launch in soak.launches),
+                "violations": soak.violations,
+                "stop_s": [launch.outcome["stop_s"] for launch in soak.launches if "stop_s" in launch.outcome],
+                "launches": [
+                    {
+                        "number": launch.plan.number,
+                        "plan": str(launch.plan),
+                        "seconds": launch.seconds,
+                        "error": launch.outcome["error"],
+                        "rank": launch.outcome.get("rank"),
+                        "problems": launch.problems,
+                    }
+                    for launch in soak.launches
+                ],
+                "memory": [{"launch": number, **values} for number, values in soak.readings],
+            }
+            for soak in soaks
+        ],
+    }

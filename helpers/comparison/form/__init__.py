@@ -38,8 +38,13 @@ def _text(kind):
     choice = Choice.sensible(kind)
     commands = "\n".join(choice.commands())
     plan = textwrap.fill(local("What it would begin with on this machine: {plan}", plan=page.plan(choice)), 100)
-    return "\n\n".join([
-        local("Choose and run: JupyterLab, Jupyter Notebook, VS Code and Colab show a form here."),
-        plan, f"{local(page.PYTHON)}:", textwrap.indent(choice.code(), "    "),
-        f"{local(page.COMMANDS)}:", textwrap.indent(commands, "    "),
-    ])  # fmt: skip
+    return "\n\n".join(
+        [
+            local("Choose and run: JupyterLab, Jupyter Notebook, VS Code and Colab show a form here."),
+            plan,
+            f"{local(page.PYTHON)}:",
+            textwrap.indent(choice.code(), "    "),
+            f"{local(page.COMMANDS)}:",
+            textwrap.indent(commands, "    "),
+        ]
+    )

@@ -81,7 +81,7 @@ class Choice:
         length = {self.unit if self.unit in UNITS else "epochs": self.length}
         settings = dict(
             model=self.model, data=self.data, global_batch=self.batch, **length, schedule=SCHEDULE, device=self.device
-        )  # fmt: skip
+        )
         return _unusual(**{**settings, **self._more(self.more.keys() - self.alone())})
 
     def _more(self, names):

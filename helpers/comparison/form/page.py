@@ -83,8 +83,12 @@ def plan(choice) -> str:
     return local(
         "{model} on {data}, two runs of {steps:,} steps with a global batch of {batch}: first the baseline (one "
         "device, fp32, no compiler), then {how}.",
-        model=choice.model, data=choice.data, steps=steps_of(chosen), batch=base.global_batch, how=", ".join(how),
-    )  # fmt: skip
+        model=choice.model,
+        data=choice.data,
+        steps=steps_of(chosen),
+        batch=base.global_batch,
+        how=", ".join(how),
+    )
 
 
 def state(label, status) -> str:
@@ -121,8 +125,11 @@ def outcome(comparison) -> str:
         return f"✗ {row['label']}: {local(row['status'])}."
     if not row["speed_up"]:
         return local("✓ {label} is done, with too few steps to time.", label=row["label"])
-    done = local("✓ Done: a step of {label} was {speed_up} as fast as the baseline's", label=row["label"],
-                 speed_up=style.times(row["speed_up"]))  # fmt: skip
+    done = local(
+        "✓ Done: a step of {label} was {speed_up} as fast as the baseline's",
+        label=row["label"],
+        speed_up=style.times(row["speed_up"]),
+    )
     if row["predicted"]:
         done = local("{done}; you expected {predicted}", done=done, predicted=style.times(row["predicted"]))
     accuracy, of_base = (style.percent(one["accuracy"]) for one in (row, base))

@@ -17,13 +17,16 @@ from ...launcher.language import local, marked
 from ...paths import data_root
 from ...training import compiled, models
 from ..ladder import is_factor
+from ..run import other_environment
 
 UNITS = ("epochs", "steps")
 NAMES_HERE = {"nproc_per_node": "ranks", "global_batch": "batch", "epochs": "length", "steps": "length"}
 NOUNS = {
-    "ranks": marked("ranks"), "batch": "global batch", "length": marked("length"),
+    "ranks": marked("ranks"),
+    "batch": "global batch",
+    "length": marked("length"),
     "prediction": marked("expected factor"),
-}  # fmt: skip
+}
 FIXED = {"digits": 1437, "cifar10": 50_000, "tokens": SEQUENCES["train"]}  # for training, of a fixed size
 PLANS = 4  # that compiler "auto" tries: eager and inductor, each in two memory layouts
 
@@ -69,8 +72,6 @@ def check(choice) -> Refusal | None:
         here = device.machine(choice.device)
     except ValueError as error:
         return Refusal(("device",), str(error))
-    from ... import xla
-
     if refused := _own_fields(choice):
         return refused
     try:
@@ -85,8 +86,8 @@ def check(choice) -> Refusal | None:
         for config in configs:
             config.check_machine()
             if config.compiler == "xla":
-                xla.python()
-    except xla.XlaMissing as error:
+                other_environment("xla").python()
+    except FileNotFoundError as error:
         return Refusal(("compiler",), str(error))
     except (ValueError, TypeError) as error:
         return Refusal(_named_in(str(error)), str(error))

@@ -37,9 +37,11 @@ class Form:
         self.more = {one.name: _control(one) for one in more_settings()}
         self._untouched = {name: control.value for name, control in self.more.items()}
         self.prediction = ipywidgets.Text(
-            description=local("How many times as fast do you expect it to be? (may stay empty)"), placeholder="1.8",
-            style={"description_width": "initial"}, layout={"width": "auto"},
-        )  # fmt: skip
+            description=local("How many times as fast do you expect it to be? (may stay empty)"),
+            placeholder="1.8",
+            style={"description_width": "initial"},
+            layout={"width": "auto"},
+        )
         self.prediction.add_class("helpers-expected")
         self.button = ipywidgets.Button(description=local("Run the comparison"), icon="play", button_style="primary")
         self.button.layout = ipywidgets.Layout(width="13rem", flex="0 0 auto")
@@ -53,9 +55,9 @@ class Form:
         both, alone = ([self.more[one.name] for one in more_settings() if bool(one.only) == of] for of in (False, True))
         titles = [local("More, for both runs"), local("More, for the choice alone")]
         more = ipywidgets.Accordion([ipywidgets.VBox(both), ipywidgets.VBox(alone)], titles=titles)
-        self.box = ipywidgets.VBox([
-            ipywidgets.HTML(page.STYLE), _arranged(self.controls), more, self.prediction, row, self.blocks, self.runs
-        ])  # fmt: skip
+        self.box = ipywidgets.VBox(
+            [ipywidgets.HTML(page.STYLE), _arranged(self.controls), more, self.prediction, row, self.blocks, self.runs]
+        )
         self.box.add_class("helpers-form")
         self._changed()
 
@@ -139,15 +141,18 @@ def _controls(first, here):
     many = local(MANY[here.kind == "cpu"])
     ranks = [(f"1 – {local('one device')}", 1)] + [(f"{n} – {many}", n) for n in range(2, here.count + 1)]
     lists = {
-        "model": _options("model"), "data": _options("data"), "ranks": ranks,
+        "model": _options("model"),
+        "data": _options("data"),
+        "ranks": ranks,
         "strategy": [(local(meaning), name) for name, meaning in STRATEGIES.items() if name != "baseline"],
-        "precision": _options("precision"), "compiler": _options("compiler"),
-    }  # fmt: skip
+        "precision": _options("precision"),
+        "compiler": _options("compiler"),
+    }
     made = {name: _dropdown(local(noun(name)), these, getattr(first, name)) for name, these in lists.items()}
     for name, meaning in (("batch", SETTINGS["global_batch"].help), ("length", marked("of the training"))):
         made[name] = ipywidgets.IntText(
             description=local(noun(name)), value=getattr(first, name), tooltip=local(meaning), style=DESCRIBED
-        )  # fmt: skip
+        )
     made["unit"] = _dropdown(local("counted in"), [(local(unit), unit) for unit in UNITS], first.unit)
     return made
 

@@ -1,0 +1,1 @@
+"""Checks of the notebooks' "your turn" cells: `from exercises import check`."""

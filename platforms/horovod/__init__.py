@@ -1,0 +1,22 @@
+"""Horovod's API on open parts: scripts written for Horovod run here after one changed import.
+
+    import platforms.horovod.torch as hvd        # was: import horovod.torch as hvd
+
+    core         matches tensors by name, decides their order, watches the ranks; knows no framework
+    plane        moves the data with torch.distributed; collectives are its operations
+    torch, tensorflow, keras, mxnet, caffe   Horovod's API for each framework
+    arrays, compression, gradients           what the frameworks other than torch share
+    ddp          a drop-in for torch.distributed and DistributedDataParallel
+    imports, start, shims   `python -m platforms.horovod script.py` runs a script that imports horovod as it is
+    figures      what notebook 08 draws
+
+API: https://horovod.readthedocs.io
+"""
+
+
+def __getattr__(name):
+    if name == "run":  # `horovod.run`
+        from .start import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

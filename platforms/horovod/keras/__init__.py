@@ -1,0 +1,71 @@
+"""Horovod's API for Keras 3 on TensorFlow (`import platforms.horovod.keras as hvd`), without Horovod.
+
+In an environment with TensorFlow (`make keras`):
+
+    import platforms.horovod.keras as hvd
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))
+    model.compile(optimizer, loss)
+    model.fit(this_ranks_data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+`platforms.horovod.tensorflow.keras` is the same. Not offered: elastic training and XLA (jit_compile=True).
+"""
+
+# ruff: noqa: F401, F403
+
+from .. import keras_backend as _backend
+
+try:
+    _backend.check()  # before TensorFlow is imported, which fails next to torch's compiler
+except ModuleNotFoundError:
+    from .. import tensorflow  # its error says what to do
+
+    raise
+
+# isort: split
+from .. import tensorflow as _tensorflow
+from ..core import *
+from ..core import Average
+from ..tensorflow import (
+    Compression,
+    allgather_object,
+    barrier,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_variables,
+    elastic,
+    join,
+)
+from ..tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
+from . import callbacks
+
+
+def allreduce(
+    value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=Compression.none
+):
+    """Reduce a value (a number, an array, a tensor) over the ranks; a tensor."""
+    return _tensorflow.allreduce(
+        value,
+        average,
+        compression=compression,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
+    )
+
+
+def allgather(value, name=None):
+    """All ranks' values, concatenated along the first dimension; a tensor."""
+    return _tensorflow.allgather(value, name)
+
+
+def broadcast(value, root_rank, name=None):
+    """The value of rank `root_rank`; a tensor."""
+    return _tensorflow.broadcast(value, root_rank, name)
+
+
+def reducescatter(value, name=None, op=Average):
+    """This rank's rows of the reduced value; a tensor."""
+    return _tensorflow.reducescatter(value, op=op, name=name)

@@ -1,0 +1,155 @@
+"""Gradients averaged before the update: in an optimizer (for Module) and in a trainer (for gluon)."""
+
+import warnings
+
+import mxnet as mx
+
+from ..compression import CastCompressor, NoneCompressor
+from ..core import Sum, global_process_set
+from ..gradients import allreduce_groups, even_groups
+from .mpi_ops import like, to_numpy
+
+
+class FP16Compressor(CastCompressor):
+    """Sends floating-point gradients as float16: half the bytes; sums above 65,504 become infinite."""
+
+    dtype = "float16"
+
+    @staticmethod
+    def casts(tensor):
+        return "float" in str(tensor.dtype)
+
+    @staticmethod
+    def cast(tensor, dtype):
+        return tensor.astype(dtype, copy=False)
+
+
+class Compression:
+    """The choices for `compression=`."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+
+
+class Reducer:
+    """Sums of gradients; the division by the number of ranks is left to the optimizer's rescale_grad.
+
+    `scale` is the factor for rescale_grad: gradients are divided by predivide before the sum, and multiplied by
+    predivide / size after it. A rank outside the process set keeps its gradients.
+    """
+
+    def __init__(self, predivide, num_groups, process_set, compression=Compression.none):
+        self.num_groups, self.process_set, self.compression = num_groups, process_set, compression
+        self.options = dict(op=Sum, prescale_factor=1.0 / predivide, process_set=process_set)
+        self.scale = predivide / process_set.size() if process_set.included() else 1.0
+
+    def sum_(self, names, gradients):
+        """Replace gradients by their sums over the ranks."""
+        if self.process_set.included():
+            for gradient, total in zip(gradients, self.sums(names, gradients)):
+                total.copyto(gradient)
+
+    def sums(self, names, gradients):
+        """The sums over the ranks, in new arrays."""
+        packed = [self.compression.compress(gradient) for gradient in gradients]
+        sent = [tensor for tensor, _ in packed]
+        groups = even_groups(len(sent), self.num_groups, [tensor.dtype for tensor in sent]) if self.num_groups else None
+        # Backward runs on while a tensor's values are waited for.
+        totals = allreduce_groups(sent, names, groups, read=to_numpy, **self.options)
+        return [self.compression.decompress(like(own, total), ctx) for total, (own, ctx) in zip(totals, packed)]
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):
+    """An optimizer that averages gradients over the ranks before each update, for `mx.mod.Module`.
+
+    Everything else is that of the optimizer in it. Give Module `kvstore=None` beside it, and set the batch size's
+    share of rescale_grad for one rank's batch.
+
+    Args:
+        gradient_predivide_factor: how much of the division comes before the sum; see Reducer.
+        num_groups: reduce the gradients that come together in this many groups, 0 for no groups.
+        process_set: the ranks that take part.
+    """
+
+    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=global_process_set):
+        reducer = Reducer(gradient_predivide_factor, num_groups, process_set)
+        optimizer.rescale_grad *= reducer.scale
+        vars(self).update(_optimizer=optimizer, _reducer=reducer)
+
+    def __getattr__(self, name):
+        if name in ("_optimizer", "_reducer"):  # while it is being unpickled
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    def __setattr__(self, name, value):
+        setattr(self._optimizer, name, value)
+
+    def _reduce(self, index, grad):
+        if isinstance(index, (tuple, list)):
+            self._reducer.sum_([str(i) for i in index], grad)
+        else:
+            self._reducer.sum_([str(index)], [grad])
+
+    def create_state(self, index, weight):
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index, weight):
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def update(self, index, weight, grad, state):
+        self._reduce(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index, weight, grad, state):
+        self._reduce(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+
+class DistributedTrainer(mx.gluon.Trainer):
+    """gluon's Trainer with gradients averaged over the ranks: `step(batch_size)` takes one rank's batch size.
+
+    It does not make the parameters equal: call `broadcast_parameters` before.
+
+    Args:
+        params, optimizer, optimizer_params: as for mx.gluon.Trainer.
+        compression: what the gradients travel as: Compression.none or Compression.fp16.
+        gradient_predivide_factor, num_groups, process_set: as for DistributedOptimizer.
+        prefix: comes before the tensors' names, which have to differ between two trainers at work at once.
+
+    Raises:
+        ValueError: if the parameters are on several devices of this process.
+    """
+
+    def __init__(
+        self,
+        params,
+        optimizer,
+        optimizer_params=None,
+        compression=Compression.none,
+        gradient_predivide_factor=1.0,
+        prefix=None,
+        num_groups=0,
+        process_set=global_process_set,
+    ):
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn(
+                "DistributedTrainer averages gradients itself: it takes the optimizer out of the "
+                "DistributedOptimizer that it was given",
+                stacklevel=2,
+            )
+            optimizer.rescale_grad /= optimizer._reducer.scale
+            optimizer = optimizer._optimizer
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        if len(self._contexts) > 1:
+            raise ValueError(
+                f"the parameters are on {len(self._contexts)} devices ({', '.join(map(str, self._contexts))}) of one "
+                "process; start one process for each device and initialize on one of them, such as mx.gpu(local_rank())"
+            )
+        self._reducer = Reducer(gradient_predivide_factor, num_groups, process_set, compression)
+        self._scale *= self._reducer.scale
+        self._prefix = prefix or ""
+
+    def _allreduce_grads(self):
+        trained = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]
+        names = [f"{self._prefix}{i}" for i, _ in trained]
+        self._reducer.sum_(names, [param.list_grad()[0] for _, param in trained])

@@ -1,0 +1,190 @@
+"""Gradients of all ranks reduced together: what DistributedGradientTape and DistributedOptimizer have in common."""
+
+import warnings
+
+import tensorflow as tf
+
+from ..core import Average, global_process_set
+from ..gradients import even_groups
+from .collectives import as_is, dense, divided, gather_slices, reduce_dense
+from .compression import Compression
+from .functions import name_of
+
+
+def ref(variable):
+    """A key for a variable, the same for a Keras variable and the TensorFlow variable in it."""
+    inside = getattr(variable, "value", None)
+    return (inside if isinstance(inside, tf.Variable) else variable).ref()
+
+
+class GradientReducer:
+    """Reduces a list of gradients over the ranks, in one meeting; the options are those of DistributedOptimizer.
+
+    Raises:
+        ValueError: options that contradict each other.
+    """
+
+    def __init__(
+        self,
+        name,
+        compression=Compression.none,
+        sparse_as_dense=False,
+        op=Average,
+        gradient_predivide_factor=1.0,
+        num_groups=0,
+        groups=None,
+        process_set=global_process_set,
+        scale_local_gradients=True,
+    ):
+        if gradient_predivide_factor != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor not supported with op != Average")
+        if num_groups != 0:
+            warnings.warn("num_groups= is deprecated; use groups=", DeprecationWarning, stacklevel=3)
+            groups = num_groups if groups is None else groups
+        if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups > 0)):
+            raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
+        self.name, self.compression, self.sparse_as_dense, self.op = name, compression, sparse_as_dense, op
+        self.scales = 1.0 / gradient_predivide_factor, gradient_predivide_factor
+        self.groups, self.process_set, self.scale_local = groups, process_set, scale_local_gradients
+        self.local = set()  # of variables whose gradients stay on their rank
+
+    def keep_local(self, variables):
+        """Do not reduce the gradients of these: every rank has weights of its own there."""
+        self.local.update(ref(variable) for variable in variables)
+
+    @as_is
+    def reduce(self, gradients, variables):
+        """The reduced gradients, in the same order; None stays None.
+
+        Args:
+            gradients: tensors, IndexedSlices or None.
+            variables: what they are gradients of; their paths name the tensors in error texts.
+        """
+        gradients = [self.densified(gradient) for gradient in gradients]
+        size = self.process_set.size() if self.process_set.included() else 1
+        if size == 1:
+            return gradients
+        names = [f"{self.name}.{name_of(variable, i)}" for i, variable in enumerate(variables)]
+        plain = []
+        for i, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None or (self.local and ref(variable) in self.local):
+                gradients[i] = divided(gradient, size) if self.scale_local else gradient
+            elif isinstance(gradient, tf.IndexedSlices):
+                gradients[i] = gather_slices(gradient, self.op, (1.0, 1.0), names[i], self.process_set)
+            else:
+                plain.append(i)
+        inputs = [gradients[i] for i in plain]
+        groups = self._groups(inputs, [variables[i] for i in plain])
+        options = self.op, self.scales, self.process_set, self.compression
+        reduced = reduce_dense(inputs, [names[i] for i in plain], groups, *options)
+        for i, gradient in zip(plain, reduced):
+            gradients[i] = gradient
+        return gradients
+
+    def densified(self, gradient):
+        """`gradient`, dense if it is to be."""
+        if gradient is None or (isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense):
+            return gradient
+        return dense(gradient)
+
+    def _groups(self, gradients, variables):
+        """Lists of indices; the gradients of a list are reduced as one operation. None: each alone."""
+        if not self.groups:
+            return None
+        if isinstance(self.groups, int):
+            return even_groups(len(gradients), self.groups, [gradient.dtype for gradient in gradients])
+        place = {ref(variable): i for i, variable in enumerate(variables)}
+        wanted = [[place.pop(ref(v)) for v in group if ref(v) in place] for group in self.groups]
+        return [group for group in wanted if group] + [[i] for i in place.values()]
+
+
+class _DistributedTape(tf.GradientTape):
+    """A tape with the state of another one, whose gradients are reduced."""
+
+    def __init__(self, tape, reducer):
+        super().__init__()
+        self.__dict__.update(tape.__dict__)
+        self._reducer = reducer
+
+    def register_local_source(self, source):
+        """Do not reduce the gradients of this variable."""
+        self._reducer.keep_local([source])
+
+    @as_is
+    def gradient(self, target, sources, output_gradients=None, *args, **kwargs):
+        gradients = super().gradient(target, sources, output_gradients, *args, **kwargs)
+        reduced = self._reducer.reduce(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        return tf.nest.pack_sequence_as(sources, reduced)
+
+
+@as_is
+def DistributedGradientTape(
+    gradtape,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
+    """A tf.GradientTape like `gradtape`, whose `gradient()` gives gradients reduced over the ranks.
+
+    `gradtape` may have recorded already, or be entered through what this returns.
+
+    Raises:
+        ValueError: options that contradict each other.
+    """
+    reducer = GradientReducer(
+        "DistributedGradientTape",
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    return _DistributedTape(gradtape, reducer)
+
+
+def PartialDistributedGradientTape(
+    gradtape,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    local_layers=None,
+    scale_local_gradients=True,
+):
+    """A DistributedGradientTape that leaves alone the gradients of `local_layers` (a layer or a list of them)."""
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    tape._reducer.keep_local(layer_weights(local_layers))
+    return tape
+
+
+def layer_weights(layers):
+    """The trainable weights of a layer, of a list of layers, or of None."""
+    layers = [] if layers is None else layers if isinstance(layers, (list, tuple, set)) else [layers]
+    return [weight for layer in layers for weight in layer.trainable_weights]

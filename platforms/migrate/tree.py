@@ -1,0 +1,228 @@
+"""The syntax tree of a text with its places: comments and spaces live in the text, which is edited by place."""
+
+import ast
+import re
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from .scopes import scopes
+from .source import lines_of, parse
+from .tokens import string, tokens
+
+
+class Unclear(Exception):
+    """A part that was not recognised well enough to change it; the script keeps it, with a note."""
+
+    def __init__(self, node, text, advice):
+        super().__init__(text)
+        self.node, self.text, self.advice = node, text, advice
+
+
+class Tree:
+    """The `ast` of `source`: what is around a node, what its name means, and where it stands."""
+
+    def __init__(self, source, file):
+        self.source, self.file = source, file
+        self.module = parse(source, file)
+        self._lines = lines_of(source)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+        self._walks = {}
+        self._parents = {child: node for node in self.walk(self.module) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def newline(self):
+        """How the lines end: "\\n" or "\\r\\n"."""
+        return "\r\n" if self._lines and self._lines[0].endswith("\r\n") else "\n"
+
+    # Nodes
+
+    def walk(self, node):
+        """The nodes of `ast.walk(node)`, remembered."""
+        if node not in self._walks:
+            self._walks[node] = list(ast.walk(node))
+        return self._walks[node]
+
+    @cached_property
+    def nodes(self):
+        """All nodes that have a place, in the order of the text."""
+        found = [node for node in self.walk(self.module) if hasattr(node, "lineno")]
+        return sorted(found, key=lambda it: (it.lineno, it.col_offset, -it.end_lineno, -it.end_col_offset))
+
+    def of(self, *kinds):
+        """The nodes of these classes, in the order of the text."""
+        return [node for node in self.nodes if isinstance(node, kinds)]
+
+    def calls(self, node, *names):
+        """The calls in `node` of one of these dotted names (see `name`), in the order of the text."""
+        found = [it for it in self.walk(node) if self.called(it) in names and isinstance(it, ast.Call)]
+        return sorted(found, key=lambda it: (it.lineno, it.col_offset))
+
+    def assigned(self, node, *patterns):
+        """The statements `name = called(...)` in `node` where one of the patterns fits what is called, in order."""
+        inside = set(self.walk(node))
+        return [
+            it
+            for it in self.of(ast.Assign)
+            if it in inside
+            and isinstance(it.targets[0], ast.Name)
+            and any(fnmatchcase(self.called(it.value), pattern) for pattern in patterns)
+        ]
+
+    def parent(self, node):
+        """The node around `node`, None for the module."""
+        return self._parents.get(node)
+
+    def parents(self, node):
+        """The nodes around `node`, from the inside out."""
+        while node in self._parents:
+            node = self._parents[node]
+            yield node
+
+    def functions(self, node):
+        """The functions around `node`, from the inside out."""
+        return [it for it in self.parents(node) if isinstance(it, ast.FunctionDef)]
+
+    def function(self, node):
+        """The innermost function around `node`, or None."""
+        return next(iter(self.functions(node)), None)
+
+    DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+    def definitions(self, node):
+        """The functions and classes around `node`, from the inside out."""
+        return [it for it in self.parents(node) if isinstance(it, self.DEFINITIONS)]
+
+    def statement(self, node):
+        """The innermost statement that `node` is or is in."""
+        while not isinstance(node, ast.stmt):
+            node = self._parents[node]
+        return node
+
+    def top(self, node, function):
+        """The statement directly in the body of `function` (or the module) in which `node` is, or None."""
+        return next((it for it in (node, *self.parents(node)) if it in function.body), None)
+
+    def block(self, statement):
+        """The list of statements in which a statement stands."""
+        blocks = [value for _, value in ast.iter_fields(self._parents[statement]) if isinstance(value, list)]
+        return next(block for block in blocks if statement in block)
+
+    def is_elif(self, node):
+        """Whether an `if` is written as the `elif` of another one."""
+        return isinstance(node, ast.If) and self.code(node).startswith("elif")
+
+    # Meaning
+
+    @cached_property
+    def imports(self):
+        """{what the script calls it: the dotted name of what is imported}, wherever that is."""
+        found = {}
+        for node in self.walk(self.module):
+            for alias in node.names if isinstance(node, ast.Import) else ():
+                first = alias.name.partition(".")[0]
+                found[alias.asname or first] = alias.name if alias.asname else first
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        return found
+
+    def alias(self, module):
+        """How this script writes a module: "dist" for torch.distributed."""
+        return next((local for local, name in self.imports.items() if name == module), module)
+
+    def name(self, node):
+        """The dotted name of an expression by the imports ("torch.cuda.is_available"), "" for others."""
+        first, attributes = _dotted(node)
+        return ".".join([self.imports.get(first.id, first.id), *attributes]) if first else ""
+
+    def called(self, node):
+        """The dotted name of what a call calls, "" where `node` is no call."""
+        return self.name(node.func) if isinstance(node, ast.Call) else ""
+
+    @cached_property
+    def _scopes(self):
+        return scopes(self.module)
+
+    def names(self, node):
+        """The full names of `node` by the imports that are seen there (and builtins); empty for local names.
+
+        A call has the names of what it calls; what is read off the result of a call or of an index has none.
+        """
+        first, attributes = _dotted(node.func if isinstance(node, ast.Call) else node)
+        found = self.scope(first).find(first.id) if first else ()
+        return {".".join([name, *attributes]) for _, name in found if name}
+
+    def scope(self, node):
+        """The `Scope` of a node."""
+        return self._scopes[node]
+
+    def bindings(self, name):
+        """The nodes that bind a Name where it is used: imports, Names assigned to, functions, parameters."""
+        return [node for node, _ in self.scope(name).find(name.id) if node] if isinstance(name, ast.Name) else []
+
+    # Places
+
+    def span(self, node):
+        """(start, end) of a node in the text, without the parentheses around it."""
+        return (self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset))
+
+    def _offset(self, line, column):
+        text = self._lines[line - 1]
+        if not text.isascii():  # columns of ast count bytes
+            column = len(text.encode()[:column].decode())
+        return self._starts[line - 1] + column
+
+    def code(self, node):
+        """The text of a node."""
+        start, end = self.span(node)
+        return self.source[start:end]
+
+    def name_span(self, node):
+        """(start, end) of the last name of an Attribute, of the module of an import, of what an alias imports."""
+        start, end = self.span(node)
+        if isinstance(node, ast.Attribute):
+            return end - len(node.attr), end
+        before = r"from\s+" if isinstance(node, ast.ImportFrom) else ""
+        return re.compile(rf"{before}(\w+(?:\s*\.\s*\w+)*)").match(self.source, start).span(1)
+
+    def arguments(self, call):
+        """What a call is given, positional or by keyword, in the order of the text."""
+        return sorted([*call.args, *call.keywords], key=lambda it: (it.lineno, it.col_offset))
+
+    def argument_span(self, call, node):
+        """(start, end) of an argument with the parentheses around it."""
+        first, last = self.source.index("(", self.span(call.func)[1]) + 1, self.span(call)[1] - 1
+        start, end = self.span(node)
+        while True:
+            before, after = self.source[first:start].rstrip(), self.source[end:last].lstrip()
+            if not (before.endswith("(") and after.startswith(")")):
+                return start, end
+            start, end = first + len(before) - 1, last - len(after) + 1
+
+    # Tokens
+
+    @cached_property
+    def tokens(self):
+        """The names, strings and comments, in order (see tokens.py)."""
+        text = self.source.rstrip(" \t\f\r\n\\") + "\n"
+        return tokens(text, sorted(self.span(node.value) for node in self.of(ast.FormattedValue)))
+
+    def string(self, node):
+        """The Token of a string that is written as one piece, None for other nodes."""
+        if not isinstance(getattr(node, "value", None), str) or isinstance(self.parent(node), ast.JoinedStr):
+            return None
+        return string(self.code(node), self.span(node)[0])
+
+    def line_at(self, offset):
+        """The number of the line of an offset, from 1."""
+        return self.source.count("\n", 0, offset) + 1
+
+
+def _dotted(node):
+    """(the Name that a dotted name starts with, its attributes); None for the Name of anything else."""
+    attributes = []
+    while isinstance(node, ast.Attribute):
+        attributes.insert(0, node.attr)
+        node = node.value
+    return (node, attributes) if isinstance(node, ast.Name) else (None, attributes)

@@ -1,0 +1,59 @@
+"""What a process did on its cards, as one JSON file when it ends: how a run is shown to have used the device."""
+
+import atexit
+import json
+import os
+import sys
+from pathlib import Path
+
+from helpers.paths import replace_file
+
+from .cards import is_emulated, visible_cards
+
+
+def of_process() -> dict:
+    """What this process did on the host's cards.
+
+    Returns:
+        pid, rank; set_device: the cards it was called with; devices: by card (its number on the
+        host, as text) what ran there; pinned: host buffers that were pinned; collectives and
+        collective_bytes by name; amp: the loss scales of apex. On real cards only pid, rank, devices
+        ({"peak_bytes"}) and amp are known.
+    """
+    import torch
+    import torch.distributed as dist
+
+    apex = sys.modules.get("platforms.npu.apex.amp")
+    process = {"pid": os.getpid(), "amp": apex.state_dict() if apex else {}}
+    numbers = range(torch.npu.device_count())
+    if not is_emulated():
+        used = {card: torch.npu.max_memory_allocated(card) for card in numbers}
+        rank = dist.get_rank() if dist.is_initialized() else None
+        return process | {"rank": rank, "devices": {str(c): {"peak_bytes": b} for c, b in used.items() if b}}
+
+    from . import hccl, module
+
+    cards = visible_cards()
+    stats = {str(cards[n]): torch.npu.emulator_stats(n) for n in numbers}
+    return process | {
+        "rank": hccl.rank,
+        "set_device": [cards[n] for n in module._chosen],
+        "devices": {card: counted for card, counted in stats.items() if counted["ops"] or counted["allocations"]},
+        "pinned": torch.npu.emulator_stats(0)["pinned"],
+        "collectives": dict(hccl.calls),
+        "collective_bytes": dict(hccl.bytes_sent),
+    }
+
+
+def write_at_exit(folder) -> None:
+    """Leave a file in `folder` when this process ends, if it used a card or a collective."""
+    process = os.getpid()
+
+    def write():
+        if os.getpid() != process:  # a forked DataLoader worker inherits this function
+            return
+        counted = of_process()
+        if counted["devices"] or counted["collectives"]:
+            replace_file(Path(folder, f"{process}.json"), json.dumps(counted))
+
+    atexit.register(write)

@@ -1,0 +1,297 @@
+"""What `python -m helpers cluster` prints: right in every shell, and refused where it cannot be; no host is needed."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from helpers import RunConfig
+from helpers import __main__ as cli
+from helpers.cluster import commands as hosts
+from helpers.cluster import twohosts
+from helpers.launcher import group, rendezvous
+from helpers.records import read
+from helpers.training import checkpoint
+
+ODD = 'it\'s "so", $HOME & `id`; *\\ é'
+STUB = """#!{python}
+import json, os, sys
+open({notes!r}, "a").write(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]) + "\\n")
+"""
+
+
+def commands(train="--batch_size 32", **settings):
+    return hosts.commands(train, **{"nnodes": 2, "nproc_per_node": 4, "hosts": ["a", "b"], "folder": "", **settings})
+
+
+def stub(tmp_path, *names):
+    """Programs of these names that only write down how they were called; (folder, what they wrote)."""
+    folder, notes = tmp_path / "it's bin", tmp_path / "notes"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(STUB.format(python=sys.executable, notes=str(notes)))
+        (folder / name).chmod(0o700)
+    return folder, lambda: [json.loads(line) for line in notes.read_text().splitlines()]
+
+
+def in_bash(text, folder, **variables):
+    path = f"{folder}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-euc", text], env={"PATH": path, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Settings full of odd names, and what comes of them in the programs of the hosts."""
+    folder, calls = stub(tmp_path, "python " + ODD.replace("/", ""), "mpirun", "srun")
+    (place := tmp_path / ODD).mkdir()
+    train = ["train", "--checkpoint_dir", ODD, "--checkpoint-every=5", "--batch_size", "8"]
+    settings = dict(
+        train=train,
+        environment={"HELPERS_RESULTS": ODD},
+        folder=str(place),
+        max_restarts=3,
+        rdzv_id="run-1",
+        python=str(next(p for p in folder.iterdir() if p.name.startswith("python"))),
+    )
+    return settings, folder, calls, place
+
+
+def test_torchrun_gets_every_word_as_it_was_given(odd):
+    settings, folder, calls, place = odd
+    in_bash(commands(**settings)["torchrun"], folder)
+    made = calls()
+    assert len(made) == 2
+    for name, (words, where, environment) in zip("ab", made, strict=True):
+        assert words[0] == settings["python"] and words[-6:] == settings["train"]
+        assert words[1:12] == [
+            "-m",
+            "helpers.cluster.torchrun",
+            "--nnodes=2",
+            "--nproc-per-node=4",
+            "--max-restarts=3",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=a:29400",
+            "--rdzv-id=run-1",
+            f"--local-addr={name}",
+            "-m",
+            "helpers",
+        ]
+        assert where == str(place) and environment["HELPERS_RESULTS"] == ODD
+
+
+def test_mpirun_gets_every_word_as_it_was_given(odd, tmp_path):
+    settings, folder, calls, place = odd
+    in_bash(f"cd {shlex.quote(str(tmp_path))}\n{commands(**settings)['mpirun']}", folder)
+    ((words, _, _),) = calls()
+    assert words[1:9] == ["-np", "8", "-npernode", "4", "-hostfile", "hostfile", "--bind-to", "none"]
+    assert words[9:11] == ["--wdir", str(place)]
+    assert words[-9:] == [settings["python"], "-m", "helpers", *settings["train"]]
+    passed = [words[n + 1] for n, word in enumerate(words) if word == "-x"]
+    assert {f"HELPERS_RESULTS={ODD}", "MASTER_ADDR=a", "MASTER_PORT=29500", "OMP_NUM_THREADS=1"} == set(passed)
+    assert (tmp_path / "hostfile").read_text() == "a slots=4\nb slots=4\n"
+
+
+def test_srun_gets_every_word_as_it_was_given(odd, tmp_path):
+    settings, folder, calls, place = odd
+    (folder / "scontrol").write_text("#!/bin/sh\n[ \"$*\" = 'show hostnames n[7-8]' ] && printf 'n7\\nn8\\n'\n")
+    (folder / "scontrol").chmod(0o700)
+    text = commands(**settings, partition="gpu", time="1-00:30:00")["sbatch"]
+    in_bash(text, folder, SLURM_JOB_NODELIST="n[7-8]", SLURM_JOB_ID="40123")
+    ((words, where, environment),) = calls()
+    assert where == str(place) and environment["HELPERS_RESULTS"] == ODD and words[-6:] == settings["train"]
+    assert "--rdzv-endpoint=n7:20123" in words and "--rdzv-id=40123" in words
+    options = re.findall(r"^#SBATCH --(.*)$", text, re.MULTILINE)
+    assert text.startswith("#!/bin/bash\n#SBATCH") and options == [
+        "job-name=helpers",
+        "nodes=2",
+        "ntasks-per-node=1",
+        "cpus-per-task=4",
+        "gpus-per-node=4",
+        "partition=gpu",
+        "time=1-00:30:00",
+    ]
+
+
+def test_what_else_is_said():
+    texts = commands("train --batch_size 8 --device cpu", wait=30, timeout=60, interface="eth0", rdzv_endpoint="z:1")
+    assert "--rdzv-conf=join_timeout=30" in texts["torchrun"] and "--rdzv-endpoint=z:1" in texts["sbatch"]
+    assert all("HELPERS_TIMEOUT=60" in text and "GLOO_SOCKET_IFNAME=eth0" in text for text in texts.values())
+    assert "gpus" not in texts["sbatch"] and "MASTER_ADDR=z -x MASTER_PORT=1 " in texts["mpirun"]
+    unnamed = commands(hosts=None)["torchrun"]
+    assert "Put your hosts' names in place of host0" in unnamed and "# on host1:" in unnamed
+    assert "anew from the newest" not in unnamed and "--interface NAME" in unnamed
+    assert "begins anew, for nothing is saved" in commands(max_restarts=1)["torchrun"]
+    saved = commands("--checkpoint-dir x --checkpoint-every 5", max_restarts=1)["sbatch"]
+    assert "from the newest checkpoint, 1 time(s)" in saved
+    assert "runs on host10." in commands(hosts=["host9", "host10"])["torchrun"]  # torchrun sorts names as text
+
+
+def test_variables_that_are_set_here_go_along(monkeypatch):
+    for name in hosts.PASSED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HELPERS_DATA", "/some where")
+    assert "-x 'HELPERS_DATA=/some where'" in commands()["mpirun"]
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        (dict(nnodes=0), "nnodes is 0; it must be a whole number, 1"),
+        (dict(nnodes=2.0), "nnodes is 2.0"),
+        (dict(nproc_per_node=True), "nproc_per_node is True"),
+        (dict(max_restarts=-1), "max_restarts is -1"),
+        (dict(wait=0), "wait is 0"),
+        (dict(nnodes=3), r"2 host\(s\) named \(a, b\), but nnodes is 3"),
+        (dict(hosts="a,a"), "a is named twice"),
+        (dict(hosts="a,b c"), "a host's name is 'b c'"),
+        (dict(hosts=["a", "-b"]), "a host's name is '-b'"),
+        (dict(rdzv_endpoint="a"), "give HOST:PORT"),
+        (dict(rdzv_endpoint="a:70000"), "from 1 to 65535"),
+        (dict(rdzv_id="a b"), "rdzv_id is 'a b'"),
+        (dict(interface="eth0;x"), "interface is"),
+        (dict(partition="a b"), "partition is 'a b'"),
+        (dict(time="soon"), "time is 'soon'"),
+        (dict(environment={"A": "b\nc"}), "text of one line"),
+        (dict(environment={"A B": "c"}), "variable's name"),
+        (dict(train="--batch 32"), "unrecognized arguments: --batch 32"),
+        (dict(train="--steps x"), "invalid int"),
+        (dict(train="--help"), "refuse"),
+        (dict(train=["--data", "a\nb"]), "more than one line"),
+        (dict(train="--model resnet9"), "Did you mean"),
+        (dict(train="--strategy baseline"), "stays|one device"),
+        (dict(train="--global_batch 12"), r"nproc_per_node 4 × nnodes 2.*nearest that can: 8 or 16"),
+        (dict(train="--nproc-per-node 2"), "train is given --nproc-per-node 2, hosts 4"),
+        (dict(train="--compiler-opt xla"), "xla"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings, reason):
+    with pytest.raises(ValueError, match=reason):
+        commands(**settings)
+
+
+def test_the_command_line(capsys):
+    told = ["cluster", "--nnodes", "2", "--nproc_per_node=4", "--hosts", "a,b"]
+    assert cli.main([*told, "--", "train", "--batch_size", "8", "--checkpoint_dir", "a_b c"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("--batch-size 8 --checkpoint-dir 'a_b c'") == 4 and out.count("-m helpers train") == 4
+    assert cli.main([*told, "--format", "mpirun", "--", "train", "--steps", "5"]) == 0
+    assert "torchrun" not in capsys.readouterr().out
+    assert cli.main([*told, "--", "train", "--stepps", "5"]) == 2
+    assert "unrecognized arguments: --stepps 5" in capsys.readouterr().err
+
+
+# -- runs on several hosts, as far as one process can tell ---------------------------------
+
+
+def test_a_run_on_several_hosts_is_described_as_one():
+    config = RunConfig(strategy="ddp", nproc_per_node=4, nnodes=2, local_batch=8, accumulation=2)
+    assert (config.devices, config.processes, config.global_batch) == (8, 4, 128)
+    assert config.label == "DDP ×8 · 2 hosts · 2 micro-batches"
+    record = {"run_id": "", "label": "", "status": "failed", "config": config.as_dict()}
+    assert (read.row(record)["devices"], read.row(record)["hosts"]) == (8, 2)
+    del record["config"]["nnodes"]  # as in records of before
+    assert (read.row(record)["devices"], read.row(record)["hosts"]) == (4, 1)
+    with pytest.raises(ValueError, match="stays on one host, nnodes is 2; choose 'ddp'"):
+        RunConfig(nnodes=2)
+
+
+def place(monkeypatch, **values):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, str(values[name.lower()]))
+
+
+@pytest.mark.parametrize(
+    "size, here, options, reason",
+    [
+        (3, 3, ["--global-batch", "32"], "cannot be split evenly over nproc_per_node 3"),  # a host fewer than before
+        (6, 2, ["--global-batch", "32"], "nproc_per_node 2 × nnodes 3"),
+        (3, 2, [], "2 of 3 ranks are on this host; start the same number on each"),
+        (4, 2, ["--nproc-per-node", "4"], "but 2 processes were launched"),
+    ],
+)
+def test_what_cannot_go_on_in_this_world_is_refused(size, here, options, reason, monkeypatch, capsys):
+    place(monkeypatch, rank=0, world_size=size, local_rank=0, local_world_size=here)
+    assert cli.main(["train", "--device", "cpu", *options]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_attempts_of_one_launch_share_their_record(monkeypatch):
+    assert group.agent() is None
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    first = group.agent()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    second = group.agent()
+    assert first[1] == second[1] and abs(first[0] - second[0]) < 1
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
+    assert group.agent()[1] != first[1]
+
+
+def test_a_run_does_not_begin_among_the_checkpoints_of_another(tmp_path):
+    config = RunConfig(checkpoint_dir=str(tmp_path), checkpoint_every=5)
+    checkpoint.check_unused(config)
+    checkpoint.save(tmp_path, 70, {"step": 70})
+    with pytest.raises(ValueError, match="step-000000070.pt.*--resume"):
+        checkpoint.check_unused(config)
+    checkpoint.check_unused(RunConfig(checkpoint_dir=str(tmp_path)))  # it saves nothing
+
+
+def test_a_timeout_that_cannot_be(monkeypatch):
+    monkeypatch.setenv("HELPERS_TIMEOUT", "soon")
+    with pytest.raises(ValueError, match="HELPERS_TIMEOUT is 'soon'"), group.distributed("cpu"):
+        pass
+
+
+def test_mpirun_says_where_it_is(monkeypatch):
+    monkeypatch.delenv("OMPI_MCA_orte_hnp_uri", raising=False)
+    with pytest.raises(ValueError, match="does not say where it is: pass the first host's name"):
+        rendezvous.mpirun_job()
+    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "123.0;tcp://203.0.113.1,203.0.113.2:5000")
+    monkeypatch.setenv("PMIX_NAMESPACE", "123")
+    name, addresses, port = rendezvous.mpirun_job()
+    assert addresses == ["203.0.113.1", "203.0.113.2"] and 20000 <= port < 30000
+    monkeypatch.setenv("PMIX_NAMESPACE", "124")
+    assert rendezvous.mpirun_job()[0] != name
+    with pytest.raises(ValueError, match=r"rank 0 is not on the host where mpirun runs \(203.0.113.1, 203.0.113.2\)"):
+        rendezvous._serve_mpirun()
+
+
+# -- two hosts -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings, reason",
+    [
+        (dict(rate=0), "rate is 0"),
+        (dict(rate=True), "rate is True"),
+        (dict(delay=-1), "delay is -1"),
+        (dict(delay="1ms"), "delay is '1ms'"),
+        (dict(by="ssh"), "by is 'ssh'"),
+        (dict(delay=1, by="tbf"), "cannot do"),
+        (dict(rate=1, by="plain"), "cannot do"),
+    ],
+)
+def test_cables_that_cannot_be(settings, reason):
+    with pytest.raises(ValueError, match=reason), twohosts.two_hosts(**settings):
+        pass
+
+
+def test_why_there_are_no_two_hosts(monkeypatch):
+    refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
+    monkeypatch.setattr(twohosts, "_run", lambda *a: refused)
+    monkeypatch.setattr(twohosts.sys, "platform", "linux")
+    monkeypatch.setattr(twohosts.shutil, "which", lambda name, path: name)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert twohosts.why_not() == "not permitted here: unshare: unshare failed: Operation not permitted"
+    with pytest.raises(RuntimeError, match="no two hosts: not permitted here"), twohosts.two_hosts():
+        pass
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "root" in twohosts.why_not()
+    monkeypatch.setattr(twohosts.shutil, "which", lambda name, path: None)
+    assert twohosts.why_not().startswith("ip and tc and unshare and nsenter not found")
+    monkeypatch.setattr(twohosts.sys, "platform", "darwin")
+    assert "Linux" in twohosts.why_not()

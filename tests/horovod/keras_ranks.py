@@ -1,0 +1,582 @@
+"""What ranks of tests/horovod/test_hvd_keras.py run, in the environment of `make keras`, where there is no pytest.
+
+Each function gives what the test compares, mostly the largest difference to plain Keras on the global batch in the same
+process. Everything with TensorFlow in it is imported inside, so that the tests can import this module.
+"""
+
+import os
+import warnings
+
+import numpy as np
+
+BATCHES, GLOBAL_BATCH = 6, 24
+
+
+def in_one_start(names, folder):
+    """Call the functions of these names one after the other: {name: what it gave, or the text of its error}."""
+    import traceback
+
+    import tensorflow as tf
+
+    import platforms.horovod.keras as hvd
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    tf.get_logger().setLevel("ERROR")
+    hvd.init()
+    os.chdir(folder)
+    given = {}
+    for name in names:
+        compute_in("float32")
+        try:
+            given[name] = globals()[name]()
+        except Exception:
+            given[name] = traceback.format_exc()
+    hvd.shutdown()
+    return given
+
+
+def compute_in(dtype):
+    import keras
+
+    keras.config.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)
+
+
+def network(seed, embedding=False, batch_norm=None):
+    import keras
+
+    keras.utils.set_random_seed(seed)
+    first = [keras.Input((6,), dtype="int32"), keras.layers.Embedding(20, 4), keras.layers.Flatten()]
+    layers = [*(first if embedding else [keras.Input((6,))]), keras.layers.Dense(8, "tanh")]
+    return keras.Sequential([*layers, *([batch_norm()] if batch_norm else []), keras.layers.Dense(3)])
+
+
+def data(embedding=False):
+    """Inputs and targets of BATCHES global batches; the tokens repeat within a batch."""
+    random = np.random.default_rng(0)
+    count = BATCHES * GLOBAL_BATCH
+    inputs = random.integers(20, size=(count, 6)) if embedding else random.normal(size=(count, 6))
+    return inputs, random.normal(size=(count, 3))
+
+
+def part(array):
+    """This rank's part of each global batch."""
+    import platforms.horovod.keras as hvd
+
+    return array.reshape(BATCHES, hvd.size(), -1, *array.shape[1:])[:, hvd.rank()].reshape(-1, *array.shape[1:])
+
+
+def fit(model, optimizer, inputs, targets, batch, epochs=2, callbacks=()):
+    import keras
+
+    model.compile(optimizer, keras.losses.MeanSquaredError(), jit_compile=False)
+    history = model.fit(inputs, targets, batch, epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
+    return history.history["loss"]
+
+
+def difference(model, other):
+    pairs = zip(model.get_weights(), other.get_weights(), strict=True)
+    return max(float(np.abs(a - b).max()) for a, b in pairs)
+
+
+def fitted(optimizer, embedding=False, passes=1, floatx="float64", batch_norm=(None, None), **options):
+    """(difference of weights, of losses) of a DistributedOptimizer and of plain Keras on the global batch."""
+    import platforms.horovod.keras as hvd
+
+    compute_in(floatx)
+    inputs, targets = data(embedding)
+    shared, alone = network(hvd.rank(), embedding, batch_norm[0]), network(0, embedding, batch_norm[1])
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    wrapped = hvd.DistributedOptimizer(optimizer(), backward_passes_per_step=passes, **options)
+    batch = GLOBAL_BATCH // hvd.size() // passes
+    losses = fit(shared, wrapped, part(inputs), part(targets), batch, callbacks=callbacks)
+    expected = fit(alone, optimizer(), inputs, targets, GLOBAL_BATCH)
+    return difference(shared, alone), float(np.abs(np.subtract(losses, expected)).max())
+
+
+def momentum():
+    import keras
+
+    return keras.optimizers.SGD(0.1, momentum=0.9)
+
+
+def adam():
+    import keras
+
+    return keras.optimizers.Adam(0.01)
+
+
+def fit_float64():
+    import keras
+
+    weights = network(0).trainable_weights
+    decay = keras.optimizers.schedules.CosineDecay(0.1, 12)
+    # Keras's Adam squares the rows of a sparse gradient one by one, also those of one token, so that dense and sparse
+    # gradients train differently, with and without us; momentum is linear.
+    passes = dict(average_aggregated_gradients=True, sparse_as_dense=True)
+    return {
+        "momentum, lists, batch norm": fitted(
+            momentum, groups=[weights[:1], weights[2:]], batch_norm=(_synchronized, keras.layers.BatchNormalization)
+        ),
+        "adam, clipped, groups": fitted(lambda: keras.optimizers.AdamW(0.01, global_clipnorm=0.5), groups=2),
+        "schedule, mean of weights, factor": fitted(
+            lambda: keras.optimizers.SGD(decay, use_ema=True, ema_overwrite_frequency=2), gradient_predivide_factor=2.0
+        ),
+        "embedding, adam": fitted(adam, embedding=True),
+        "passes, adam, schedule": fitted(lambda: keras.optimizers.Adam(decay), passes=3, **passes),
+        "passes, embedding": fitted(momentum, embedding=True, passes=2, **passes),
+    }
+
+
+def _synchronized():
+    import platforms.horovod.tensorflow as hvd
+
+    return hvd.SyncBatchNormalization()
+
+
+def fit_compressed():
+    import platforms.horovod.keras as hvd
+
+    return {
+        which: fitted(momentum, floatx="float32", compression=getattr(hvd.Compression, which))[0]
+        for which in ("fp16", "bf16")
+    }
+
+
+def without_reduction():
+    """The same comparison with the reduction left out: it has to be seen."""
+    from platforms.horovod.tensorflow.gradients import GradientReducer
+
+    kept = GradientReducer.reduce
+    GradientReducer.reduce = lambda self, gradients, variables: gradients
+    try:
+        return fitted(momentum)
+    finally:
+        GradientReducer.reduce = kept
+
+
+def tape_loops():
+    """Loops with DistributedGradientTape: {case: difference}."""
+    import tensorflow as tf
+
+    cases = {"eager": {}, "function": {}, "embedding": {"embedding": True}}
+    cases["embedding, dense"] = {"embedding": True, "sparse_as_dense": True}
+    given = {name: _tape_loop(eager=name == "eager", **options) for name, options in cases.items()}
+    given["nested"] = _nested_sources(tf)
+    return given
+
+
+def _tape_loop(eager, embedding=False, **options):
+    import tensorflow as tf
+
+    import platforms.horovod.tensorflow as hvd
+
+    compute_in("float64")
+    shared, alone = network(hvd.rank(), embedding), network(0, embedding)
+    mine, its = (momentum(), momentum()) if options else (adam(), adam())
+
+    def loss(model, inputs, targets):
+        return tf.reduce_mean(tf.square(model(inputs, training=True) - targets))
+
+    def step(model, optimizer, inputs, targets, distributed):
+        with tf.GradientTape() as tape:
+            value = loss(model, inputs, targets)
+        if distributed:
+            tape = hvd.DistributedGradientTape(tape, **options)
+        gradients = tape.gradient(value, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    mine.build(shared.trainable_variables)
+    hvd.broadcast_variables(shared.weights, root_rank=0)
+    hvd.broadcast_variables(mine.variables, root_rank=0)
+    shared_step, alone_step = (step, step) if eager else (tf.function(step), tf.function(step))
+    inputs, targets = data(embedding)
+    batches = [(array.reshape(BATCHES, -1, *array.shape[1:])) for array in (inputs, targets)]
+    parts = [part(array).reshape(BATCHES, -1, *array.shape[1:]) for array in (inputs, targets)]
+    for i in range(BATCHES):
+        shared_step(shared, mine, tf.constant(parts[0][i]), tf.constant(parts[1][i]), True)
+        alone_step(alone, its, tf.constant(batches[0][i]), tf.constant(batches[1][i]), False)
+    return difference(shared, alone)
+
+
+def _nested_sources(tf):
+    """Sources of other forms: a single tensor, a dict; a local one; a tape entered through ours."""
+    import platforms.horovod.tensorflow as hvd
+
+    rank = hvd.rank()
+    x, y = tf.Variable([1.0, 2.0]), tf.Variable(3.0)
+    with hvd.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+        value = tf.reduce_sum(x) * y * (rank + 1.0)
+    one = tape.gradient(value, x).numpy().tolist()
+    both = {name: g.numpy().tolist() for name, g in tape.gradient(value, {"x": x, "y": y}).items()}
+    none = tape.gradient(value, [tf.Variable(1.0), y])
+    tape.register_local_source(y)
+    local = tape.gradient(value, [x, y])[1].numpy().item()
+    return one, both, none[0] is None, local
+
+
+def callbacks():
+    """(per rank) what the callbacks did."""
+    import keras
+
+    import platforms.horovod.tensorflow.keras as hvd
+
+    inputs, targets = data()
+    model = network(hvd.rank())
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.08))
+    own, rates = [], []
+    record = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: own.append(logs["loss"]),
+        on_train_batch_end=lambda batch, logs: rates.append(float(optimizer.learning_rate)),
+    )
+    chosen = [
+        record,
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.LearningRateWarmupCallback(0.08, warmup_epochs=2),
+        hvd.callbacks.LearningRateScheduleCallback(0.08, 0.5, start_epoch=2),
+    ]
+    batch = GLOBAL_BATCH // hvd.size()
+    losses = fit(model, optimizer, part(inputs), part(targets), batch, 4, chosen)
+    return own, losses, rates, optimizer.learning_rate.numpy().item()
+
+
+def momentum_correction():
+    """The weight after each step of SGD with momentum whose rate halves; the gradient is always 1."""
+    import keras
+
+    import platforms.horovod.keras as hvd
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, momentum=0.9)), lambda _, output: output)
+    seen = []
+    see = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(model.get_weights()[0].item())
+    )
+    schedule = hvd.callbacks.LearningRateScheduleCallback(0.5, 0.5)
+    model.fit(np.ones((2, 1)), np.ones((2, 1)), 1, 2, verbose=0, callbacks=[schedule, see])
+    return seen
+
+
+def saved_and_loaded():
+    """Differences to a run that never stopped: loaded plainly, and loaded by hvd.load_model."""
+    import keras
+
+    import platforms.horovod.keras as hvd
+
+    compute_in("float64")
+    inputs, targets = data()
+    batch = GLOBAL_BATCH // hvd.size()
+    model = network(0)
+    fit(model, hvd.DistributedOptimizer(adam()), part(inputs), part(targets), batch)
+    if hvd.rank() == 0:
+        model.save("model.keras")
+    hvd.barrier()
+    plain, loaded = keras.models.load_model("model.keras"), hvd.load_model("model.keras")
+    kinds = [type(each.optimizer) is keras.optimizers.Adam for each in (plain, loaded)]
+    for each, one in ((model, False), (loaded, False), (plain, True)):
+        take, size = (inputs, GLOBAL_BATCH) if one else (part(inputs), batch)
+        each.fit(take, targets if one else part(targets), size, 1, shuffle=False, verbose=0)
+    again = hvd.DistributedOptimizer(plain.optimizer)  # a built optimizer keeps its state
+    return difference(loaded, model), difference(plain, model), kinds, again.iterations.numpy().item()
+
+
+def collectives():
+    """Results and gradients on this rank, eagerly and in a tf.function: {case: (results, gradients)}."""
+    import tensorflow as tf
+
+    import platforms.horovod.tensorflow as hvd
+
+    rank, size = hvd.rank(), hvd.size()
+    rows = tf.reshape(tf.range(4.0 * (rank + 1)), (-1, 2))  # 2 rows on rank 0, 4 on rank 1
+    same = tf.reshape(tf.range(6.0), (3, 2)) + 10.0 * rank
+    splits = [[1, 1], [3, 1]][rank] if size == 2 else [2] * size
+    cases = {
+        "average": (lambda x: hvd.allreduce(x), same),
+        "sum": (lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0, name="s"), same),
+        "max": (lambda x: tf.stop_gradient(hvd.allreduce(x, op=hvd.Max)) + x, same),
+        "grouped": (lambda x: tf.add_n(hvd.grouped_allreduce([x, 2.0 * x], op=hvd.Sum)), same),
+        "fp16": (lambda x: hvd.allreduce(x, compression=hvd.Compression.fp16), same),
+        "gather": (lambda x: hvd.allgather(x, name="g"), rows),
+        "broadcast": (lambda x: hvd.broadcast(x, 1 % size), same),
+        "alltoall": (lambda x: hvd.alltoall(x, splits)[0], rows),
+        "scatter": (lambda x: hvd.reducescatter(x, op=hvd.Sum), same),
+        "scatter, average": (lambda x: hvd.grouped_reducescatter([x])[0], same),
+    }
+    given = {}
+    for name, (function, x) in cases.items():
+
+        def value_and_gradient(x, function=function):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = function(x)
+                total = tf.reduce_sum(y * (rank + 1.0))
+            return y, tape.gradient(total, x)
+
+        eager, graph = value_and_gradient(x), tf.function(value_and_gradient)(x)
+        given[name] = [tensor.numpy().tolist() for tensor in eager]
+        assert [tensor.numpy().tolist() for tensor in graph] == given[name], name
+    given["received"] = hvd.alltoall(rows, splits)[1].numpy().tolist()
+    given["join"] = _joined(hvd, tf)
+    given["dtypes"] = _dtypes(hvd, tf)
+    given["objects"] = hvd.allgather_object({"rank": rank}), hvd.broadcast_object({"rank": rank}, 1 % size)
+    return given
+
+
+def _joined(hvd, tf):
+    for _ in range(1 + hvd.rank()):
+        last = hvd.allreduce(tf.constant(4.0), name="uneven").numpy().item()
+    return last, hvd.join().numpy().item()
+
+
+def _dtypes(hvd, tf):
+    """Collectives of every dtype and of odd shapes that gave something wrong."""
+    dtypes = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.int8)
+    tensors = [tf.cast(tf.fill(shape, 2 + hvd.rank()), dtype) for dtype in dtypes for shape in ((), (3,), (0, 2))]
+
+    def meet():
+        return [
+            (hvd.allreduce(x, op=hvd.Sum), hvd.broadcast(x, 0), hvd.allgather(x if x.shape.rank else x[None]))
+            for x in tensors
+        ]
+
+    wrong = []
+    for made in (meet(), tf.function(meet)()):
+        for x, results in zip(tensors, made, strict=True):
+            rows = x.shape[0] if x.shape.rank else 1
+            expected = np.full(x.shape, 5.0), np.full(x.shape, 2.0), np.repeat([2.0, 3.0], rows)
+            for y, values in zip(results, expected, strict=True):
+                y64 = tf.cast(y, tf.float64).numpy()
+                if y.dtype != x.dtype or not np.array_equal(y64.ravel(), values.ravel()[: y64.size]):
+                    wrong.append((x.dtype.name, x.shape.as_list(), y64.tolist()))
+    return wrong
+
+
+def process_sets():
+    """A set of rank 1 alone: what each rank's tape gives, and an allreduce in the set."""
+    import tensorflow as tf
+
+    import platforms.horovod.tensorflow as hvd
+
+    second = hvd.add_process_set([1])
+    x = tf.Variable([1.0])
+    with tf.GradientTape() as tape:
+        value = x * (hvd.rank() + 1.0)
+    gradient = hvd.DistributedGradientTape(tape, process_set=second).gradient(value, x).numpy().item()
+    alone = hvd.allreduce(x + hvd.rank(), process_set=second).numpy().item() if hvd.rank() == 1 else None
+    number, included = second.process_set_id, hvd.process_set_included_op
+    operations = lambda: [  # noqa: E731
+        hvd.size_op(number),
+        hvd.size_op(),
+        included(number),
+        included(),
+        included(7),
+        hvd.rank_op(),
+    ]
+    numbers = [operation.numpy().item() for operation in operations()]
+    assert [operation.numpy().item() for operation in tf.function(operations)()] == numbers
+    hvd.barrier()
+    hvd.remove_process_set(second)
+    return gradient, alone, numbers
+
+
+def overflow():
+    """A gradient that overflows on rank 1 only: weight and loss scale afterwards, which the ranks must agree on."""
+    import keras
+    import tensorflow as tf
+
+    import platforms.horovod.keras as hvd
+
+    weight = keras.Variable([1.0])
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    optimizer.build([weight])
+    scale = float(optimizer.dynamic_scale)
+    step = tf.function(lambda gradient: optimizer.apply_gradients([(gradient, weight)]))
+    step(tf.constant([np.inf if hvd.rank() == 1 else scale]))
+    after = weight.numpy().item(), float(optimizer.dynamic_scale) / scale
+    step(tf.constant([0.5 * scale * (hvd.rank() + 1)]))
+    return *after, weight.numpy().item()
+
+
+def unordered():
+    """What TensorFlow runs in an order of its own: wrong gradients of a function, and the texts of what is refused."""
+    import tensorflow as tf
+
+    import platforms.horovod.tensorflow as hvd
+
+    def refused(function):
+        try:
+            return function()
+        except NotImplementedError as error:
+            return str(error)
+
+    def in_session():
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            return session.run([hvd.allreduce(tf.constant([10.0**i]), op=hvd.Sum) for i in range(6)])
+
+    def meet(xs):
+        return [hvd.allreduce(x, op=hvd.Sum) for x in xs] + [hvd.allgather(x[None]) for x in xs]
+
+    function, wrong = tf.function(meet), []
+    for _ in range(10):
+        xs = [tf.constant(1.0 + i) for i in range(6)]
+        with tf.GradientTape() as tape:
+            tape.watch(xs)
+            reduced, gathered = function(xs)[:6], function(xs)[6:]
+            total = tf.add_n([tf.reduce_sum(y) * 4.0**i for i, y in enumerate(reduced + gathered)])
+        found = [float(gradient) for gradient in tape.gradient(total, xs)]
+        wrong += [found] if found != [hvd.size() * 4.0**i + 4.0 ** (i + 6) for i in range(6)] else []
+    dataset = tf.data.Dataset.range(6)
+    return wrong, [refused(in_session), refused(lambda: dataset.map(lambda i: hvd.allreduce(tf.cast(i, tf.float32))))]
+
+
+def random_programs(count=20, seed=0):
+    """Programs drawn at random, which call collectives eagerly or in a tf.function: what came out wrong.
+
+    The names come again in the next program, and some programs run several times, so that requests get numbers.
+    """
+    import tensorflow as tf
+
+    import platforms.horovod.tensorflow as hvd
+
+    random, wrong = np.random.default_rng(seed), []
+    for _ in range(count):
+        steps = [_random_step(random, f"step {i}") for i in range(random.integers(1, 9))]
+        how = random.choice(["eager", "function", "loop"])
+
+        def program(steps=steps):
+            return [_collective(hvd, *step, hvd.rank(), hvd.size()) for step in steps]
+
+        def looped(program=program):
+            for _ in tf.range(2):
+                results = program()
+            return results
+
+        run = {"eager": program, "function": tf.function(program), "loop": tf.function(looped)}[how]
+        for step, result in [pair for _ in range(random.integers(1, 5)) for pair in zip(steps, run(), strict=True)]:
+            expected = _expected(*step, hvd.rank(), hvd.size())
+            if not np.array_equal(tf.cast(result, tf.float64).numpy(), expected):
+                wrong.append((how, step, result.numpy().tolist()))
+    return wrong
+
+
+def many_random_programs(count, seed):
+    import platforms.horovod.keras as hvd
+
+    hvd.init()
+    wrong = random_programs(count, seed)
+    hvd.shutdown()
+    return wrong
+
+
+def _random_step(random, name):
+    """(kind, dtype, reduction, rows, salt of the values, name or None)."""
+    kind = random.choice(["allreduce", "grouped", "allgather", "broadcast", "reducescatter", "alltoall"])
+    dtype = random.choice(["float16", "bfloat16", "float32", "float64", "int32", "int64"])
+    return (
+        str(kind),
+        str(dtype),
+        str(random.choice(["Sum", "Average", "Max"])),
+        int(random.integers(1, 4)),
+        int(random.integers(1, 50)),
+        name if random.random() < 0.5 else None,
+    )
+
+
+def _values(rows, salt, rank, size):
+    """[rows * size, 2]: even numbers, so that averages of two ranks are whole."""
+    return 2.0 * (np.arange(rows * size * 2).reshape(-1, 2) % 7 + salt + 3 * rank)
+
+
+def _collective(hvd, kind, dtype, op, rows, salt, name, rank, size):
+    import tensorflow as tf
+
+    x, op = tf.constant(_values(rows, salt, rank, size), dtype), getattr(hvd, op)
+    if kind == "grouped":
+        return hvd.grouped_allreduce([x, x + x], op=op, name=name)[1]
+    if kind in ("allreduce", "reducescatter"):
+        return getattr(hvd, kind)(x, op=hvd.Sum if kind == "reducescatter" else op, name=name)
+    return hvd.broadcast(x, salt % size, name) if kind == "broadcast" else getattr(hvd, kind)(x, name=name)
+
+
+def _expected(kind, dtype, op, rows, salt, name, rank, size):
+    given = np.stack([_values(rows, salt, other, size) for other in range(size)])
+    mine = slice(rank * rows, (rank + 1) * rows)
+    if kind in ("allreduce", "grouped"):
+        reduced = {"Sum": np.sum, "Average": np.mean, "Max": np.max}[op](given, axis=0)
+        return reduced * 2 if kind == "grouped" else reduced
+    return {
+        "allgather": given.reshape(-1, 2),
+        "broadcast": given[salt % size],
+        "reducescatter": given.sum(0)[mine],
+        "alltoall": given[:, mine].reshape(-1, 2),
+    }[kind]
+
+
+def errors():
+    """The texts of what goes wrong."""
+    import keras
+    import tensorflow as tf
+
+    import platforms.horovod.tensorflow as hvd
+    from platforms.horovod.tensorflow.keras import callbacks as callbacks_of_keras
+
+    def text(function):
+        try:
+            function()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return "no error"
+
+    def caught():
+        try:
+            hvd.allreduce(x, name="mismatch once more")
+        except tf.errors.FailedPreconditionError as error:
+            return isinstance(error, hvd.HorovodInternalError)
+
+    def uninitialized():
+        hvd.shutdown()
+        try:
+            hvd.allreduce(x)
+        except tf.errors.FailedPreconditionError as error:
+            return str(error)
+        finally:
+            hvd.init()
+
+    x = tf.ones([2 + hvd.rank()])
+    legacy = type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})()
+    inputs, targets = data(embedding=True)
+    model, compiled = network(0, embedding=True), network(0)
+    passes = hvd.DistributedOptimizer(adam(), backward_passes_per_step=2)
+    compiled.compile(hvd.DistributedOptimizer(adam()), "mse", jit_compile=True)
+    several = network(hvd.rank())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        several.compile(hvd.DistributedOptimizer(adam()), "mse", jit_compile=True)
+        start = callbacks_of_keras.BroadcastGlobalVariablesCallback(0)
+        several.fit(*data(), verbose=0, callbacks=[start])
+    return {
+        "shapes": text(lambda: hvd.allreduce(x, name="mismatch")),
+        "caught": caught(),
+        "uninitialized": uninitialized(),
+        "legacy": text(lambda: hvd.DistributedOptimizer(legacy)),
+        "no set": text(lambda: hvd.size_op(7)),
+        "shapes in a function": text(tf.function(lambda: hvd.allreduce(x, name="mismatch again"))),
+        "slices": text(lambda: fit(model, passes, inputs, targets, 8)),
+        "xla": text(lambda: compiled.fit(*data(), verbose=0)),
+        "xla function": text(tf.function(lambda: hvd.allreduce(x), jit_compile=True)),
+        "xla switched off": (several.jit_compile, [str(each.message) for each in told if "XLA" in str(each.message)]),
+        "twice": text(lambda: hvd.DistributedOptimizer(passes)),
+        "old": text(lambda: hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))),
+        "op": text(lambda: hvd.DistributedOptimizer(adam(), op=hvd.Sum, gradient_predivide_factor=2.0)),
+        "min": text(lambda: hvd.allreduce(tf.IndexedSlices(x, tf.range(2 + hvd.rank())), op=hvd.Min)),
+        "elastic": text(lambda: hvd.elastic.run),
+        "global": text(lambda: hvd.broadcast_global_variables(0)),
+        "after all": hvd.allreduce(tf.constant(1.0 + hvd.rank())).numpy().item(),
+        "keras": keras.__version__,
+    }

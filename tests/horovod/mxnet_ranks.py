@@ -1,0 +1,484 @@
+"""What the ranks of tests/horovod/test_hvd_mxnet.py do, under Python 3.8 and without pytest.
+
+Every function whose name begins with `case_` is one test, run by all ranks in this order; a rank writes what it
+found wrong to `<folder>/<rank>.json`: {case: traceback or None}.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+import zlib
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+import platforms.horovod.mxnet as hvd
+from platforms.horovod.core import HorovodInternalError
+
+BATCH, STEPS = 8, 6  # of one rank
+TOLERANCE = 1.2e-7  # one unit in the last place of a float32 near 1
+
+
+# Collectives
+
+
+def data_of(rank, dtype, shape=(4, 3)):
+    random = np.random.RandomState(17 + rank)
+    return (random.randint(0, 9, shape) if np.dtype(dtype).kind in "iu" else random.randn(*shape)).astype(dtype)
+
+
+def everyone(dtype, shape=(4, 3)):
+    return [data_of(rank, dtype, shape) for rank in range(hvd.size())]
+
+
+def check(found, wanted, tolerance=0.0):
+    found = found.asnumpy()
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape, (found, wanted)
+    np.testing.assert_allclose(found.astype("float64"), wanted.astype("float64"), rtol=tolerance, atol=tolerance)
+
+
+def refused(call, kind, reason):
+    """Check that `call()` raises an error of this kind, whose text has the reason in it."""
+    try:
+        call()
+    except kind as error:
+        assert reason in str(error), error
+    else:
+        raise AssertionError(f"not refused: {reason}")
+
+
+DTYPES = ("float32", "float64", "float16", "uint8", "int8", "int32", "int64")
+
+
+def case_allreduce_of_all_dtypes():
+    for dtype in DTYPES:
+        mine, total = mx.nd.array(data_of(hvd.rank(), dtype), dtype=dtype), sum(everyone(dtype))
+        tolerance = {"float16": 2e-3, "float32": 1e-6}.get(dtype, 1e-12)
+        average = total // hvd.size() if np.dtype(dtype).kind in "iu" else total / hvd.size()
+        check(hvd.allreduce(mine, average=False), total.astype(dtype), tolerance)
+        check(hvd.allreduce(mine, name="average"), average.astype(dtype), tolerance)
+        check(mine, data_of(hvd.rank(), dtype))
+        assert hvd.allreduce_(mine, average=False) is mine
+        check(mine, total.astype(dtype), tolerance)
+    scaled = hvd.allreduce(mx.nd.ones((2,)), average=False, prescale_factor=0.5, postscale_factor=3.0)
+    check(scaled, np.full(2, 1.5 * hvd.size(), "float32"))
+
+
+def case_grouped_allreduce():
+    shapes = [(4, 3), (1,), (2, 2, 2)]
+    mine = [mx.nd.array(data_of(hvd.rank(), "float32", shape)) for shape in shapes]
+    results = hvd.grouped_allreduce(mine, average=False, name="group")
+    assert hvd.grouped_allreduce_(mine, average=False) is mine and hvd.grouped_allreduce([]) == []
+    for i, shape in enumerate(shapes):
+        check(results[i], sum(everyone("float32", shape)), 1e-6)
+        check(mine[i], sum(everyone("float32", shape)), 1e-6)
+
+
+def case_allgather_of_unequal_lengths():
+    shapes = [(rank + 1, 3) for rank in range(hvd.size())]
+    mine = mx.nd.array(data_of(hvd.rank(), "float32", shapes[hvd.rank()]))
+    check(hvd.allgather(mine), np.concatenate([data_of(r, "float32", shape) for r, shape in enumerate(shapes)]))
+
+
+def case_broadcast():
+    for root in range(hvd.size()):
+        mine = mx.nd.array(data_of(hvd.rank(), "int64"), dtype="int64")
+        check(hvd.broadcast(mine, root), data_of(root, "int64"))
+        check(mine, data_of(hvd.rank(), "int64"))
+        assert hvd.broadcast_(mine, root, name="in place") is mine
+        check(mine, data_of(root, "int64"))
+
+
+def case_alltoall():
+    n, rank = hvd.size(), hvd.rank()
+    mine = mx.nd.array(data_of(rank, "float32", (2 * n, 3)))
+    wanted = [data_of(r, "float32", (2 * n, 3))[2 * rank : 2 * rank + 2] for r in range(n)]
+    check(hvd.alltoall(mine), np.concatenate(wanted))
+    splits = [r + 1 for r in range(n)]
+    start, rows = sum(splits[:rank]), sum(splits)
+    wanted = [data_of(r, "float32", (rows, 3))[start : start + rank + 1] for r in range(n)]
+    for given in (splits, mx.nd.array(splits, dtype="int32")):
+        received, counts = hvd.alltoall(mx.nd.array(data_of(rank, "float32", (rows, 3))), given)
+        check(received, np.concatenate(wanted))
+        check(counts, np.full(n, rank + 1, "int32"))
+
+
+def case_reducescatter():
+    rows = 2 * hvd.size() + 1
+    mine, total = mx.nd.array(data_of(hvd.rank(), "float32", (rows, 3))), sum(everyone("float32", (rows, 3)))
+    wanted = np.array_split(total, hvd.size())[hvd.rank()]
+    check(hvd.reducescatter(mine, hvd.Sum), wanted, 1e-6)
+    check(hvd.reducescatter(mine), wanted / np.float32(hvd.size()), 1e-6)
+
+
+def case_every_reduction():
+    rows = hvd.size() + 1
+    given = everyone("float64", (rows, 3))
+    mine = mx.nd.array(given[hvd.rank()], dtype="float64")
+    wanted = {
+        hvd.Sum: sum(given),
+        hvd.Average: sum(given) / hvd.size(),
+        hvd.Min: np.min(given, 0),
+        hvd.Max: np.max(given, 0),
+        hvd.Product: np.prod(given, 0),
+    }
+    for op, expected in wanted.items():
+        check(hvd.allreduce(mine, op=op), expected, 1e-12)
+        check(hvd.grouped_allreduce_([mine.copy(), mine.copy()], op=op)[1], expected, 1e-12)
+    check(hvd.allreduce(mx.nd.ones((3,)), op=hvd.Adasum), np.ones(3, "float32"), 1e-6)
+    refused(lambda: hvd.allreduce(mine, True, op=hvd.Sum), ValueError, "supersedes average")
+    check(hvd.grouped_allgather([mine, mine])[1], np.concatenate(given))
+    scattered = np.array_split(sum(given), hvd.size())[hvd.rank()]
+    check(hvd.reducescatter(mine, hvd.Sum, prescale_factor=0.5, postscale_factor=6.0), 3 * scattered, 1e-12)
+    check(hvd.grouped_reducescatter([mine, mine], hvd.Sum)[1], scattered, 1e-12)
+    check(hvd.grouped_reducescatter([mine])[0], scattered / hvd.size(), 1e-12)
+    for splits in ([1.5] * hvd.size(), mx.nd.ones((hvd.size(),))):
+        refused(lambda splits=splits: hvd.alltoall(mine, splits), HorovodInternalError, "whole numbers")
+
+
+def case_numpy_style_arrays_scalars_and_arrays_without_elements():
+    found = hvd.allreduce(mx.np.array([1.0, 2.0]), average=False)
+    assert type(found) is mx.np.ndarray
+    check(found, np.array([hvd.size(), 2.0 * hvd.size()], "float32"))
+    with mx.util.np_shape(True):
+        scalar = mx.np.array(hvd.rank() + 1.0)
+        check(hvd.allreduce_(scalar, average=False), np.array(hvd.size() * (hvd.size() + 1) / 2, "float32"))
+        check(hvd.broadcast_(mx.np.zeros((0, 3)), 0), np.zeros((0, 3), "float32"))
+        rows = hvd.rank()  # none on rank 0
+        check(hvd.allgather(mx.np.ones((rows, 3))), np.ones((sum(range(hvd.size())), 3), "float32"))
+
+
+def case_what_cannot_be_sent_is_refused():
+    for bad, reason in ((np.ones(3), "not ndarray"), (mx.nd.ones((3, 2)).tostype("row_sparse"), "row_sparse array")):
+        refused(lambda bad=bad: hvd.allreduce(bad), TypeError, reason)
+
+
+def case_objects():
+    objects = hvd.allgather_object({"rank": hvd.rank()})
+    assert objects == [{"rank": rank} for rank in range(hvd.size())]
+    assert hvd.broadcast_object({"from": hvd.rank()}, root_rank=hvd.size() - 1) == {"from": hvd.size() - 1}
+    hvd.barrier()
+
+
+def case_a_mismatch_is_an_error_and_not_a_hang():
+    refused(lambda: hvd.allreduce(mx.nd.ones((2 + hvd.rank(),)), name="odd"), HorovodInternalError, "odd")
+
+
+# Training
+
+
+class Own(mx.init.Initializer):
+    """Values that depend on a seed and on the parameter's name, not on the order of initialization."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.seed = seed
+
+    def _init_weight(self, name, array):
+        array[:] = np.random.RandomState(zlib.crc32(f"{self.seed} {name}".encode())).uniform(-0.5, 0.5, array.shape)
+
+    _init_bias = _init_weight
+
+
+def batch(step, start=0, rows=None):
+    """Rows of a global batch: (images [rows, 6], labels [rows])."""
+    random = np.random.RandomState(100 + step)
+    size = BATCH * hvd.size()
+    images, labels = random.randn(size, 6).astype("float32"), random.randint(0, 3, size)
+    end = start + (rows or size)
+    return mx.nd.array(images[start:end]), mx.nd.array(labels[start:end])
+
+
+def network(seed, known_shapes=False):
+    """A gluon network, initialized from a seed; without known_shapes that happens in the first forward."""
+    net = gluon.nn.HybridSequential(prefix="net_")
+    inputs = {"in_units": 6} if known_shapes else {}
+    with net.name_scope():
+        net.add(gluon.nn.Dense(16, activation="tanh", **inputs), gluon.nn.Dense(3, in_units=16 if known_shapes else 0))
+    net.initialize(Own(seed))
+    return net
+
+
+def train(net, trainer, divisor, start, rows, steps=STEPS):
+    """Steps on some rows of each global batch; the outputs of the first forward."""
+    loss_of, first = gluon.loss.SoftmaxCrossEntropyLoss(), None
+    for step in range(steps):
+        images, labels = batch(step, start, rows)
+        with autograd.record():
+            outputs = net(images)
+            loss = loss_of(outputs, labels)
+        loss.backward()
+        first = outputs.asnumpy() if first is None else first
+        trainer.step(divisor)
+    return first
+
+
+def train_my_part(net, trainer, divisor, steps=STEPS):
+    return train(net, trainer, divisor, hvd.rank() * BATCH, BATCH, steps)
+
+
+def weights(net):
+    return [value.data().asnumpy() for _, value in sorted(net.collect_params().items())]
+
+
+def started(known_shapes=False):
+    """A network, and its parameters with rank 0's values, whatever this rank's were."""
+    net = network(hvd.rank(), known_shapes)
+    hvd.broadcast_parameters(net.collect_params(), root_rank=0)
+    return net, net.collect_params()
+
+
+OPTIMIZERS = {"sgd": {"learning_rate": 0.2, "momentum": 0.9, "wd": 1e-3}, "adam": {"learning_rate": 0.01}}
+
+
+def single(kind, steps=STEPS, start=0, rows=None, seed=0):
+    """Plain MXNet in one process, by default on whole global batches: (its weights, outputs of its first forward)."""
+    rows = rows or BATCH * hvd.size()
+    net = network(seed)
+    trainer = gluon.Trainer(net.collect_params(), kind, dict(OPTIMIZERS[kind]), kvstore=None)
+    first = train(net, trainer, rows, start, rows, steps)
+    return weights(net), first
+
+
+def difference(found, wanted):
+    assert len(found) == len(wanted)
+    return max(np.abs(found[i] - wanted[i]).max() for i in range(len(found)))
+
+
+def assert_as_one_process(found, kind, first=None, tolerance=TOLERANCE):
+    """Ranks have the same bits, and what one process has that gets the global batches."""
+    everyone_has = hvd.allgather_object([value.tobytes() for value in found])
+    assert all(other == everyone_has[0] for other in everyone_has), "ranks differ"
+    wanted, wanted_first = single(kind)
+    assert difference(found, wanted) <= tolerance, (kind, difference(found, wanted))
+    if first is not None:  # the first forward, before any step, already had rank 0's weights
+        mine = wanted_first[hvd.rank() * BATCH : (hvd.rank() + 1) * BATCH]
+        assert np.allclose(first, mine, rtol=1e-6, atol=1e-6), "the first forward differs"
+
+
+def case_distributed_trainer():
+    for kind, settings in OPTIMIZERS.items():
+        for known_shapes in (False, True):
+            for options in ({}, {"num_groups": 2}, {"gradient_predivide_factor": 2.0, "prefix": "second"}):
+                net, params = started(known_shapes)
+                trainer = hvd.DistributedTrainer(params, mx.optimizer.create(kind, **settings), **options)
+                first = train_my_part(net, trainer, BATCH)
+                assert_as_one_process(weights(net), kind, first)
+
+
+def case_trainer_of_another_root_with_frozen_and_compressed_gradients():
+    net = network(hvd.rank() + 1 - hvd.size(), known_shapes=True)  # the last rank has seed 0
+    hvd.broadcast_parameters(net.collect_params(), root_rank=hvd.size() - 1, prefix="last.")
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", dict(OPTIMIZERS["sgd"]), hvd.Compression.fp16)
+    train_my_part(net, trainer, BATCH)
+    assert_as_one_process(weights(net), "sgd", tolerance=2e-3)
+    frozen, before = net[0].weight, weights(net)
+    frozen.grad_req = "null"
+    train_my_part(net, trainer, BATCH, steps=1)
+    unchanged = [np.array_equal(now, before[i]) for i, now in enumerate(weights(net))]
+    assert sum(unchanged) == 1 and np.array_equal(frozen.data().asnumpy(), before[1])
+
+
+def case_ranks_outside_the_process_set_train_alone():
+    alone = hvd.add_process_set([0])
+    if hvd.rank() == 0:
+        check(hvd.allreduce(mx.nd.ones((2,)), average=False, process_set=alone), np.ones(2, "float32"))
+    net = network(0)
+    options = {"process_set": alone, "gradient_predivide_factor": 2.0}
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", dict(OPTIMIZERS["sgd"]), **options)
+    train_my_part(net, trainer, BATCH)
+    wanted, _ = single("sgd", start=hvd.rank() * BATCH, rows=BATCH)
+    assert difference(weights(net), wanted) == 0.0
+    assert hvd.remove_process_set(alone)
+
+
+def case_an_optimizer_wrapped_twice_divides_once():
+    net, params = started()
+    wrapped = hvd.DistributedOptimizer(mx.optimizer.create("sgd", **OPTIMIZERS["sgd"]))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        trainer = hvd.DistributedTrainer(params, wrapped)
+    assert "DistributedOptimizer" in str(said[0].message)
+    train_my_part(net, trainer, BATCH)
+    assert_as_one_process(weights(net), "sgd")
+
+
+def case_gluon_s_own_trainer_with_a_distributed_optimizer():
+    net, params = started()
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.create("adam", **OPTIMIZERS["adam"]), num_groups=3)
+    train_my_part(net, gluon.Trainer(params, optimizer, kvstore=None), BATCH)
+    assert_as_one_process(weights(net), "adam")
+
+
+def case_several_devices_of_one_process_are_refused():
+    net = gluon.nn.Dense(3, in_units=6)
+    net.initialize(Own(hvd.rank()), ctx=[mx.cpu(0), mx.cpu(1)])
+    hvd.broadcast_parameters(net.collect_params())  # this gives both copies rank 0's values
+    copies = [copy.asnumpy() for copy in net.weight.list_data()]
+    assert np.array_equal(*copies) and np.array_equal(hvd.broadcast(mx.nd.array(copies[0]), 0).asnumpy(), copies[0])
+    refused(lambda: hvd.DistributedTrainer(net.collect_params(), "sgd"), ValueError, "2 devices (cpu(0), cpu(1))")
+
+
+# The key-value store
+
+
+def case_gluon_trainer_with_the_store():
+    for kind, settings in OPTIMIZERS.items():
+        for known_shapes in (False, True):
+            for on_store, store in ((None, "dist_sync_hvd"), (True, "dist_sync_perseus"), (False, hvd.KVStore())):
+                net = network(hvd.rank(), known_shapes)
+                if on_store is not None and not known_shapes:
+                    continue
+                trainer = gluon.Trainer(
+                    net.collect_params(), kind, dict(settings), kvstore=store, update_on_kvstore=on_store
+                )
+                first = train_my_part(net, trainer, BATCH * hvd.size())
+                assert_as_one_process(weights(net), kind, first)
+
+
+def case_clipping_between_allreduce_and_update():
+    nets = network(hvd.rank()), network(0)
+    for net, store in (nets[0], "dist_sync_hvd"), (nets[1], None):
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5}, kvstore=store)
+        images, labels = batch(0) if store is None else batch(0, hvd.rank() * BATCH, BATCH)
+        with autograd.record():
+            loss = gluon.loss.SoftmaxCrossEntropyLoss()(net(images), labels)
+        loss.backward()
+        trainer.allreduce_grads()
+        gluon.utils.clip_global_norm([p.grad() for p in net.collect_params().values()], 0.1)
+        trainer.update(1)
+    assert difference(weights(nets[0]), weights(nets[1])) <= TOLERANCE
+
+
+def case_states_are_saved_and_loaded():
+    for on_store in (False, True):
+        net = network(hvd.rank(), known_shapes=True)
+        made = [
+            gluon.Trainer(net.collect_params(), "adam", dict(OPTIMIZERS["adam"]), "dist_sync_hvd", None, on_store)
+            for _ in range(2)
+        ]
+        train_my_part(net, made[0], BATCH * hvd.size(), steps=3)
+        with tempfile.TemporaryDirectory() as folder:
+            made[0].save_states(folder + "/states")
+            made[1].load_states(folder + "/states")
+        before = weights(net)
+        train_my_part(net, made[0], BATCH * hvd.size(), steps=1)
+        wanted = weights(net)
+        for i, (_, value) in enumerate(sorted(net.collect_params().items())):
+            value.data()[:] = before[i]
+        train_my_part(net, made[1], BATCH * hvd.size(), steps=1)
+        assert difference(weights(net), wanted) == 0.0, on_store
+
+
+def case_the_store_by_itself():
+    store = mx.kv.create("dist_sync_hvd")
+    assert (store.rank, store.num_workers, store.type) == (hvd.rank(), hvd.size(), "dist_sync_hvd")
+    total = hvd.size() * (hvd.size() + 1) / 2
+    mine = mx.nd.full((2, 2), hvd.rank() + 1)
+    store.init("a", mine)
+    store.pull("a", out=mine)
+    check(mine, np.ones((2, 2), "float32"))
+    outs = [mx.nd.zeros((2,), ctx=mx.cpu(device)) for device in (0, 1)]
+    values = [mx.nd.full((2,), hvd.rank() + 1, ctx=mx.cpu(device)) for device in (0, 1)]
+    store.init(["b", "c"], [mx.nd.zeros((2,)), mx.nd.zeros((2,))])
+    store.set_gradient_compression({"type": "fp16"})
+    store.push(["b", "c"], [values, values[0]])
+    store.pull(["b", "c"], out=[outs, values[0]])
+    for found, wanted in ((outs[0], 2 * total), (outs[1], 2 * total), (values[0], total)):
+        check(found, np.full(2, wanted, "float32"))
+    store.set_optimizer(mx.optimizer.create("test"))  # adds the gradient to the weight
+    store.pushpull("a", mx.nd.ones((2, 2)), out=mine)
+    check(mine, np.full((2, 2), 1.0 + hvd.size(), "float32"))
+    for wrong, reason in (
+        (lambda: store.pull("nowhere", out=mine), "no 'nowhere'"),
+        (lambda: store.set_gradient_compression({"type": "2bit"}), "'2bit' is not offered"),
+        (lambda: hvd.KVStore().save_optimizer_states("x"), "no optimizer"),
+        (lambda: store.is_capable("sparsity"), "unknown capability"),
+        (lambda: hvd.broadcast_parameters([mine]), "invalid params of type list"),
+        (lambda: hvd.broadcast_parameters({"a": 1}), "'a' is neither"),
+    ):
+        refused(wrong, ValueError, reason)
+    assert not os.path.exists("x"), "a refused call wrote a file"
+
+
+# Module
+
+
+def module(kvstore, optimizer, settings, seed, start, rows):
+    """Weights of mx.mod.Module after STEPS, and the outputs of its first forward."""
+    data = mx.sym.Variable("data")
+    hidden = mx.sym.Activation(mx.sym.FullyConnected(data, num_hidden=16, name="net_dense0"), act_type="tanh")
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(hidden, num_hidden=3, name="net_dense1"), name="softmax")
+    made = mx.mod.Module(symbol)
+    made.bind([("data", (rows, 6))], [("softmax_label", (rows,))])
+    made.init_params(Own(seed))
+    if isinstance(optimizer, hvd.DistributedOptimizer):
+        for params in made.get_params():
+            hvd.broadcast_parameters(params)
+        made.set_params(*made.get_params())
+    made.init_optimizer(kvstore, optimizer, settings)
+    first = None
+    for step in range(STEPS):
+        images, labels = batch(step, start, rows)
+        made.forward(mx.io.DataBatch([images], [labels]), is_train=True)
+        first = made.get_outputs()[0].asnumpy() if first is None else first
+        made.backward()
+        made.update()
+    arguments, _ = made.get_params()
+    return [arguments[name].asnumpy() for name in sorted(arguments)], first
+
+
+def module_as_one_process(kvstore, optimizer, settings, wanted, wanted_first):
+    found, first = module(kvstore, optimizer, settings, hvd.rank(), hvd.rank() * BATCH, BATCH)
+    assert difference(found, wanted) <= TOLERANCE, difference(found, wanted)
+    assert np.allclose(first, wanted_first[hvd.rank() * BATCH :][:BATCH], rtol=1e-6, atol=1e-6)
+
+
+def case_module_with_the_store():
+    for kind, settings in OPTIMIZERS.items():
+        wanted = module(None, kind, settings, 0, 0, BATCH * hvd.size())
+        module_as_one_process("dist_sync_hvd", kind, settings, *wanted)
+
+
+def case_module_with_a_distributed_optimizer():
+    for kind, settings in OPTIMIZERS.items():
+        # A made optimizer is compared with a made one: MXNet decays the biases of no other.
+        one = mx.optimizer.create(kind, rescale_grad=1 / BATCH / hvd.size(), **settings)
+        wanted = module(None, one, {}, 0, 0, BATCH * hvd.size())
+        for options in {}, {"gradient_predivide_factor": 2.0, "num_groups": 2}:
+            inner = mx.optimizer.create(kind, rescale_grad=1 / BATCH, **settings)
+            module_as_one_process(None, hvd.DistributedOptimizer(inner, **options), {}, *wanted)
+
+
+def case_an_optimizer_in_an_optimizer_is_still_that_optimizer():
+    inner = mx.optimizer.create("sgd", learning_rate=0.5, momentum=0.9)
+    outer = hvd.DistributedOptimizer(inner)
+    outer.set_learning_rate(0.25)
+    outer.wd = 0.125
+    outer.set_lr_mult({"a": 2.0})
+    assert (inner.lr, inner.wd, outer.momentum, outer.learning_rate) == (0.25, 0.125, 0.9, 0.25)
+    assert (
+        inner.lr_mult["a"] == 2.0 and inner.rescale_grad == 1 / hvd.size() and isinstance(outer, mx.optimizer.Optimizer)
+    )
+
+
+def main(folder, *chosen):
+    mx.kv.create("dist_sync_hvd")  # the store's way: no init()
+    outcomes = {"size": hvd.size()}
+    for name in chosen or [name for name in globals() if name.startswith("case_")]:
+        try:
+            globals()[name]()
+            outcomes[name] = None
+        except Exception:
+            outcomes[name] = traceback.format_exc()
+    with open(os.path.join(folder, f"{hvd.rank()}.json"), "w") as file:
+        json.dump(outcomes, file)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

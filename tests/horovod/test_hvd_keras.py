@@ -1,0 +1,245 @@
+"""platforms.horovod.keras and platforms.horovod.tensorflow: two ranks equal one process on the global batch."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras_ranks
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+from helpers import launch
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "HELPERS_DEVICE": "cpu"}
+PYTHON = Path(os.environ.get("HELPERS_KERAS_PYTHON") or ROOT / ".venv-keras" / "bin" / "python").expanduser()
+CASES = [
+    "fit_float64",
+    "fit_compressed",
+    "without_reduction",
+    "tape_loops",
+    "callbacks",
+    "momentum_correction",
+    "saved_and_loaded",
+    "collectives",
+    "process_sets",
+    "overflow",
+    "unordered",
+    "random_programs",
+    "errors",
+]
+
+
+def extra(test):
+    """Marks a test that needs the environment of `make keras`."""
+    there = os.access(PYTHON, os.X_OK)
+    return pytest.mark.keras(pytest.mark.skipif(not there, reason="there is no TensorFlow here: make keras")(test))
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """What each case gave on rank 0 and on rank 1; importing TensorFlow takes longer than all of them."""
+    folder = tmp_path_factory.mktemp("keras")
+    ranks = launch(keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=900)
+
+    def of(case):
+        failed = [
+            f"rank {rank}:\n{results[case]}" for rank, results in enumerate(ranks) if isinstance(results[case], str)
+        ]
+        assert not failed, "\n".join(failed)
+        return [results[case] for results in ranks]
+
+    return of
+
+
+@extra
+def test_fit_equals_one_process_with_every_option(given):
+    for rank in given("fit_float64"):
+        assert {case: worst for case, worst in rank.items() if max(worst) > 1e-12} == {}
+
+
+@extra
+def test_compression_is_close_and_no_more(given):
+    for rank in given("fit_compressed"):
+        assert 1e-6 < rank["fp16"] < 2e-3 and rank["fp16"] < rank["bf16"] < 2e-2
+
+
+@extra
+def test_a_missing_reduction_is_noticed(given):
+    for weights, losses in given("without_reduction"):
+        assert weights > 1e-3 and losses > 1e-3
+
+
+@extra
+def test_tape_equals_one_process(given):
+    for rank in given("tape_loops"):
+        one, both, none, local = rank.pop("nested")
+        assert max(rank.values()) <= 1e-12 and len(rank) == 4
+        assert one == [4.5, 4.5] and both == {"x": [4.5, 4.5], "y": 4.5} and none
+    # A local gradient is divided by the number of ranks: (1 + 2) * (rank + 1) / 2.
+    assert [rank["nested"][3] for rank in given("tape_loops") if "nested" in rank] in ([], [1.5, 3.0])
+
+
+@extra
+def test_callbacks(given):
+    first, second = given("callbacks")
+    steps = keras_ranks.BATCHES
+    assert first[1] == second[1] and first[0] != second[0]
+    assert first[1] == pytest.approx([(a + b) / 2 for a, b in zip(first[0], second[0], strict=True)], abs=1e-12)
+    for _, _, rates, last in (first, second):
+        rising = [0.04 + 0.04 * (step + 1) / (2 * steps) for step in range(2 * steps)]
+        assert rates == pytest.approx(rising + [0.02] * steps + [0.01] * steps, rel=1e-6)
+        assert last == pytest.approx(0.01)
+
+
+@extra
+def test_momentum_is_corrected_when_the_rate_changes(given):
+    weight, velocity, expected = 0.0, 0.0, []
+    for rate, factor in ((0.5, 1), (0.5, 1), (0.25, 0.5), (0.25, 1)):
+        velocity = 0.9 * velocity * factor - rate
+        weight += velocity
+        expected.append(weight)
+    for seen in given("momentum_correction"):
+        assert seen == pytest.approx(expected, rel=1e-6)
+
+
+@extra
+def test_a_model_is_saved_and_goes_on_with_and_without_us(given):
+    for loaded, plain, kinds, iterations in given("saved_and_loaded"):
+        assert loaded == 0 and plain <= 1e-12
+        assert kinds == [True, False] and iterations == 3 * keras_ranks.BATCHES
+
+
+@extra
+def test_collectives_and_their_gradients(given):
+    same = [np.arange(6.0).reshape(3, 2) + 10 * rank for rank in range(2)]
+    rows = [np.arange(4.0 * (rank + 1)).reshape(-1, 2) for rank in range(2)]
+    total, ones, weights = sum(same), np.ones((3, 2)), np.array([[1, 1], [1, 1], [2, 2]])
+    for rank, seen in enumerate(given("collectives")):
+        mine = [slice(0, 2), slice(2, 3)][rank]
+        expected = {
+            "average": (total / 2, 1.5 * ones),
+            "fp16": (total / 2, 1.5 * ones),
+            "sum": (6 * total, 18 * ones),
+            "max": (same[1] + same[rank], (rank + 1) * ones),
+            "grouped": (3 * total, 9 * ones),
+            "broadcast": (same[1], 1.5 * rank * ones),
+            "gather": (np.concatenate(rows), np.full_like(rows[rank], 1.5)),
+            # Rank 0 keeps a row and sends one; rank 1 sends three and keeps one.
+            "alltoall": [
+                (np.concatenate([rows[0][:1], rows[1][:3]]), [[1, 1], [2, 2]]),
+                (np.concatenate([rows[0][1:], rows[1][3:]]), [[1, 1]] * 3 + [[2, 2]]),
+            ][rank],
+            "scatter": (total[mine], 2 * weights),
+            "scatter, average": (total[mine] / 2, weights),
+        }
+        for name, pair in expected.items():
+            for found, wanted in zip(seen[name], pair, strict=True):
+                np.testing.assert_array_equal(found, wanted, f"{name}, rank {rank}")
+        assert seen["received"] == [[1, 3], [1, 1]][rank]
+        assert seen["join"] == [(4.0, 1), (2.0, 1)][rank]
+        assert seen["dtypes"] == []
+        assert seen["objects"] == ([{"rank": 0}, {"rank": 1}], {"rank": 1})
+
+
+@extra
+def test_process_sets(given):
+    assert given("process_sets") == [(1.0, None, [1, 2, 0, 1, -2, 0]), (2.0, 2.0, [1, 2, 1, 1, -2, 1])]
+
+
+@extra
+def test_ranks_agree_on_an_overflow(given):
+    assert given("overflow") == [(1.0, 0.5, 1.0 - 0.75 * 2)] * 2
+
+
+@extra
+def test_unordered_operations_are_named_or_refused(given):
+    for wrong, refused in given("unordered"):
+        assert wrong == []
+        for text, place in zip(refused, ("TensorFlow 1", "tf.data"), strict=True):
+            assert place in text and "tf.function" in text
+
+
+@extra
+def test_random_programs(given):
+    assert given("random_programs") == [[], []]
+
+
+@extra
+@pytest.mark.long
+@pytest.mark.parametrize("size", (2, 3))
+def test_many_random_programs(size):
+    options = dict(python=PYTHON, threads=1, env=QUIET, timeout=1800)
+    assert launch(keras_ranks.many_random_programs, size, 1000, size, **options) == [[]] * size
+
+
+@extra
+def test_errors_say_what_happened(given):
+    for rank in given("errors"):
+        assert rank["shapes"].startswith("FailedPreconditionError") and "mismatch" in rank["shapes"]
+        assert "mismatch again" in rank["shapes in a function"] and "CollectiveError" in rank["shapes in a function"]
+        assert rank["slices"].startswith("ValueError") and "sparse_as_dense=True" in rank["slices"]
+        for case in ("xla", "xla function"):
+            assert "NotImplementedError" in rank[case] and "jit_compile=False" in rank[case]
+        assert rank["xla switched off"] == (False, ["jit_compile is switched off: XLA cannot call the other ranks"])
+        assert rank["caught"] and "hvd.init()" in rank["uninitialized"]
+        assert "tf_keras" in rank["legacy"] and "env -u TF_USE_LEGACY_KERAS" in rank["legacy"]
+        assert "no process set 7" in rank["no set"]
+        assert "distributed already" in rank["twice"] and "keras.optimizers" in rank["old"]
+        assert rank["op"] == "ValueError: gradient_predivide_factor not supported with op != Average"
+        assert rank["min"].startswith("NotImplementedError: Only Sum and Average")
+        assert "platforms.horovod.torch.elastic" in rank["elastic"] and "broadcast_variables" in rank["global"]
+        assert rank["after all"] == 1.5
+
+
+@extra
+@pytest.mark.parametrize("script, output", [("hvd_keras_mnist.py", "Epoch 2/2"), ("hvd_tf2_mnist.py", "Step #90")])
+def test_scripts_for_horovod_run_as_they_are(script, output, tmp_path):
+    path = ROOT / "tests" / "scripts" / script
+    run = subprocess.run(
+        [PYTHON, "-m", "platforms.horovod", "-np", "2", path, "--checkpoints", tmp_path],
+        cwd=ROOT,
+        env=os.environ | QUIET,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"0] {output}" in run.stdout and f"1] {output}" not in run.stdout  # lines are labelled with their rank
+    assert any(tmp_path.iterdir())
+
+
+# Without TensorFlow
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is installed here")
+@pytest.mark.parametrize("module", ["tensorflow", "keras", "tensorflow.keras"])
+def test_missing_tensorflow_is_explained(module):
+    run = subprocess.run(
+        [sys.executable, "-c", f"import platforms.horovod.{module}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 1 and "need TensorFlow" in run.stderr and "make keras" in run.stderr
+
+
+@pytest.mark.parametrize("group", ["keras", "mxnet"])
+def test_the_pins_are_of_what_pyproject_asks_for(group):
+    def here(lines):
+        requirements = [Requirement(line) for line in lines if line[:1].isalnum()]
+        return [one for one in requirements if one.marker is None or one.marker.evaluate()]
+
+    wanted = here(tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"][group])
+    lines = (ROOT / f"requirements-{group}.txt").read_text().splitlines()
+    pinned = {one.name: str(one.specifier).replace("==", "") for one in here(lines)}
+    assert wanted and all(one.specifier.contains(pinned[one.name]) for one in wanted)

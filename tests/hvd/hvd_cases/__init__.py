@@ -1,8 +1,0 @@
-"""What ranks do in the tests of helpers.hvd, apart from pytest, which ranks need not import.
-
-    lab                    inputs that each rank knows of every rank, a NumPy oracle, the table of cases
-    forms                  the table: every form of every collective
-    reduce … repeat        cases: functions that every rank calls, many in one launch
-    lost, stories, siege   stories: processes that die, leave, come late or are attacked
-    traffic                random plans of collectives
-"""
