@@ -108,6 +108,17 @@ BOTH = LEARNS | TIMES
 SPREADS = dict(changes_timing=True, spreads=True)  # learning changes only through the local batch
 
 
+class ConfigError(ValueError):
+    """A configuration that cannot be; `fields` names the settings to change, which a form marks."""
+
+    def __init__(self, fields, message):
+        super().__init__(message)
+        self.fields = tuple(fields)
+
+    def __reduce__(self):
+        return ConfigError, (self.fields, str(self))
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """One training run; wrong values are refused when it is made, before any process starts.
