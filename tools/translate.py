@@ -1,6 +1,6 @@
 """Write the Chinese README and notebooks from the English ones and from locale/zh_CN/*.po.
 
-helpers.po has what the helpers say (helpers/launcher/language.py reads it); `messages` brings it up to date, too.
+helpers.po has what the code says; `messages` brings it up to date, too, and compiles it for helpers/language.py.
 
     python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
     python -m tools.translate write                 write notebooks/zh/NAME.ipynb and README.zh.md
@@ -10,23 +10,21 @@ Code, outputs and cell ids are those of the English file. What has no translatio
 """
 
 import argparse
-import ast
-import builtins
 import os
 import re
-import string
 import sys
 from difflib import get_close_matches
 from io import BytesIO
 from pathlib import Path
 
+import babel.messages.extract
 import jinja2.ext
 import nbformat
 from babel.messages import Catalog
+from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, unescape, write_po
 
 from helpers.config import SETTINGS
-from helpers.launcher.language import FIGURE, PLACE, with_slots
 from helpers.paths import replace_file
 from tools.render_notebooks import canonical
 
@@ -34,6 +32,13 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale" / "zh_CN"
 README = "readme"
 HELPERS = "helpers"  # not a page: what the code says
+PACKAGES = ("exercises", "helpers", "platforms")
+FIGURE = "figure"  # the context of the messages of alt texts
+# What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
+# them, and names of processors. Messages hold {1}, {2}, ... in their place, so a new measurement needs no translator.
+NUMBER = r"(?<![\w-])[+-]?\d+(?:[-–:.,]\d+)*(?:e[+-]?\d+)?"
+PROCESSOR = r"\b(?:Intel|AMD|NVIDIA|Apple)\b(?:\(R\)|[^,;()])+(?<![. ])"
+VARIES = re.compile(rf"{PROCESSOR}|{NUMBER}(?:, {NUMBER})+(?=[],;.)]|$)|{NUMBER}")
 
 
 def names() -> list:
@@ -44,7 +49,7 @@ def names() -> list:
 def source(name) -> Path:
     """The English file; the folder of the helpers."""
     if name == HELPERS:
-        return ROOT / HELPERS
+        return ROOT / "helpers"
     return ROOT / "README.md" if name == README else ROOT / "notebooks" / f"{name}.ipynb"
 
 
@@ -109,6 +114,17 @@ def prose(markdown, say) -> str:
     return "\n".join(written)
 
 
+def with_slots(text, say) -> str:
+    """What `say` says of a measured text, with what varies left out before and put back after."""
+    varies = []
+
+    def slot(found):
+        varies.append(found[0])
+        return f"{{{len(varies)}}}"
+
+    return re.sub(r"\{(\d+)\}", lambda found: varies[int(found[1]) - 1], say(VARIES.sub(slot, text)))
+
+
 def alt(text, say) -> str:
     """The alt text of a figure; each of its sentences is a message, since many figures share some."""
     said = [with_slots(sentence, say) for sentence in re.split(r"(?<=[.;]) ", text)]
@@ -117,173 +133,43 @@ def alt(text, say) -> str:
 
 # Catalogs
 
-SAYING = {"local", "marked", "said", "exercise"}
-NOTES = {"left", "choose"}
-HINT = re.compile(r"[^|\n.,][^|\n ]*( [^|\n ]+){3,}$")
-WORDS = re.compile(r"(?=.* ).*\b[A-Za-z]{3,}\b", re.DOTALL)  # of an f-string that is no name and no number
-# Where all texts are for readers.
-TELLING = (
-    "exercises/",
-    "form/refusal.py",
-    "report/sentences.py",
-    "report/causes.py",
-    "report/pairs.py",
-    "report/published.py",
-    "migrate/advice.py",
-    "passes/choices.py",
-    "passes/leftovers.py",
-    "/figures.py",
-    "/figure.py",
-    "plots/accuracy.py",
-    "plots/ladder.py",
-    "plots/panels.py",
-    "plots/precision.py",
-    "plots/runs.py",
-    "core/coordinator.py",
-    "core/job.py",
-    "core/links.py",
-    "core/pulse.py",
-    "core/requests.py",
-    "core/service.py",
-)
-REFUSING = ("helpers/config.py", "helpers/device.py", "helpers/releases.py")  # texts of several words are errors'
-# Errors of other programs' worlds: frameworks that no notebook runs.
-ELSEWHERE = re.compile(r"horovod/(keras|mxnet|tensorflow|caffe)")
+KEYWORDS = {"_": None, "N_": None, "Message": None}
 
 
 def extract(name) -> Catalog:
     """The messages of the English file, in their order, none translated."""
     catalog = Catalog()
+    if name == HELPERS:
+        for message in spoken():
+            catalog.add(message)
+        return catalog
 
     def say(message, context):
         catalog.add(message, context=context)
         return message
 
-    if name == HELPERS:
-        for setting in SETTINGS.values():
-            for message in (setting.noun, setting.help, *(setting.choices or {}).values()):
-                say(message, None) if message else None
-        for path in sorted(source(name).rglob("*.py")):
-            telling = any(part in path.as_posix() for part in TELLING)
-            refusing = any(part in path.as_posix() for part in REFUSING)
-            code, raising = path.read_text(encoding="utf-8"), not ELSEWHERE.search(path.as_posix())
-            for message in spoken(code, telling or refusing, raising):
-                if not refusing or len(message.split()) > 3:
-                    say(message, None)
-        for path in sorted(source(name).rglob("*.html")):
-            page = jinja2.Environment().parse(path.read_text(encoding="utf-8"))
-            for _, _, (message, *_) in jinja2.ext.extract_from_ast(page, SAYING, babel_style=False):
-                say(message, None)
-        for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-            for cell in nbformat.read(path, as_version=4).cells:
-                for message in drawn(cell.source) if cell.cell_type == "code" else ():
-                    say(message, None)
-    else:
-        document(name, say)
+    document(name, say)
     return catalog
 
 
-DRAWING = {"figure", "write_at", "beside", "set", "set_xlabel", "set_ylabel", "text", "annotate"}
-NO_TEXT = {"loc", "xycoords", "textcoords", "transform"}
+def spoken():
+    """What the code says: the settings' descriptions, and the first arguments of KEYWORDS in modules and pages."""
+    for setting in SETTINGS.values():
+        yield from filter(None, (setting.noun, setting.help, *(setting.choices or {}).values()))
+    for method, ending in (("python", "*.py"), (jinja2.ext.babel_extract, "*.html")):
+        for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob(ending)):
+            with open(path, "rb") as file:
+                for _, message, *_ in babel.messages.extract.extract(method, file, KEYWORDS):
+                    yield message
 
 
-def drawn(code):
-    """What is written in the figures that a cell draws; alt texts are messages of their own page."""
-    try:
-        tree = ast.parse(re.sub(r"(?m)^[%!].*$", "", code))
-    except SyntaxError:  # a cell of another language
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "title":
-            yield from _written(node.value)
-        called = getattr(node, "func", None)
-        if isinstance(called, ast.Attribute) and (called.attr in DRAWING or _of_figures(called)):
-            given = node.args[:1] if called.attr == "annotate" else node.args
-            for value in [*given, *(option.value for option in node.keywords if option.arg not in NO_TEXT)]:
-                yield from _written(value)
-
-
-def _of_figures(called):
-    return ast.unparse(called.value) in ("figures", "layout", "plots") and called.attr != "show"
-
-
-def _written(node):
-    """The lines of the texts in an expression."""
-    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-        text = message_of(node) if isinstance(node, ast.JoinedStr) else node.value
-        lines = (line for line in text.split("\n") if not re.match("(rank|epoch) \\S+$", line))
-        yield from (line for line in lines if WORDS.match(PLACE.sub("", line)))
-    elif not isinstance(node, (ast.Lambda, ast.Compare, ast.Call)):
-        for part in ast.iter_child_nodes(node):
-            yield from _written(part)
-
-
-def spoken(code, telling=False, raising=False):
-    """What a module says: first arguments of SAYING; with `raising` also the texts of the errors that it raises.
-
-    Where all texts are for readers also the others: f-strings, hints that stand alone, and defaults such as a figure's
-    title.
-    """
-    tree = ast.parse(code)
-    errors = {id(part) for node in ast.walk(tree) if _tells(node) for part in ast.walk(node)}
-    others = [node for node in ast.walk(tree) if isinstance(node, (ast.JoinedStr, ast.Call))]
-    within = {id(part) for node in others for part in ast.walk(node)} | errors
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    defaults = {id(value) for function in functions for value in function.args.defaults}
-    of_strings = [node for node in others if isinstance(node, ast.JoinedStr)]
-    of_strings = {id(part) for node in of_strings for part in ast.walk(node) if part is not node}
-    holders = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))]
-    described = {ast.get_docstring(node, clean=False) for node in holders}
-    for node in ast.walk(tree):
-        called = getattr(node, "func", None)
-        if getattr(called, "id", getattr(called, "attr", None)) in SAYING and node.args:  # also style.said
-            node = node.args[0]
-        elif id(node) in errors:
-            if raising and id(node) not in of_strings and isinstance(node, (ast.JoinedStr, ast.Constant)):
-                said = message_of(node) if isinstance(node, ast.JoinedStr) else str(node.value)
-                yield from (line for line in said.split("\n") if WORDS.match(PLACE.sub("", line)))
-            continue
-        elif not telling:
-            continue
-        elif isinstance(node, ast.JoinedStr):
-            if not WORDS.match(PLACE.sub("", message_of(node))):
-                continue
-        elif id(node) in within or not (WORDS if id(node) in defaults else HINT).match(str(getattr(node, "value", ""))):
-            continue
-        if isinstance(node, ast.JoinedStr):
-            yield message_of(node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in described:
-            yield node.value
-
-
-def _tells(node):
-    """Whether a statement raises an error, or adds a note to the report of a migration."""
-    return isinstance(node, ast.Raise) or getattr(getattr(node, "func", None), "attr", None) in NOTES
-
-
-def message_of(joined) -> str:
-    """The message of an f-string: its words, and in braces a name for each value."""
-    names, pieces = {}, []
-    for part in joined.values:
-        if isinstance(part, ast.Constant):
-            pieces.append(part.value.replace("{", "{{").replace("}", "}}"))
-        else:
-            names.setdefault(ast.unparse(part), place(part.value, names.values()))
-            pieces.append(f"{{{names[ast.unparse(part)]}{'!s' * (part.conversion == ord('s'))}}}")
-    return "".join(pieces)
-
-
-def place(value, taken) -> str:
-    """A name for what stands in an f-string: a key, an attribute or a variable of it that no other place has."""
-    nodes = list(ast.walk(value))
-    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-    keys = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
-    keys += [node.attr for node in nodes if isinstance(node, ast.Attribute) and id(node) not in called]
-    keys += [node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
-    keys += [getattr(node.func, "id", "").lstrip("_") for node in nodes if isinstance(node, ast.Call)]
-    keys = [key for key in keys if key.isidentifier() and key[0] != "_" and not hasattr(builtins, key)] or ["value"]
-    more = (f"{keys[0]}_{letter}" for letter in string.ascii_lowercase[1:])
-    return next(key for key in (*keys, *more) if key not in taken)
+def compile_messages():
+    """Write the catalog of what the code says in the form that gettext reads."""
+    folder = LOCALE / "LC_MESSAGES"
+    folder.mkdir(exist_ok=True)
+    compiled = BytesIO()
+    write_mo(compiled, read(HELPERS))
+    replace_file(folder / f"{HELPERS}.mo", compiled.getvalue())
 
 
 def read(name) -> Catalog:
@@ -446,6 +332,8 @@ def main(arguments=None):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, content)
         left = [message for message in read(name) if message.id and (message.fuzzy or not message.string)]
+        if name == HELPERS:
+            compile_messages()
         print(f"{path.relative_to(ROOT)}: {len(left)} of {len(read(name))} messages have no translation")
     return 0
 
