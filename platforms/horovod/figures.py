@@ -4,17 +4,17 @@ The functions return (figure, alt).
 """
 
 from helpers import measure
-from helpers.launcher.language import listed, local, marked
+from helpers.language import N_, _
 from helpers.plots import style
 from helpers.plots.layout import DASHED, bar, line_style, lines, name_rows, sheet
 from helpers.records.words import clean, number, percent
 
 STAGES = {  # of a step, as the ranks note them: colour and hatch
-    marked("split"): (style.YELLOW, ".."),
-    marked("bind"): (style.GREEN, "xx"),
-    marked("compute"): (style.SKY, ""),
-    marked("intervene"): (style.ORANGE, "//"),
-    marked("update"): (style.PURPLE, "\\\\"),
+    N_("split"): (style.YELLOW, ".."),
+    N_("bind"): (style.GREEN, "xx"),
+    N_("compute"): (style.SKY, ""),
+    N_("intervene"): (style.ORANGE, "//"),
+    N_("update"): (style.PURPLE, "\\\\"),
 }
 ROUNDING = 0.005  # ms; a timeline has whole microseconds
 PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a tensor
@@ -23,7 +23,7 @@ PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a te
 # -- time ---------------------------------------------------------------------------------
 
 
-def stages(ranks, title="Four stages of data parallel training") -> tuple:
+def stages(ranks, title=N_("Four stages of data parallel training")) -> tuple:
     """What each rank does when, from its own time stamps; a group of rows a rank, a row a stage.
 
     A stage of next to no time is still a stroke in a row of its own.
@@ -41,8 +41,8 @@ def stages(ranks, title="Four stages of data parallel training") -> tuple:
     most = max(e for _, _, e in spans) - begin
     used = [name for name in STAGES if any(name == stage for stage, _, _ in spans)]
     thick = 0.8 / len(used)  # of the rank's group of rows
-    key, words = [(name, *STAGES[name]) for name in used], []
-    with sheet(title, (0.17 * len(used) + 0.25) * len(ranks), key=key) as (figure, [axes]):
+    key, words = [(_(name), *STAGES[name]) for name in used], []
+    with sheet(_(title), (0.17 * len(used) + 0.25) * len(ranks), key=key) as (figure, [axes]):
         name_rows(axes, list(ranks), 2.4, 1)
         axes.set(xlim=(0, 1.005 * most), xlabel="ms")
         for y, (label, of) in enumerate(ranks.items()):
@@ -50,12 +50,12 @@ def stages(ranks, title="Four stages of data parallel training") -> tuple:
                 bar(axes, y + thick * (used.index(name) + 0.5) - 0.4, e - b, STAGES[name], b - begin, thick)
             axes.axhline(y + 0.5, color=style.GRID, linewidth=0.8)
             sums = {name: sum(e - b for stage, b, e in of if stage == name) for name in used}
-            words.append(listed((f"{local(name)} {number(ms)} ms" for name, ms in sums.items()), about=clean(label)))
-    about = local("{text}.", text=listed([clean(title), f"{number(most)} ms in all"]))
-    return figure, " ".join([about, *words])
+            words.append(f"{clean(label)}: " + ", ".join(f"{_(name)} {number(ms)} ms" for name, ms in sums.items()))
+    about = _("{title}, {ms} ms in all.").format(title=clean(_(title)), ms=number(most))
+    return figure, " ".join([about, *(f"{line}." for line in words)])
 
 
-def departures(tensors, backward, title="When the gradients leave") -> tuple:
+def departures(tensors, backward, title=N_("When the gradients leave")) -> tuple:
     """When gradients were ready and when they were reduced, a row a message, below the bar of the backward pass.
 
     Args:
@@ -75,12 +75,13 @@ def departures(tensors, backward, title="When the gradients leave") -> tuple:
             messages.append([])
         messages[-1].append(name)
     messages = [sorted(of, key=lambda name: tensors[name]) for of in messages]
-    labels = [f"{of[0]} and {len(of) - 1} more" if len(of) > 1 else of[0] for of in messages]
+    more = _("{name} and {n} more")
+    labels = [more.format(name=of[0], n=len(of) - 1) if len(of) > 1 else of[0] for of in messages]
     last = max(over, *(ended for *_, ended in tensors.values())) - begin
-    key = [(marked("backward runs"), *STAGES["compute"]), (marked("ready, waits"), *PHASES["wait"])]
+    key = [(_("backward runs"), *STAGES["compute"]), (_("ready, waits"), *PHASES["wait"])]
     key += [("all-reduce", *PHASES["reduce"])]
-    with sheet(title, 0.27 * (len(labels) + 1), key=key) as (figure, [axes]):
-        name_rows(axes, ["backward", *labels], 2.6, 1)
+    with sheet(_(title), 0.27 * (len(labels) + 1), key=key) as (figure, [axes]):
+        name_rows(axes, [_("backward"), *labels], 2.6, 1)
         axes.set(xlim=(min(0, *(ready - begin for ready, *_ in tensors.values())), 1.01 * last), xlabel="ms")
         bar(axes, 0, over - begin, STAGES["compute"], 0, 0.62)
         for y, names in enumerate(messages, 1):
@@ -91,20 +92,18 @@ def departures(tensors, backward, title="When the gradients leave") -> tuple:
             axes.plot(ready, [y] * len(ready), "|", color=style.INK, markersize=11)
         axes.axvline(over - begin, color=style.INK, linewidth=1, linestyle=DASHED)
     early = sum(ended <= over for *_, ended in tensors.values())
-    return figure, " ".join(
-        [
-            f"{clean(title)}.",
-            f"Backward takes {number(over - begin)} ms.",
-            f"{len(tensors)} gradients leave in "
-            f"{len(messages)} messages; {early} of the gradients have been reduced before backward is over.",
-        ]
+    alt = _(
+        "{title}. Backward takes {ms} ms. {tensors} gradients leave in {messages} messages; {early} of the gradients "
+        "have been reduced before backward is over."
     )
+    values = {"ms": number(over - begin), "tensors": len(tensors), "messages": len(messages), "early": early}
+    return figure, alt.format(title=clean(_(title)), **values)
 
 
 # -- values -------------------------------------------------------------------------------
 
 
-def drift(runs, title="How far apart the ranks' weights are", y="largest difference") -> tuple:
+def drift(runs, title=N_("How far apart the ranks' weights are"), y=N_("largest difference")) -> tuple:
     """A value after each step, a line a run.
 
     Args:
@@ -113,12 +112,11 @@ def drift(runs, title="How far apart the ranks' weights are", y="largest differe
     Raises:
         ValueError: no run has a value.
     """
-    figure = lines(title, {label: dict(enumerate(of)) for label, of in runs.items()}, marked("step"), y, number, low=0)
-    words = [
-        listed([f"{number(of[0])} at first", f"{number(of[-1])} at last"], about=clean(label))
-        for label, of in runs.items()
-    ]
-    return figure, " ".join([local("{text}.", text=listed([clean(title), marked("a line a run")])), *words])
+    series = {label: dict(enumerate(of)) for label, of in runs.items()}
+    figure = lines(_(title), series, _("step"), _(y), number, low=0)
+    ends = _("{label}: {first} at first, {last} at last.")
+    words = [ends.format(label=clean(label), first=number(of[0]), last=number(of[-1])) for label, of in runs.items()]
+    return figure, " ".join([_("{title}, a line a run.").format(title=clean(_(title))), *words])
 
 
 def over_rate(sweeps, title) -> tuple:
@@ -133,10 +131,10 @@ def over_rate(sweeps, title) -> tuple:
     if not sweeps or not all(points for of in sweeps.values() for points in of.values()):
         raise ValueError("no rate to draw: give {optimizer: {line: {rate: [accuracy, …]}}}")
     words = []
-    with sheet(title, 2.7, panels=len(sweeps)) as (figure, axes):
+    with sheet(_(title), 2.7, panels=len(sweeps)) as (figure, axes):
         for each, (optimizer, of) in zip(axes, sweeps.items(), strict=True):
             each.set_title(clean(optimizer))
-            each.set(xscale="log", xlabel=marked("learning rate"), ylim=(0, 1))
+            each.set(xscale="log", xlabel=_("learning rate"), ylim=(0, 1))
             each.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
             each.grid(axis="y")
             rates = sorted({rate for points in of.values() for rate in points})
@@ -149,7 +147,8 @@ def over_rate(sweeps, title) -> tuple:
                 low, high = ([found[end] for found in spread.values()] for end in ("q1", "q3"))
                 each.fill_between(list(spread), low, high, color=look["color"], alpha=0.2, linewidth=0)
                 top = max(spread, key=lambda rate: spread[rate]["median"])
-                best = f"best {percent(spread[top]['median'])} at {top:g}"
-                words.append(listed([best], about=listed(map(clean, (optimizer, line)))))
+                best = _("{optimizer}, {line}: best {accuracy} at {rate:g}.")
+                values = {"optimizer": clean(optimizer), "line": clean(line), "rate": top}
+                words.append(best.format(accuracy=percent(spread[top]["median"]), **values))
         axes[0].legend(loc="lower left", frameon=False)
     return figure, " ".join([f"{clean(title)}.", *words])

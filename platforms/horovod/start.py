@@ -13,9 +13,7 @@ import time
 from concurrent import futures
 from contextlib import nullcontext
 
-from helpers import releases
-from helpers.launcher.supervisor import is_frozen
-
+from .core.place import is_stopped
 from .core.pulse import stall_times
 from .imports import ROOT
 
@@ -24,6 +22,7 @@ TOGETHER = 2.0  # seconds; a rank that fails this soon after another failed with
 POLL = 0.02  # seconds between two looks at the ranks
 WITHOUT = "; the other ranks finished without it"
 LOCAL = ("localhost", "127.0.0.1")
+GREETING = re.compile(r"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of .* is : \1\n")
 INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
@@ -143,7 +142,7 @@ def _verdict(ranks, least):
         failed.update((number, rank.returncode) for number, rank in enumerate(ranks) if rank.returncode)
         if len(ranks) - len(failed) < least and until is None:
             until = time.monotonic() + TOGETHER
-        if least < len(ranks) and 0 < len(running) < len(ranks) and all(is_frozen(rank.pid) for rank in running):
+        if least < len(ranks) and 0 < len(running) < len(ranks) and all(is_stopped(rank.pid) for rank in running):
             failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)  # the survivors finished without it
             break
         if frozen.too_long({ranks.index(rank): rank.pid for rank in running}):
@@ -168,7 +167,7 @@ class Frozen:
     def too_long(self, running) -> bool:
         """Name them, {number: process}, after the first stall time; whether the second is over, too."""
         now = time.monotonic()
-        if not (running and all(is_frozen(process) for process in running.values())):
+        if not (running and all(is_stopped(process) for process in running.values())):
             self._since, self._named = now, False
         stopped = now - self._since
         if self._warn and stopped > self._warn and not self._named:
@@ -212,7 +211,7 @@ def _relay(number, pipe, out, lock):
             lines, rest = [*lines, rest + b"\n"], b""
         with lock:
             for line in lines:
-                if text := releases.without_greeting(line.decode("utf-8", "backslashreplace")):
+                if text := GREETING.sub("", line.decode("utf-8", "backslashreplace")):
                     out.write(f"[rank {number}] {text}")
             out.flush()
         if not data:
@@ -256,18 +255,12 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     Raises:
         ValueError: `hosts` is not host:slots or names another machine, or an option has no counterpart.
     """
-    from helpers import releases
-
     if elsewhere := slots((hosts or "").split(","))[1]:
         raise ValueError(f"hosts names {elsewhere[0]}; ranks on several machines are started by mpirun or torchrun")
     unknown = sorted(name for name, value in others.items() if value is not None and name not in INDIFFERENT)
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
-    try:
-        releases.check()
-    except releases.UnfitTorch:  # MXNet's Python has an older torch, on which `launch` does not run
-        if executable not in (None, sys.executable):
-            raise
+    if sys.version_info < (3, 10) and executable in (None, sys.executable):  # MXNet's, which cannot import helpers
         return _spawned(func, args, kwargs or {}, np, env or {})
     from helpers.launcher.launch import launch
 

@@ -26,15 +26,16 @@ def test_steps_that_repeat_with_few_numbers(size, capacity):
     helpers.launch(lab.run, size, ("repeat", "join", "mismatch"), threads=1, timeout=1800, env=env)
 
 
-def test_the_core_knows_no_framework():
-    code = "import platforms.horovod.core, sys; assert not {'torch', 'numpy', 'tensorflow'} & set(sys.modules), "
-    "'a framework'"
+def test_the_core_imports_neither_a_framework_nor_helpers():
+    """MXNet's ranks run on Python 3.8, which helpers is not written for."""
+    code = (
+        "import sys, platforms.horovod.core, platforms.horovod.start; "
+        "sys.exit(bool({'torch', 'numpy', 'tensorflow', 'helpers'} & set(sys.modules)))"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=1800)
 
 
 def test_what_mxnet_s_ranks_import_can_be_read_by_python_3_8():
-    folders = [ROOT / "platforms" / "horovod", ROOT / "helpers" / "launcher"]
-    files = [path for folder in folders for path in folder.rglob("*.py")]
-    files += [ROOT / name for name in ("helpers/__init__.py", "helpers/device.py", "tests/horovod/mxnet_ranks.py")]
-    for path in files:
+    files = [*(ROOT / "platforms").glob("*.py"), *(ROOT / "platforms" / "horovod").rglob("*.py")]
+    for path in [*files, ROOT / "tests" / "horovod" / "mxnet_ranks.py"]:
         ast.parse(path.read_text(encoding="utf-8"), str(path), feature_version=(3, 8))

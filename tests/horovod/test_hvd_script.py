@@ -231,14 +231,14 @@ def test_a_rank_that_is_stopped_at_its_end_ends_the_job(tmp_path, starter, victi
         tmp_path,
         """
         import os, signal, sys, time, torch
-        from helpers.launcher.supervisor import is_frozen
+        from platforms.horovod.core.place import is_stopped
         import platforms.horovod.torch as hvd
         hvd.init()
         victim = int(sys.argv[1])
         process = hvd.allgather(torch.tensor([os.getpid()]))[victim].item()
         if hvd.rank() == victim:
             os.kill(os.getpid(), signal.SIGSTOP)
-        while not is_frozen(process):  # a rank that leaves before has nothing to notice
+        while not is_stopped(process):  # a rank that leaves before has nothing to notice
             time.sleep(0.01)
         """,
     )

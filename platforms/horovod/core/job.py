@@ -10,12 +10,10 @@ import threading
 import time
 from collections import defaultdict
 
-from helpers.launcher.group import place
-from helpers.launcher.rank import at_end
-
 from . import links, meeting, pulse, roster, wire
 from .engine import Engine
 from .errors import HorovodInternalError, NotInitialized, RankLost
+from .place import at_end, place
 from .requests import listed
 from .service import Service
 from .timeline import Timeline

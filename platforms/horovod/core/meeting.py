@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from helpers.launcher import rendezvous
-
-from . import roster
+from . import place, roster
 
 
 def board(rank, members, generation):
@@ -58,14 +56,14 @@ def tidied(board):
 
 def one_host(size):
     """Whether all ranks are on this host, according to the launcher; those of a roster are."""
-    return roster.folder() is not None or rendezvous.local_size(size) >= size
+    return roster.folder() is not None or place.local_size(size) >= size
 
 
 def address(size):
     """The address rank 0 listens on: that of the network interface towards the other hosts."""
     if one_host(size):
         return "127.0.0.1"
-    towards = os.environ.get("MASTER_ADDR") or rendezvous.mpirun_job()[1][0]
+    towards = os.environ.get("MASTER_ADDR") or place.several_hosts().mpirun_job()[1][0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((socket.gethostbyname(towards), 9))  # sends nothing, only picks the interface
         return probe.getsockname()[0]
@@ -78,7 +76,7 @@ def job():
         facts += [os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")]
         facts.append(os.environ.get("TORCHELASTIC_RESTART_COUNT"))
     if not any(facts):
-        facts = [rendezvous.parent()]
+        facts = [place.parent()]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
 
 
@@ -128,7 +126,7 @@ class StoreBoard:
         from torch.distributed import TCPStore
 
         if self._store is None and "MASTER_ADDR" not in os.environ:
-            self._store = rendezvous.store(self._rank, self._size)
+            self._store = place.several_hosts().store(self._rank, self._size)
         elif self._store is None:
             host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
             agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

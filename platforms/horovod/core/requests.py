@@ -12,8 +12,6 @@ A request is a dict that is sent as JSON:
 
 import time
 
-from helpers.launcher.language import marked
-
 SAME = {  # kind -> what must be equal on all ranks
     "allreduce": ("op", "scales"),
     "reducescatter": ("op", "scales"),
@@ -25,16 +23,16 @@ SAME = {  # kind -> what must be equal on all ranks
     "drop_set": ("ranks",),
 }
 WORDS = {
-    "op": marked("reduction operations"),
-    "scales": marked("pre- and postscale factors"),
-    "root": marked("root ranks"),
-    "ranks": marked("ranks of the process set"),
-    "kind": marked("operations"),
+    "op": "reduction operations",
+    "scales": "pre- and postscale factors",
+    "root": "root ranks",
+    "ranks": "ranks of the process set",
+    "kind": "operations",
     "device": "devices",
-    "dtype": marked("dtypes"),
-    "shape": marked("shapes"),
-    "dims": marked("numbers of dimensions"),
-    "row": marked("shapes after the first dimension"),
+    "dtype": "dtypes",
+    "shape": "shapes",
+    "dims": "numbers of dimensions",
+    "row": "shapes after the first dimension",
 }
 ANY_ROWS = ("allgather", "alltoall")
 
@@ -91,7 +89,7 @@ def disagreement(name, requests):
 def _tensors_differ(kind, requests):
     counts = {rank: len(request.get("tensors", ())) for rank, request in requests.items()}
     if len(set(counts.values())) > 1:
-        return _differing(marked("numbers of tensors in the group"), counts)
+        return _differing("numbers of tensors in the group", counts)
     count = next(iter(counts.values()))
     for index in range(count):
         tensors = {rank: request["tensors"][index] for rank, request in requests.items()}
