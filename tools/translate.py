@@ -154,7 +154,7 @@ def extract(name) -> Catalog:
 
 
 def spoken():
-    """What the code says: descriptions of settings, hints of checks, first arguments of KEYWORDS in modules and pages."""
+    """What the code says: texts of settings, hints of checks, first arguments of KEYWORDS in modules and pages."""
     for section in hints().values():
         yield from (" ".join(text.split()) for text in section.values())
     for setting in SETTINGS.values():
