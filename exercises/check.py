@@ -1,7 +1,7 @@
 """Checks of the "your turn" cells: `check.<exercise>(your answer)` says whether it is right, or gives a hint.
 
 A check never raises for a wrong answer and prints the same words for the same answer. There is a file for each
-notebook; `verdict` has the form of a check, `ranks` runs an answer on real ranks, and `observed` a script.
+notebook; `verdict` has the form of a check, hints.ini its words, and `ranks` runs an answer on real ranks.
 """
 
 from .baseline import median_step, sped_up, timed_steps  # noqa: F401

@@ -9,7 +9,7 @@ from torch import nn
 
 from helpers import releases
 
-from .verdict import attempt, exercise, not_yet, right
+from .verdict import attempt, exercise
 
 BATCHES = ((0, 1), (1, 10), (2, 1), (0, 10))  # (seed, factor of the first sample): an outlier makes the `if` true
 
@@ -30,113 +30,57 @@ class Talkative(nn.Module):
         return self.second(x)
 
 
-@exercise("One graph, the same numbers, the same gradients, on both sides of what was an `if`.")
-def one_graph(model_class):
+@exercise
+def one_graph(model_class, say):
     """`model_class()` must compute what Talkative does, gradients too, in one graph for all inputs."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         before = Talkative()
         after, problem = attempt(model_class)
-    if problem is None:
-        _, problem = attempt(lambda: after.load_state_dict(before.state_dict()))
-        problem = problem and "it has other layers than before. Change `forward` only"
     yield problem and f"{problem[0].upper()}{problem[1:]}."
+    yield attempt(lambda: after.load_state_dict(before.state_dict()))[1] and say("layers")
     graphs, breaks = [], len(_reasons())
-    _forget()
-    compiled = torch.compile(after, backend=_counting(graphs), **releases.isolated())
+    compiled = _compiled(after, graphs)
     for seed, factor in BATCHES:
         x = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
         x[0] *= factor
-        hint = _hint_model(before, after, compiled, x)
-        yield hint and (f"Where the `if` was taken, {hint}" if factor > 1 else f"Where the `if` was not taken, {hint}")
+        case, wanted, found = say("taken" if factor > 1 else "not taken"), before(x), None
+        for call in (after, compiled):
+            found, problem = attempt(call, x)
+            yield case, problem and problem.splitlines()[0]
+            shaped = torch.is_tensor(found) and found.shape == wanted.shape
+            yield case, not shaped and say("shape", shape=list(wanted.shape))
+            yield case, not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5) and say("outputs")
+        yield case, not found.requires_grad and say("detached")
+        pairs = (before, wanted), (after, found)
+        gradients = [torch.autograd.grad(out.square().sum(), list(model.parameters())) for model, out in pairs]
+        same = all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*gradients, strict=True))
+        yield case, not same and say("gradients")
     found = {(reason.user_stack[-1].line or "").strip() for reason in _reasons()[breaks:] if reason.user_stack}
-    yield found and f"The numbers are right, but the graph still breaks at: {' and at: '.join(sorted(found))}"
-    if len(graphs) > 1:
-        yield f"No break is left, but {len(graphs)} graphs were compiled: what depends on a number's value?"
+    yield found and say("breaks", lines=" and at: ".join(sorted(found)))
+    yield len(graphs) > 1 and say("graphs", n=len(graphs))
 
 
-def _hint_model(before, after, compiled, x):
-    """What is wrong with the outputs or gradients of `after` for the inputs `x`, or None."""
-    wanted, found = before(x), None
-    for how, call in (("", after), ("compiled, ", compiled)):
-        found, problem = attempt(call, x)
-        if problem:
-            return f"{how}{problem.splitlines()[0]}."
-        if not torch.is_tensor(found) or found.shape != wanted.shape:
-            return f"{how}the output is not a tensor of {list(wanted.shape)}. Is there a `return`?"
-        if not torch.allclose(found, wanted, rtol=1e-4, atol=1e-5):
-            return f"{how}the outputs are not those of before."
-    if not found.requires_grad:
-        return "the outputs are right, but no gradient flows back from them."
-    gradients = [
-        torch.autograd.grad(out.square().sum(), list(m.parameters())) for m, out in ((before, wanted), (after, found))
-    ]
-    if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(*gradients, strict=True)):
-        return (
-            "the outputs are right, the gradients are not. A number that .item() has fetched is a constant for "
-            "autograd: what makes a constant of a tensor, and leaves it where it is?"
-        )
-    return None
-
-
-SETS = ((22, 8), (19, 8), (24, 8))  # (samples, batch)
-
-
-def one_compilation(train_epoch) -> bool:
+@exercise
+def one_compilation(train_epoch, say):
     """`train_epoch(model, optimizer, images, labels, batch)` must train on all samples with one compilation."""
-    left_out = 0
-    for samples, batch in SETS:
+    for samples, batch in ((22, 8), (19, 8), (24, 8)):
         graphs, net, images, labels = [], *_small_set(samples)
         start = copy.deepcopy(net.state_dict())
-        _forget()
-        model = torch.compile(net, backend=_counting(graphs), **releases.isolated())
+        model = _compiled(net, graphs)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        case, over = say("case", samples=samples, batch=batch), samples % batch
         for _ in range(2):
             # Or it would remember from earlier cells that this size varies, and be prepared for it.
             with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
                 _, problem = attempt(train_epoch, model, optimizer, images, labels, batch)
-            if problem:
-                return not_yet(f"{samples} samples in batches of {batch}: {problem.splitlines()[0]}.")
-        hint = _hint_epoch(net, start, images, labels, batch, len(graphs))
-        if isinstance(hint, str):
-            return not_yet(f"{samples} samples in batches of {batch}: {hint}")
-        left_out = left_out or hint
-    if left_out:
-        return right(
-            f"One compilation. It costs you {left_out} of {SETS[0][0]} samples in each epoch: shuffle, so that they "
-            "are others each time."
-        )
-    return right("One compilation, and every sample counts once.")
-
-
-def _hint_epoch(net, start, images, labels, batch, compiled):
-    """A hint, or how many samples of an epoch were left out."""
-    samples, over = len(images), len(images) % batch
-
-    def same_as(**how):
-        reference = _small_set(samples)[0]
-        reference.load_state_dict(start)
-        for _ in range(2):
-            _train(reference, images, labels, batch, **how)
-        pairs = zip(net.parameters(), reference.parameters(), strict=True)
-        return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
-
-    dropped = over > 0 and same_as(last="drop")
-    if not dropped and not same_as():
-        if all(torch.equal(p, start[name]) for name, p in net.named_parameters()):
-            return "the weights have not changed. Which calls make an update?"
-        if over and same_as(last="pad"):
-            return "the padding was learnt from: as images of zeros with labels of their own. Leave it out of the loss."
-        if over and same_as(last="thin"):
-            return f"the last loss was divided by {batch}, but {over} samples are in it: their update is too small."
-        if over and same_as(last="wrap"):
-            return "the last batch was filled up with samples that count twice now. Fill it with what does not count."
-        return "the weights are not those of an ordinary epoch. Take each sample once, and the mean loss of each batch."
-    if compiled == 0:
-        return "nothing was compiled. Call the model that you are given."
-    if compiled > 1:
-        return f"{compiled} compilations. The last batch has {over} samples: which batch must not look different?"
-    return over if dropped else 0
+            yield case, problem and problem.splitlines()[0]
+        ways = [way for way in ("drop", "use", "pad", "thin", "wrap") if _trained(samples, start, batch, way, net)]
+        if not {"drop", "use"} & set(ways):
+            yield case, all(torch.equal(p, start[name]) for name, p in net.named_parameters()) and say("unchanged")
+            yield case, say(ways[0] if over and ways else "otherwise", batch=batch, over=over)
+        yield case, not graphs and say("nothing")
+        yield case, len(graphs) > 1 and say("compilations", compiled=len(graphs), over=over)
 
 
 def _small_set(samples):
@@ -147,90 +91,67 @@ def _small_set(samples):
         return net, torch.randn(samples, 3, 2, 2), torch.randint(3, (samples,))
 
 
-def _train(net, images, labels, batch, last="use"):
-    """An epoch in eager; `last` says what happens to an incomplete batch."""
+def _trained(samples, start, batch, last, like):
+    """Whether two epochs in eager end as `like` has; `last` says what happens to an incomplete batch."""
+    net, images, labels = _small_set(samples)
+    net.load_state_dict(start)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-    for part, answers in zip(images.split(batch), labels.split(batch), strict=True):
-        missing, divisor = batch - len(part), len(part)
+    for part, answers in 2 * list(zip(images.split(batch), labels.split(batch), strict=True)):
+        missing, divisor = batch - len(part), len(part) if last == "use" else batch
         if missing and last == "drop":
             continue
-        if missing and last == "thin":
-            divisor = batch
         if missing and last == "pad":
             part, answers = F.pad(part, (0, 0, 0, 0, 0, 0, 0, missing)), F.pad(answers, (0, missing))
-            divisor = batch
         if missing and last == "wrap":
             part, answers = torch.cat([part, images[:missing]]), torch.cat([answers, labels[:missing]])
-            divisor = batch
         optimizer.zero_grad()
         (F.cross_entropy(net(part), answers, reduction="sum") / divisor).backward()
         optimizer.step()
+    pairs = zip(net.parameters(), like.parameters(), strict=True)
+    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
 
 
 EPS = torch.finfo(torch.float32).eps
 NETS = {"an MLP": (3e-7, 1.0), "a net with SiLU": (2e-6, 1e-4), "a ResNet": (1e-2, 1.0), "a deep ResNet": (1e-2, 1e-6)}
 
 
-@exercise("Neither too strict for a ResNet nor too lax for an MLP: eager's own error is the measure.")
-def close_enough(answer):
+@exercise
+def close_enough(answer, say):
     """`answer(eager, plan, exact)`, of flat fp64 tensors: whether a plan is as good as eager, within a factor."""
+
+    def says(*given):
+        return attempt(lambda: bool(answer(*(t.clone() for t in given))))
+
     for net, (error, scale) in NETS.items():
         exact = scale * _noise(0)
-        eager = exact + error * scale * _noise(1)
-        told = f"In {net} eager's gradients are {error:.0e} off the exact ones"
-        sound = {f"{f:g} times as far": exact + f * error * scale * _noise(2) for f in (0.5, 1.0, 2.0)}
-        for how, plan in {"not at all": eager.clone(), **sound}.items():
-            off = "and a plan computes just what eager does" if how == "not at all" else f"and a sound plan is {how}"
-            yield _verdict(answer, (eager, plan, exact), True, f"{told}, {off}")
-        for what, plan in _faults(exact, error, scale).items():
-            yield _verdict(answer, (eager, plan, exact), False, f"{told}, and {what}")
+        eager, broken = exact + error * scale * _noise(1), exact.clone()
+        broken[7] = math.nan
+        plans = [("same", 0, True, eager.clone())]
+        plans += [("refuses", far, True, exact + far * error * scale * _noise(2)) for far in (0.5, 1.0, 2.0)]
+        plans += [("takes off", 30 * error, False, exact + 30 * error * scale * _noise(3))]
+        plans += [("takes half", 0, False, 1.5 * exact), ("takes zero", 0, False, torch.zeros_like(exact))]
+        plans += [("takes sign", 0, False, -exact), ("takes nan", 0, False, broken)]
+        for key, far, wanted, plan in plans:
+            said, problem = says(eager, plan, exact)
+            yield say("case", net=net, error=error), problem or (said != wanted and say(key, far=far))
     exact = torch.ones(8, dtype=torch.float64)
-    told = "Eager has hit the exact numbers by luck, and a sound plan is one rounding of fp32 off"
-    hint = _verdict(answer, (exact, exact * (1 + EPS / 2), exact), True, told)
-    yield hint and f"{hint} How near can fp32 come at all?"
+    yield says(exact, exact * (1 + EPS / 2), exact)[0] is not True and say("rounding")
 
 
 def _noise(seed):
     return torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def _faults(exact, error, scale):
-    far = 30 * error
-    broken = exact.clone()
-    broken[7] = math.nan
-    return {
-        f"a plan is off by {far:.0e}": exact + far * scale * _noise(3),
-        "a plan's numbers are half too large": 1.5 * exact,
-        "a plan's gradients are all 0": torch.zeros_like(exact),
-        "a plan's gradients have the wrong sign": -exact,
-        "one of a plan's numbers is nan": broken,
-    }
-
-
-def _verdict(answer, given, wanted, told):
-    """A hint if the reader's function does not say `wanted`, or None."""
-    said, problem = attempt(lambda: bool(answer(*(t.clone() for t in given))))
-    if problem:
-        return f"{told}: {problem}."
-    if said == wanted:
-        return None
-    return f"{told}: your function refuses it." if wanted else f"{told}: your function takes it."
-
-
-def _forget():
-    """Where compiled functions cannot be kept apart, drop what an earlier one has taught the compiler."""
-    if not releases.isolated():
-        torch._dynamo.reset()
-
-
-def _counting(graphs):
-    """A backend that compiles nothing, and notes down what it was given."""
+def _compiled(model, graphs):
+    """`model` given to a backend that compiles nothing, and appends what it was given to `graphs`."""
 
     def backend(graph, inputs):
         graphs.append(graph)
         return graph.forward
 
-    return backend
+    if not releases.isolated():  # drop what an earlier function has taught the compiler
+        torch._dynamo.reset()
+    return torch.compile(model, backend=backend, **releases.isolated())
 
 
 def _reasons():

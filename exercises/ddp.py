@@ -18,60 +18,35 @@ from helpers import costmodel
 from helpers.launcher.group import distributed
 
 from .ranks import on_ranks
-from .verdict import attempt, exercise, flat, number
-
-# -- the sampler --------------------------------------------------------------------------
+from .verdict import attempt, exercise, flat, formula, number
 
 
-@exercise("Every epoch has an order of its own, on all ranks together, and a resumed run goes on with the next one.")
-def visits(answer):
+@exercise
+def visits(answer, say):
     """`answer(data, rank, world_size, epochs)`: what a rank trains on, a list of samples for each of `epochs`."""
     data, found = list(range(100, 124)), {}
     for epochs in (range(4), range(2, 4)):
         for rank in (0, 1):
-            got, problem = attempt(_lists, answer, data, rank, 2, epochs)
-            yield problem
-            if len(got) != len(epochs):
-                yield f"{len(epochs)} epochs, but {len(got)} lists. Give one for each epoch."
-            found[rank, epochs.start] = got
-    yield _wrong_visits(found, data)
-
-
-def _lists(answer, *given):
-    return [list(map(int, seen)) for seen in answer(*given)]
-
-
-def _wrong_visits(found, data):
-    for epoch, (some, others) in enumerate(zip(found[0, 0], found[1, 0], strict=True)):
-        if sorted(some + others) == data:
-            continue
-        if set(some + others) - set(data):
-            return "some results are no elements of data. Return the elements, not their positions."
-        if some == others:
-            return f"in epoch {epoch} both ranks train on the same samples. Which arguments give a rank its own share?"
-        if set(some) & set(others):
-            return (
-                f"in epoch {epoch} {len(set(some) & set(others))} samples are on both ranks, and as many on none. "
-                "The shares fit together only if all ranks shuffle alike: same seed, same epoch."
+            got, problem = attempt(
+                lambda *given: [list(map(int, seen)) for seen in answer(*given)], data, rank, 2, epochs
             )
-        return f"in epoch {epoch} {len(data) - len(some + others)} of {len(data)} samples are on no rank."
-    if found[0, 0][0] == data[0::2] or found[0, 0][0] == sorted(found[0, 0][0]):
-        return "the samples come in the order of the file. Training needs a shuffled order."
-    for late, seen in enumerate(found[0, 0]):
-        if seen in found[0, 0][:late]:
-            early = found[0, 0].index(seen)
-            if late == early + 1 and late == 1 and len({tuple(seen) for seen in found[0, 0]}) > 1:
-                return (
-                    "epochs 0 and 1 have the same order, the later ones are each one behind. At which moment does the "
-                    "sampler draw its order, and which epoch did it know then?"
-                )
-            return f"epochs {early} and {late} have the same order. Which call gives the sampler the epoch's number?"
-    if found[0, 2] != found[0, 0][2:]:
-        return (
-            "a run that goes on with epoch 2 gets another order than epoch 2 of a run from the start. "
-            "The sampler must get the epoch's own number, not a count from 0."
-        )
-    return None
+            yield problem
+            yield len(got) != len(epochs) and say("lists", asked=len(epochs), given=len(got))
+            found[rank, epochs.start] = got
+    orders = found[0, 0]
+    for epoch, (some, others) in enumerate(zip(orders, found[1, 0], strict=True)):
+        if sorted(some + others) != data:
+            yield set(some + others) - set(data) and say("positions")
+            yield some == others and say("same", epoch=epoch)
+            shared = len(set(some) & set(others))
+            yield shared and say("both", epoch=epoch, n=shared)
+            yield say("none", epoch=epoch, n=len(data) - len(some + others), all=len(data))
+    yield orders[0] in (data[0::2], sorted(orders[0])) and say("unshuffled")
+    late = next((late for late, seen in enumerate(orders) if seen in orders[:late]), None)
+    if late is not None:
+        yield late == 1 and len(set(map(tuple, orders))) > 1 and say("behind")
+        yield say("repeated", early=orders.index(orders[late]), late=late)
+    yield found[0, 2] != orders[2:] and say("resumed")
 
 
 # -- one device's loop on ranks -----------------------------------------------------------
@@ -79,12 +54,28 @@ def _wrong_visits(found, data):
 SAMPLES, BATCH, EPOCHS, RATE = 48, 12, 2, 0.1
 
 
-@exercise("The ranks make the updates that one device makes with the global batch, so nothing but the time differs.")
-def train_on_ranks(answer):
+@exercise
+def train_on_ranks(answer, say):
     """`answer(data, make_model, epochs, batch)`, called on every rank, returns the model trained with DDP."""
-    for world_size in (2, 3):
-        found, problem = on_ranks(_try_train, world_size, answer)
-        yield f"on {world_size} ranks", problem or _wrong_training(found, world_size)
+    for n in (2, 3):
+        found, problem = on_ranks(_try_train, n, answer)
+        case = say("case", n=n)
+        yield case, problem
+        read, updates, starts, trained = zip(*found, strict=True)
+        yield case, any(weights is None for weights in trained) and say("no model")
+        yield case, all(len(seen) == SAMPLES * EPOCHS for seen in read) and say("everything", samples=SAMPLES)
+        halves = [[seen[half * SAMPLES // n :][: SAMPLES // n] for seen in read] for half in range(EPOCHS)]
+        for epoch, shares in enumerate(halves):
+            yield case, sorted(sum(shares, [])) != list(range(SAMPLES)) and say("shares", epoch=epoch, samples=SAMPLES)
+        moved = [end - start for start, end in zip(starts, trained, strict=True)]
+        apart = max((weights - trained[0]).abs().max().item() for weights in trained)
+        alike = max((way - moved[0]).abs().max().item() for way in moved) < 1e-9
+        yield case, apart > 1e-9 and say("start" if alike else "apart", apart=apart)
+        steps = SAMPLES // BATCH * EPOCHS
+        yield case, set(updates) != {steps} and say("updates", updates=updates[0], steps=steps)
+        yield case, halves[0] == halves[1] and say("order")
+        alone = _alone(read, starts[0], steps, n)
+        yield case, not torch.allclose(trained[0], alone, rtol=0, atol=1e-9) and say("otherwise")
 
 
 class _Noted(Dataset):
@@ -128,11 +119,9 @@ def noted_updates():
 
     def note(optimizer, *_):
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        buffers = [optimizer.state[p].get("momentum_buffer") for p in parameters]
-        momentum = torch.cat(
-            [torch.zeros(p.numel()) if b is None else b.flatten() for p, b in zip(parameters, buffers, strict=True)]
-        )
-        notes.append((flat(parameters).clone(), flat([p.grad for p in parameters]).clone(), momentum.clone()))
+        momentum = [optimizer.state[p].get("momentum_buffer") for p in parameters]
+        momentum = [torch.zeros_like(p) if m is None else m for m, p in zip(momentum, parameters, strict=True)]
+        notes.append([flat(of).clone() for of in (parameters, [p.grad for p in parameters], momentum)])
 
     handle = hooks.register_optimizer_step_pre_hook(note)
     try:
@@ -141,101 +130,71 @@ def noted_updates():
         handle.remove()
 
 
-def _wrong_training(found, world_size):
-    read, updates, starts, trained = zip(*found, strict=True)
-    if any(weights is None for weights in trained):
-        return "train does not return a model on every rank. Is there a `return`?"
-    mine = SAMPLES * EPOCHS // world_size
-    if all(len(seen) == SAMPLES * EPOCHS for seen in read):
-        return f"each rank reads all {SAMPLES} samples in an epoch. Which sampler gives it a share of its own?"
-    halves = [[seen[: mine // EPOCHS] for seen in read], [seen[mine // EPOCHS :] for seen in read]]
-    for epoch, shares in enumerate(halves):
-        if sorted(sum(shares, [])) != list(range(SAMPLES)):
-            return f"in epoch {epoch} the shares of the ranks together are not the {SAMPLES} samples, each once."
-    apart = [(weights - trained[0]).abs().max().item() for weights in trained]
-    if max(apart) > 1e-9:
-        moved = [end - start for start, end in zip(starts, trained, strict=True)]
-        if max((way - moved[0]).abs().max().item() for way in moved) < 1e-9:
-            return "all ranks add the same updates, but they started with different weights. What makes these equal?"
-        return f"the ranks end with different weights, up to {max(apart):.1g} apart. What averages their gradients?"
-    steps = SAMPLES // BATCH * EPOCHS
-    if set(updates) != {steps}:
-        return (
-            f"{updates[0]} updates, one device makes {steps}. `batch` is the global batch: which part of it belongs "
-            "to a rank?"
-        )
-    if halves[0] == halves[1]:
-        return "both epochs have the same order. The sampler has to know the epoch before the loader starts."
-    if not torch.allclose(trained[0], _alone(read, starts[0], steps, world_size), rtol=0, atol=1e-9):
-        return (
-            "the ranks agree, but one device with the same batches ends with other weights. DDP has averaged the "
-            "gradients already: does anything else scale the loss, the gradients or the learning rate?"
-        )
-    return None
-
-
-def _alone(read, start, steps, world_size):
+def _alone(read, start, steps, n):
     """The weights of one device that trains on the ranks' batches, put together."""
-    data, part, net = _Noted(), BATCH // world_size, torch.nn.Linear(4, 3).double()
+    data, part, net = _Noted(), BATCH // n, torch.nn.Linear(4, 3).double()
     torch.nn.utils.vector_to_parameters(start, net.parameters())
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     for step in range(steps):
         rows = [index for seen in read for index in seen[step * part : (step + 1) * part]]
-        net.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(net(data.inputs[rows]), data.labels[rows]).backward()
-        with torch.no_grad():
-            for p in net.parameters():
-                p -= RATE * p.grad
+        optimizer.step()
     return flat(net.parameters())
 
 
 # -- what messages cost -------------------------------------------------------------------
 
-# (parameters, ranks, megabits a second, seconds of computing in a step)
-STEPS = (
-    (1e6, 4, 1000, 0.1),
-    (25_557_032, 8, 10_000, 0.12),
-    (78_042, 2, 20, 0.1),
-    (25_557_032, 64, 100_000, 0.05),
-    (1e6, 1, 1000, 0.1),
+
+def _sending(parameters, ranks, megabits, rounds=None):
+    """Seconds in which a rank sends its gradients `rounds` times; by default as in a ring."""
+    return (2 * (ranks - 1) / ranks if rounds is None else rounds) * parameters * 32 / (megabits * 1e6)
+
+
+def _share(factor, rounds=None):
+    """The guess that so much of the sending is the share's."""
+
+    def guess(parameters, ranks, megabits, computing):
+        seconds = factor * _sending(parameters, ranks, megabits, rounds and rounds(ranks))
+        return seconds / (seconds + computing)
+
+    return guess
+
+
+def _once(ranks):
+    return 1
+
+
+def _is_share(*guesses):
+    return lambda value, *case: any(math.isclose(value, guess(*case), rel_tol=1e-3) for guess in guesses)
+
+
+def _beside(value, parameters, ranks, megabits, computing):
+    sent = [_sending(parameters, ranks, megabits, rounds) / computing for rounds in (None, 1)]
+    return any(math.isclose(value, part * it, rel_tol=1e-3) for it in sent for part in (1, 1 / 8))
+
+
+all_reduce_share = formula(
+    "all_reduce_share",
+    "`answer(parameters, ranks, megabits, computing)`: the all-reduce's share of a step in which nothing overlaps.",
+    (  # parameters, ranks, megabits a second, seconds of computing in a step
+        (1e6, 4, 1000, 0.1),
+        (25_557_032, 8, 10_000, 0.12),
+        (78_042, 2, 20, 0.1),
+        (25_557_032, 64, 100_000, 0.05),
+        (1e6, 1, 1000, 0.1),
+    ),
+    lambda parameters, ranks, megabits, computing: _share(1)(parameters, ranks, megabits, computing),
+    number,
+    alone=lambda value, parameters, ranks, megabits, computing: ranks == 1,
+    seconds=lambda parameters, ranks, megabits, computing: _sending(parameters, ranks, megabits),
+    beside=_beside,
+    bits=_is_share(_share(1 / 8), _share(1 / 8, _once)),
+    fp32=_is_share(_share(1 / 4), _share(1 / 32), _share(1 / 4, _once)),
+    once=_is_share(_share(1, _once)),
+    half=_is_share(_share(1 / 2)),
+    pieces=_is_share(_share(1, lambda ranks: 2), _share(1, lambda ranks: ranks - 1)),
 )
-
-
-@exercise("The share hardly grows from 8 ranks to 64, and it falls when each rank has more to compute.")
-def all_reduce_share(answer):
-    """`answer(parameters, ranks, megabits, computing)`: the all-reduce's share of a step in which nothing overlaps."""
-    for parameters, ranks, megabits, computing in STEPS:
-        sending = 2 * (ranks - 1) / ranks * parameters * 4 * 8 / (megabits * 1e6)
-        wanted = sending / (sending + computing)
-        asked = f"{parameters:,.0f} parameters, {ranks} ranks, {megabits:,} Mbit/s, {computing:g} s of computing"
-        got, problem = number(answer, parameters, ranks, megabits, computing)
-        yield asked, problem
-        if not math.isclose(got, wanted, rel_tol=1e-3, abs_tol=1e-9):
-            yield f"{asked}: {got:.3g}. {_hint_share(got, sending, computing, ranks)}"
-
-
-def _hint_share(got, sending, computing, ranks):
-    def is_share_of(seconds):
-        return math.isclose(got, seconds / (seconds + computing), rel_tol=1e-3)
-
-    ring = 2 * (ranks - 1) / ranks
-    if ranks == 1:
-        return "One rank alone sends nothing."
-    if math.isclose(got, sending, rel_tol=1e-3):
-        return "These are the seconds of the all-reduce. Which share of the whole step are they?"
-    if any(math.isclose(got, part * sending / computing, rel_tol=1e-3) for part in (1, 1 / 8, 1 / ring, 1 / ring / 8)):
-        return "This divides by the computing alone. The step holds both, so a share is never above 1."
-    if is_share_of(sending / 8) or is_share_of(sending / ring / 8):
-        return "A link of so many megabits a second: how many bits has a byte?"
-    if is_share_of(sending / 4) or is_share_of(sending / 32) or is_share_of(sending / ring / 4):
-        return "How many bytes has a gradient in fp32?"
-    if is_share_of(sending / ring):
-        return "That is the gradients once. How much of them does each rank of a ring send, in the two rounds together?"
-    if is_share_of(sending / 2):
-        return "That is one round of the ring: each rank then has the sum of one piece. All ranks need all pieces."
-    if is_share_of(sending * ranks / (ranks - 1)) or is_share_of(sending / ring * (ranks - 1)):
-        return "A rank sends a piece of 1/n of the gradients at a time. How many pieces does it send in the two rounds?"
-    return "First the bytes that a rank sends, then the seconds, then their share of computing plus sending."
-
 
 # Each: gradients as (bytes, seconds after the start of backward) in the order of sending; latency s; s a byte.
 EVEN = tuple((100_000, 0.01 * k) for k in range(1, 13))
@@ -243,21 +202,22 @@ FRONT = ((2_000_000, 0.01), *((4_000, 0.01 + 0.004 * k) for k in range(1, 25)))
 LINKS = ((EVEN, 1e-4, 8e-8), (EVEN, 0.02, 8e-8), (FRONT, 2e-3, 2e-8), (EVEN, 4e-3, 4e-8))
 
 
-@exercise("Small buckets start early, large ones pay the latency less often; which counts depends on the link.")
-def bucket_limit(answer):
+@exercise
+def bucket_limit(answer, say):
     """`answer(gradients, latency, per_byte)`: the bucket size in bytes with which the last gradient arrives first."""
     for gradients, latency, per_byte in LINKS:
-        asked = f"{len(gradients)} gradients, {1e3 * latency:g} ms a message, {1e9 * per_byte:g} ns a byte"
+        case = say("case", n=len(gradients), ms=1e3 * latency, ns=1e9 * per_byte)
         got, problem = number(answer, list(gradients), latency, per_byte)
-        yield asked, problem
-        if not 0 < got < math.inf:
-            yield asked, f"{got:g} is no size of a bucket. Give a number of bytes above 0."
-        limits = [sum(size for size, _ in gradients[: k + 1]) for k in range(len(gradients))]
-        goal = min(arrival(gradients, limit, latency, per_byte) for limit in (1, *limits))
+        yield case, problem
+        yield case, not 0 < got < math.inf and say("size", value=got)
+        limits = [1, *(sum(size for size, _ in gradients[: k + 1]) for k in range(len(gradients)))]
+        goal = min(arrival(gradients, limit, latency, per_byte) for limit in limits)
         mine = arrival(gradients, got, latency, per_byte)
         if mine > 1.05 * goal:
             sent = len(costmodel.buckets(list(gradients), got, got))
-            yield f"{asked}: with buckets of {got:,.0f} bytes {_hint_bucket(sent, len(gradients), mine, goal, latency)}"
+            key = {1: "one", len(gradients): "alone"}.get(sent, "otherwise")
+            places = {"value": got, "mine": 1e3 * mine, "goal": 1e3 * goal, "latency": 1e3 * sent * latency}
+            yield case, say(key, sent=sent, **places)
 
 
 def arrival(gradients, limit, latency, per_byte):
@@ -268,31 +228,27 @@ def arrival(gradients, limit, latency, per_byte):
     return free
 
 
-def _hint_bucket(sent, gradients, mine, goal, latency):
-    late = f"the last one arrives after {1e3 * mine:.0f} ms; {1e3 * goal:.0f} ms are possible."
-    if sent == 1:
-        return f"there is a single bucket, and {late} It leaves when backward is over: what could have left before?"
-    if sent == gradients:
-        return f"each gradient travels alone, and {late} {sent} messages pay {1e3 * sent * latency:.0f} ms of latency."
-    return f"there are {sent} messages, and {late} Try other sizes for this very link, and take the best."
-
-
 # -- resuming -----------------------------------------------------------------------------
 
 
-@exercise("A killed run and one that was never killed end with the same weights, bit by bit.")
-def resumable(answer):
+@exercise
+def resumable(answer, say):
     """`answer(path, until, batches)` trains until `until` epochs are done, from the checkpoint at `path` if any."""
+    runs = []
     with tempfile.TemporaryDirectory() as folder:
-        runs = []
         for name, until in (("whole", 3), ("parts", 1), ("parts", 3)):
             torch.manual_seed(len(runs))  # a new process knows nothing of the one before
             run, problem = _run(answer, Path(folder) / f"{name}.pt", until)
             yield problem
             runs.append(run)
-            if name == "parts" and not (Path(folder) / "parts.pt").exists():
-                yield "after an epoch there is no checkpoint at `path`. What would a new process resume from?"
-    yield _wrong_resume(*runs)
+            yield name == "parts" and not (Path(folder) / "parts.pt").exists() and say("no file")
+    (whole, noted), (first, done), (resumed, went_on) = runs
+    yield (whole, first) != ([0, 1, 2], [0]) and say("epochs", whole=whole, first=first)
+    yield resumed != [1, 2] and say("again" if 0 in resumed else "next", resumed=resumed)
+    for step, (one, other) in enumerate(zip(noted[len(done) :], went_on, strict=False), 1):
+        weights, gradients, momentum = map(torch.equal, one, other)
+        key = "weights" if not weights else "momentum" if not momentum else "gradients"
+        yield not (weights and gradients and momentum) and say(key, step=step)
 
 
 def _run(answer, path, until):
@@ -308,27 +264,3 @@ def _run(answer, path, until):
     with noted_updates() as updates:
         _, problem = attempt(answer, str(path), until, batches)
     return (epochs, updates), problem
-
-
-def _wrong_resume(whole, first, resumed):
-    if whole[0] != [0, 1, 2] or first[0] != [0]:
-        return f"without a checkpoint epochs {whole[0]} are trained for until=3, and {first[0]} for until=1."
-    if resumed[0] != [1, 2]:
-        again = [epoch for epoch in resumed[0] if epoch == 0]
-        if again:
-            return "the resumed run trains epoch 0 a second time. Which epoch should the checkpoint name?"
-        return f"epoch 0 was done, and the resumed run trains {resumed[0]}. Which one is the first that is missing?"
-    steps = len(first[1])
-    for step, (one, other) in enumerate(zip(whole[1][steps:], resumed[1], strict=False)):
-        where = f"step {step + 1} after resuming"
-        weights, gradients, momentum = (torch.equal(a, b) for a, b in zip(one, other, strict=True))
-        if not weights:
-            return f"{where}: other weights than in the run that was not killed. Is the model in the checkpoint?"
-        if not momentum:
-            return f"{where}: the same weights, but another momentum. Who keeps it, and is it in the checkpoint?"
-        if not gradients:
-            return (
-                f"{where}: the same weights and the same batch, but other gradients. Which layer draws random "
-                "numbers, and where would an unbroken run be in their sequence?"
-            )
-    return None

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from helpers.launcher.group import distributed
 
 from .ranks import on_ranks
-from .verdict import attempt, exercise
+from .verdict import attempt, exercise, formula
 
 SOON = 10  # s that a collective may take in these checks: a right answer needs a hundredth of one
 
@@ -30,45 +30,38 @@ DIARIES = (  # (the collectives of each rank, the first position at which they p
 )
 
 
-@exercise("You have found the first call that not all ranks made. That is the line to look at in the script.")
-def parted(answer):
+@exercise
+def parted(answer, say):
     """`answer(diaries)`: where the ranks' lists of collectives part first, counted from 0, or None."""
     for diaries, wanted in DIARIES:
         got, problem = attempt(answer, [list(diary) for diary in diaries])
-        if problem is None and (got != wanted or isinstance(got, bool)):
-            problem = _wrong_place(got, wanted, diaries)
-        yield f"{len(diaries)} ranks, {' | '.join(' '.join(d) or '(nothing)' for d in diaries)}", problem
+        told = " | ".join(" ".join(diary) or say("nothing") for diary in diaries)
+        case = say("case", n=len(diaries), told=told)
+        yield case, problem
+        if got == wanted and not isinstance(got, bool):
+            continue
+        yield case, wanted is None and say("never", got=got)
+        if got is None:
+            yield case, wanted >= min(map(len, diaries)) and say("ended")
+            yield case, say("all" if diaries[0] == diaries[1] else "differs")
+        later = isinstance(got, int) and got > wanted
+        yield case, say("from one" if got == wanted + 1 else "later" if later else "otherwise", got=got)
 
 
-def _wrong_place(got, wanted, diaries):
-    lengths = [len(diary) for diary in diaries]
-    if wanted is None:
-        return f"you say {got!r}, but these ranks never part."
-    if got is None and wanted >= min(lengths):
-        return "you say that they never part, but one rank has ended its list while another goes on, and waits for it."
-    if got is None and diaries[0] == diaries[1]:
-        return "you say that they never part. Have you looked at all ranks?"
-    if got is None:
-        return "you say that they never part. Look at the calls one by one: which is the first that differs?"
-    if got == wanted + 1:
-        return f"you say {got}. Count from 0, as lists do."
-    if isinstance(got, int) and got > wanted:
-        return f"you say {got}, but they have parted before. What comes after the first difference is its consequence."
-    return f"you say {got!r}. Compare the first calls of all ranks, then the second ones, and so on."
-
-
-BATCHES = (((3, 1), (2, 2)), ((2, 4, 1),))  # of each launch: how many batches each rank has
-
-
-@exercise("All ranks make the same number of steps, even where nobody knows beforehand how many there will be.")
-def everybody(answer):
+@exercise
+def everybody(answer, say):
     """`answer(has_batch)`, called by all ranks before each step: True while every rank still has a batch."""
-    for cases in BATCHES:
-        ranks = len(cases[0])
-        found, problem = on_ranks(_try_everybody, ranks, answer, cases)
-        yield f"{ranks} ranks", problem
+    for cases in (((3, 1), (2, 2)), ((2, 4, 1),)):  # of each launch: how many batches each rank has
+        found, problem = on_ranks(_try_everybody, len(cases[0]), answer, cases)
+        yield say("case", batches=cases[0]), problem
         for batches, *said in zip(cases, *found, strict=True):
-            yield f"ranks with {', '.join(map(str, batches))} batches", _wrong_steps(said, batches)
+            case, steps = say("case", batches=", ".join(map(str, batches))), range(max(batches) + 1)
+            if said != [[step < min(batches) for step in steps]] * len(batches):
+                yield case, any(None in of_rank for of_rank in said) and say("none")
+                yield case, said == [[step < of_rank for step in steps] for of_rank in batches] and say("own")
+                yield case, said == [[step < max(batches) for step in steps]] * len(batches) and say("any")
+                yield case, any(of_rank != said[0] for of_rank in said) and say("disagree")
+                yield case, say("otherwise" if any(said[0]) else "never", found=said[0], least=min(batches))
 
 
 def _try_everybody(answer, cases):
@@ -79,50 +72,33 @@ def _try_everybody(answer, cases):
         return [[None if one is None else bool(one) for one in case] for case in said]
 
 
-def _wrong_steps(found, batches):
-    steps = range(max(batches) + 1)
-    if found == [[step < min(batches) for step in steps]] * len(batches):
-        return None
-    if any(one is None for said in found for one in said):
-        return "your function returned None. Return True or False."
-    if found == [[step < of_rank for step in steps] for of_rank in batches]:
-        return "each rank answers for itself. The others have to hear of it: which collective tells all ranks?"
-    if found == [[step < max(batches) for step in steps]] * len(batches):
-        return "it says True as long as any rank has a batch. The one that has none cannot make the step."
-    if any(said != found[0] for said in found):
-        return "the ranks do not agree: one goes on and waits for one that has stopped. All need the same result."
-    if not any(found[0]):
-        return "it never says True, not even while every rank has a batch."
-    return f"it says {found[0]} before the steps of all ranks; the shortest rank has {min(batches)}."
-
-
-NUDGED, SWAPPED = [1.0, 2.001, 4.0], [1.0, 4.0, 2.0]
-CHANGES = {  # by the number of ranks: (which rank has other weights, which, in words)
-    2: (
-        (None, None, "equal weights on 2 ranks"),
-        (1, NUDGED, "one weight of rank 1 is 0.001 off"),
-        (1, SWAPPED, "two weights of rank 1 are swapped"),
-    ),
-    3: ((2, NUDGED, "one weight of rank 2 of 3 is 0.001 off"),),
+CHANGES = {  # by the number of ranks: (what is changed, on which rank, its last weights)
+    2: (("equal", None, None), ("nudged", 1, [1.0, 2.001, 4.0]), ("swapped", 1, [1.0, 4.0, 2.0])),
+    3: (("nudged", 2, [1.0, 2.001, 4.0]),),
 }
 
 
-@exercise("Call it once an epoch: what drifts apart in silence becomes an error with a date.")
-def alike(answer):
+@exercise
+def alike(answer, say):
     """`answer(parameters)`, called on every rank: True on all if all hold equal weights, else False on all."""
     for ranks, changes in CHANGES.items():
         found, problem = on_ranks(_try_alike, ranks, answer, changes)
-        yield f"{ranks} ranks", problem
-        for (odd, _, told), *said in zip(changes, *found, strict=True):
-            yield told, _wrong_alike(said, odd is None)
+        yield problem
+        for (change, odd, _), *of_ranks in zip(changes, *found, strict=True):
+            case, said = say(change, odd=odd), [one for one, _ in of_ranks]
+            yield case, not all(kept for _, kept in of_ranks) and say("changed")
+            if said != [odd is None] * ranks:
+                yield case, None in said and say("none")
+                told = ", ".join(say("says", rank=rank, said=one) for rank, one in enumerate(said))
+                yield case, say("some" if len(set(said)) > 1 else "strict" if odd is None else "lax", told=told)
 
 
 def _try_alike(answer, changes):
     """On a rank: for each change (what the answer said, whether it left the weights as they were)."""
     with distributed("cpu", timeout=SOON) as world:
         found = []
-        for odd, change, _ in changes:
-            last = change if world.rank == odd else [1.0, 2.0, 4.0]
+        for _, odd, changed in changes:
+            last = changed if world.rank == odd else [1.0, 2.0, 4.0]
             weights = [torch.arange(6.0).reshape(2, 3), torch.tensor(last)]
             parameters = [torch.nn.Parameter(w.clone()) for w in weights]
             said = answer(parameters)
@@ -131,49 +107,25 @@ def _try_alike(answer, changes):
         return found
 
 
-def _wrong_alike(found, equal):
-    said = [one for one, _ in found]
-    if not all(kept for _, kept in found):
-        return "your function has changed the weights themselves. Work on a copy: a check must not mend what it finds."
-    if said == [equal] * len(said):
-        return None
-    if None in said:
-        return "your function returned None. Return True or False."
-    told = ", ".join(f"rank {rank} says {one}" for rank, one in enumerate(said))
-    if len(set(said)) > 1:
-        return f"{told}. If only some ranks stop, the others wait for them: every rank needs the same answer."
-    if equal:
-        return f"{told}. Equal weights are equal to the last bit; what do you compare with what?"
-    return f"{told}. What does your function compare? The same sum does not mean the same weights."
-
-
-class _Cut(Exception):
-    """The power fails while a file is written."""
-
-
-@exercise("One rank writes, no reader ever sees half a file, and nobody goes on before it is there.")
-def save_together(answer):
+@exercise
+def save_together(answer, say):
     """`answer(state, path, rank)`, called on every rank: a whole file of rank 0's, there when any rank returns."""
     with tempfile.TemporaryDirectory() as folder:
         found, problem = on_ranks(_try_save, 2, answer, str(Path(folder, "model.pt")))
-        yield "two ranks save", problem or _wrong_save(found)
+        yield say("case"), problem
+        (calls_0, inside_0), (calls_1, inside_1) = found
+        yield say("case"), calls_0 and calls_1 and say("both")
+        yield say("case"), not calls_0 and say("nobody")
+        yield say("case"), inside_0 != 0 and say("before")
+        yield say("case"), inside_1 != 0 and say("early")
         found, problem = on_ranks(_try_cut, 1, answer, str(Path(folder, "cut.pt")))
-        lost = found != [1.0] and (
-            "the old file is lost and the new one is not whole. Write under another name in the same folder; "
-            "os.replace then puts it in its place in one go."
-        )
-        yield "the power fails in the middle of writing", problem or lost
+        yield say("cut"), problem or (found != [1.0] and say("half"))
 
 
 def _try_save(answer, path):
     """On a rank: (how often it called torch.save, whose weights are in the file when its call returns)."""
     calls, save = [], torch.save
-
-    def counted(*args, **names):
-        calls.append(1)
-        return save(*args, **names)
-
-    torch.save = counted  # the ranks are processes of their own: nobody else sees this
+    torch.save = lambda *given, **named: calls.append(1) or save(*given, **named)  # in this rank's process only
     with distributed("cpu", timeout=SOON) as world:
         if world.is_main:
             save({"weights": torch.tensor(-1.0)}, path)  # an older checkpoint
@@ -186,17 +138,8 @@ def _try_save(answer, path):
         return len(calls), inside
 
 
-def _wrong_save(found):
-    (calls_0, inside_0), (calls_1, inside_1) = found
-    if calls_0 and calls_1:
-        return "both of them write the file, one into the other's. The weights are the same: who should write?"
-    if calls_1 or not calls_0:
-        return "rank 0 has not written anything. It is the one that every script has."
-    if inside_0 != 0:
-        return "on rank 0 your function returns before the new file is in its place."
-    if inside_1 != 0:
-        return "rank 1 returns before rank 0 has finished, and would load the old file. What makes ranks wait?"
-    return None
+class _Cut(Exception):
+    """The power fails while a file is written."""
 
 
 def _try_cut(answer, path):
@@ -208,10 +151,7 @@ def _try_cut(answer, path):
         whole = io.BytesIO()
         save(state, whole)
         half = whole.getvalue()[: whole.tell() // 2]
-        if isinstance(file, (str, os.PathLike)):
-            Path(file).write_bytes(half)
-        else:
-            file.write(half)
+        Path(file).write_bytes(half) if isinstance(file, (str, os.PathLike)) else file.write(half)
         raise _Cut
 
     torch.save = cut
@@ -231,26 +171,12 @@ def _weights_in(path):
         return None
 
 
-HOSTS = ((8, 2), (16, 4), (2, 2), (6, 4), (4, 8), (64, 8), (1, 1))  # (cores, ranks on the host)
-
-
-@exercise("Together the ranks have no more threads than there are cores, or one each where that cannot be.")
-def threads_for(answer):
-    """`answer(cores, ranks)`: CPU threads for each rank of a host."""
-    for cores, ranks in HOSTS:
-        got, problem = attempt(answer, cores, ranks)
-        hint = problem or _wrong_threads(got, cores, ranks)
-        yield f"{cores} core{'s' * (cores > 1)}, {ranks} rank{'s' * (ranks > 1)}", hint
-
-
-def _wrong_threads(got, cores, ranks):
-    if isinstance(got, bool) or not isinstance(got, int):
-        return f"{got!r} is no whole number."
-    if got < 1:
-        return f"{got} threads a rank. A rank that computes needs at least one."
-    most = max(1, cores // ranks)
-    if got > most:
-        return f"{got} threads a rank are {got * ranks} on {cores} core{'s' * (cores > 1)}. They will take turns."
-    if got < most:
-        return f"{got} a rank leave cores without work: there is room for {most}."
-    return None
+threads_for = formula(
+    "threads_for",
+    "`answer(cores, ranks)`: CPU threads for each rank of a host.",
+    ((8, 2), (16, 4), (2, 2), (6, 4), (4, 8), (64, 8), (1, 1)),  # cores, ranks on the host
+    lambda cores, ranks: max(1, cores // ranks),
+    whole=lambda value, *case: type(value) is not int,
+    none=lambda value, *case: value < 1,
+    many=lambda value, cores, ranks: value > max(1, cores // ranks),
+)

@@ -1,6 +1,5 @@
 """Checks of 09_several_machines: start hosts, go on from a checkpoint, what an all-reduce costs, what of it hides."""
 
-import math
 import os
 import shlex
 import tempfile
@@ -9,39 +8,40 @@ import torch
 
 from helpers import costmodel
 
-from .verdict import attempt, exercise, number
-
-JOBS = ((("anna", "bert"), 8), (("a1", "a2", "a3"), 4))  # (hosts, ranks on each)
-MEETING = ("rdzv-endpoint", "rdzv-id")
-CASES = (  # bytes, devices, seconds a message, seconds a byte
-    (1e6, 2, 1e-4, 1e-8),
-    (1e8, 8, 1e-5, 1e-10),
-    (0.0, 16, 1e-3, 1e-9),
-    (4e6, 1024, 1e-6, 1e-9),
-    (1e6, 1, 1.0, 1.0),
-)
-STEPS = (  # backward, ready, costs
-    (1.0, (1.0,), (0.3,)),
-    (1.0, (0.2, 0.5, 1.0), (0.1, 0.1, 0.2)),
-    (1.0, (0.2, 0.4, 1.0), (0.9, 0.4, 0.1)),
-    (0.1, (0.3, 0.6, 1.0), (0.5, 0.5, 0.5)),
-    (2.0, (0.5, 1.0), (0.1, 0.0)),
-)
+from .verdict import attempt, exercise, formula, number, same
 
 
-@exercise("Paste it on every host within ten minutes: the agents meet, count the ranks, and start them.")
-def command_for(answer):
+@exercise
+def command_for(answer, say):
     """`answer(host, hosts, each)` is the torchrun line to paste on `host`, one of `hosts` with `each` ranks."""
-    for hosts, each in JOBS:
-        found = []
+    for hosts, each in ((("anna", "bert"), 8), (("a1", "a2", "a3"), 4)):  # hosts, ranks on each
+        found, n = [], len(hosts)
         for host in hosts:
             text, problem = attempt(answer, host, list(hosts), each)
-            if problem is None and not isinstance(text, str):
-                problem = f"your function returned {text!r}, not a line to paste. Is there a `return`?"
-            words = [] if problem else shlex.split(text)
-            yield f"the line for {host} of {', '.join(hosts)}, {each} ranks each", problem or _wrong_line(words)
+            case = say("line", host=host, hosts=", ".join(hosts), each=each)
+            yield case, problem or (not isinstance(text, str) and say("no line", text=text))
+            words = shlex.split(text)
+            yield case, (words[:1], words[-1:]) != (["torchrun"], ["train.py"]) and say("ends")
             found.append(_options(words))
-        yield f"{len(hosts)} hosts with {each} ranks each", _wrong_job(found, hosts, each)
+            yield case, "standalone" in found[-1] and say("standalone")
+        case = say("job", n=n, each=each)
+
+        def of(name, found=found):
+            return [options.get(name) for options in found]
+
+        def told(name, of=of):
+            return ", ".join(map(str, dict.fromkeys(of(name))))
+
+        ends = of("rdzv-endpoint")
+        yield case, of("nnodes") != [str(n)] * n and say("nodes", found=told("nnodes"))
+        yield case, of("nproc-per-node") == [str(each * n)] * n and say("all ranks", found=told("nproc-per-node"))
+        yield case, of("nproc-per-node") != [str(each)] * n and say("ranks", found=told("nproc-per-node"))
+        yield case, None in ends and say("nowhere")
+        yield case, any(end.startswith(("localhost", "127.")) for end in ends) and say("localhost")
+        yield case, len(set(ends)) > 1 and say("points", found=told("rdzv-endpoint"))
+        yield case, ends[0].partition(":")[0] not in hosts and say("elsewhere", found=ends[0])
+        yield case, set(of("rdzv-backend")) != {"c10d"} and say("static")
+        yield case, len(set(of("rdzv-id"))) > 1 and say("runs", found=told("rdzv-id"))
 
 
 def _options(words):
@@ -56,69 +56,27 @@ def _options(words):
     return found
 
 
-def _wrong_line(words):
-    if not words or words[0] != "torchrun" or words[-1] != "train.py":
-        return "a line begins with torchrun and ends with the script, train.py"
-    if "standalone" in _options(words):
-        return "--standalone is for one host: it makes a meeting point that other hosts never hear of"
-    return None
-
-
-def _wrong_job(found, hosts, each):
-    nodes, ranks, ends, ids = ([of.get(name) for of in found] for name in ("nnodes", "nproc-per-node", *MEETING))
-    if nodes != [str(len(hosts))] * len(hosts):
-        return f"--nnodes is the number of hosts, the same in all lines; yours: {_values(nodes)}"
-    if ranks == [str(each * len(hosts))] * len(hosts):
-        return f"{ranks[0]} is the number of all ranks. Each agent starts those of its own host only"
-    if ranks != [str(each)] * len(hosts):
-        return f"--nproc-per-node is the number of ranks on a host; yours: {_values(ranks)}"
-    if None in ends:
-        return "the agents find no place to meet: --rdzv-endpoint=HOST:PORT names one"
-    if any(end.startswith(("localhost", "127.")) for end in ends):
-        return "localhost is each host's own name for itself, so every agent waits at a place of its own"
-    if len(set(ends)) > 1:
-        return f"each line names another meeting point, {_values(ends)}: all agents need the same one"
-    if ends[0].partition(":")[0] not in hosts:
-        return f"the meeting point {ends[0]} is on none of the hosts"
-    if {of.get("rdzv-backend") for of in found} != {"c10d"}:
-        return "without --rdzv-backend=c10d torchrun takes the static way, which wants a --node-rank from each host"
-    if len(set(ids)) > 1:
-        return f"the lines name different runs, {_values(ids)}: agents of one run share one --rdzv-id"
-    return None
-
-
-def _values(found):
-    return ", ".join(map(str, dict.fromkeys(found)))
-
-
-@exercise("Weights, the optimizer's state and the number of the step: with these a restart changes no loss.")
-def resume(answer):
+@exercise
+def resume(answer, say):
     """`answer(path, model, optimizer)`: load "model", "optimizer" and "step" of a file, if it exists; the next step."""
     with tempfile.TemporaryDirectory() as folder:
         path, whole = os.path.join(folder, "checkpoint.pt"), _train(*_new(0), 0, 6)
         model, optimizer = _new(0)
         before = model.weight.tolist()
         step, problem = attempt(answer, path, model, optimizer)
-        problem = problem and problem.replace(folder + os.sep, "")  # the same words in every run
-        yield "the first start, without a file", problem or _wrong_start(step, before != model.weight.tolist())
+        yield say("first"), problem and problem.replace(folder + os.sep, "")  # the same words in every run
+        yield say("first"), (step != 0 or isinstance(step, bool)) and say("start", step=step)
+        yield say("first"), before != model.weight.tolist() and say("changed")
         _train(model, optimizer, 0, 3)
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 3}, path)
         saved, (model, optimizer) = model.weight.tolist(), _new(1)
         step, problem = attempt(answer, path, model, optimizer)
-        problem = (
-            problem
-            or _wrong_step(step)
-            or (
-                model.weight.tolist() != saved
-                and ("the weights are not those of the file: which method of the model takes its state_dict?")
-            )
-        )
-        yield "a restart after 3 steps", problem
-        lost = _train(model, optimizer, step, 6) != whole[3:] and (
-            "the weights are right, but the next losses are not those of a run without the accident. What does SGD "
-            "with momentum remember besides the weights?"
-        )
-        yield "a restart after 3 steps", lost
+        case = say("restart")
+        yield case, problem and problem.replace(folder + os.sep, "")
+        yield case, type(step) is not int and say("no number", step=step)
+        yield case, step != 3 and say("next" if step else "zero", step=step)
+        yield case, model.weight.tolist() != saved and say("weights")
+        yield case, _train(model, optimizer, step, 6) != whole[3:] and say("momentum")
 
 
 def _new(seed):
@@ -140,73 +98,47 @@ def _train(model, optimizer, first, last):
     return losses
 
 
-def _wrong_start(step, changed):
-    if step != 0 or isinstance(step, bool):
-        return f"you return {step!r}; with nothing saved, training begins with step 0"
-    return "your function has changed the weights" if changed else None
+def _ring(size, n, latency, per_byte):
+    return sum(costmodel.all_reduce(size, n, costmodel.Link(latency, per_byte)))
 
 
-def _wrong_step(step):
-    if isinstance(step, bool) or not isinstance(step, int):
-        return f"you return {step!r}, not the number of the next step"
-    if step == 0:
-        return "you return 0, so all steps are made again. The file knows how many are done"
-    if step != 3:
-        return f"you return {step}. Steps 0, 1 and 2 are done and in the file; which comes next?"
-    return None
+def _whole_tensors(value, size, n, latency, per_byte):
+    """Whether each message is taken to hold the whole tensor."""
+    message = latency + size * per_byte
+    return same(value, message) or same(value, 2 * (n - 1) * message)
 
 
-@exercise("Messages grow with the devices; bytes do not: never more than twice the size, however many there are.")
-def ring_seconds(answer):
-    """`answer(size, n, latency, per_byte)`: seconds of a ring all-reduce of `size` bytes on `n` devices."""
-    for size, n, latency, per_byte in CASES:
-        link = costmodel.Link(latency, per_byte)
-        wanted = sum(costmodel.all_reduce(size, n, link))
-        got, problem = number(answer, size, n, latency, per_byte)
-        asked = f"{size:,.0f} bytes on {n} devices"
-        yield asked, problem
-        if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-12):
-            yield f"{asked}: {got:.4g} s. {_hint_ring(got, size, n, latency, per_byte)}"
-
-
-def _hint_ring(got, size, n, latency, per_byte):
-    messages, share = 2 * (n - 1), 2 * (n - 1) / n
-
-    def close(value):
-        return math.isclose(got, value, rel_tol=1e-6)
-
-    if n == 1:
-        return "One device alone sends nothing."
-    if close(share * size * per_byte) and latency:
-        return "These are the bytes. What do the messages cost, each of them, however small?"
-    if close((messages * latency + share * size * per_byte) / 2):
-        return "That is once around the ring: now each device has the sum of one piece. All need all pieces."
-    if close(latency + size * per_byte) or close(messages * latency + messages * size * per_byte):
-        return (
-            "How large is the piece that travels in one message? The tensor is cut into as many as there are devices."
-        )
-    return "How many messages does a device send, one after the other, and how many bytes are in each?"
-
-
-@exercise("Only the last bucket can never hide, and what has queued up before it.")
-def not_hidden(answer):
-    """`answer(backward, ready, costs)`: seconds of sending that are left when backward is over."""
-    for backward, ready, costs in STEPS:
-        wanted = costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1]
-        got, problem = number(answer, backward, list(ready), list(costs))
-        asked = f"backward {backward:g} s, ready at {list(ready)} of it, costs {list(costs)} s"
-        yield asked, problem
-        if not math.isclose(got, wanted, rel_tol=1e-6, abs_tol=1e-9):
-            yield f"{asked}: {got:.4g} s. {_hint_hidden(got, wanted, costs)}"
-
-
-def _hint_hidden(got, wanted, costs):
-    if math.isclose(got, sum(costs), rel_tol=1e-6):
-        return "That is all of it, as if nothing were sent while backward still runs."
-    if math.isclose(got, costs[-1], rel_tol=1e-6, abs_tol=1e-12):
-        return "The last bucket has to wait until those before it are through: there is one network for all of them."
-    if got < 0:
-        return "What is left cannot be less than nothing."
-    if got > wanted:
-        return "Less is left: a bucket starts as soon as it is ready and the network is free, also amid backward."
-    return "More is left. When does each bucket start, and when is the network free again?"
+ring_seconds = formula(
+    "ring_seconds",
+    "`answer(size, n, latency, per_byte)`: seconds of a ring all-reduce of `size` bytes on `n` devices.",
+    (  # bytes, devices, seconds a message, seconds a byte
+        (1e6, 2, 1e-4, 1e-8),
+        (1e8, 8, 1e-5, 1e-10),
+        (0.0, 16, 1e-3, 1e-9),
+        (4e6, 1024, 1e-6, 1e-9),
+        (1e6, 1, 1.0, 1.0),
+    ),
+    lambda size, n, latency, per_byte: _ring(size, n, latency, per_byte),
+    number,
+    alone=lambda value, size, n, latency, per_byte: n == 1,
+    bytes=lambda size, n, latency, per_byte: _ring(size, n, 0, per_byte),
+    once=lambda *case: _ring(*case) / 2,
+    piece=_whole_tensors,
+)
+not_hidden = formula(
+    "not_hidden",
+    "`answer(backward, ready, costs)`: seconds of sending that are left when backward is over.",
+    (
+        (1.0, (1.0,), (0.3,)),
+        (1.0, (0.2, 0.5, 1.0), (0.1, 0.1, 0.2)),
+        (1.0, (0.2, 0.4, 1.0), (0.9, 0.4, 0.1)),
+        (0.1, (0.3, 0.6, 1.0), (0.5, 0.5, 0.5)),
+        (2.0, (0.5, 1.0), (0.1, 0.0)),
+    ),
+    lambda backward, ready, costs: costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1],
+    number,
+    all=lambda backward, ready, costs: sum(costs),
+    last=lambda backward, ready, costs: costs[-1],
+    negative=lambda value, *case: value < 0,
+    less=lambda value, backward, ready, costs: value > costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1],
+)

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from . import observed
 from .ranks import on_ranks
-from .verdict import exercise, flat
+from .verdict import Say, exercise, flat
 
 RATE = 0.02  # of notebooks/scripts/two_models.py
+SAY = Say("horovod")
 
 
 @contextlib.contextmanager
@@ -37,49 +37,40 @@ def _asked(work, world_size, *given):
     """As `on_ranks`, with a hint where ranks have waited in vain or which rank failed first is chance."""
     found, problem = on_ranks(work, world_size, *given)
     if problem and ("stall" in problem.lower() or "Lost" in problem):
-        problem = "some ranks wait for a tensor that others never bring. Does every rank make the same calls?"
+        problem = SAY("waits")
     if problem and problem.startswith("rank ") and " raised " in problem:
-        problem = f"a rank raised {problem.split(' raised ', 1)[1]}"
+        problem = SAY("raised", error=problem.split(" raised ", 1)[1])
     return found, problem
 
 
-@exercise("Both ranks train one pair of models, each on its half of the data, and rank 0 alone writes files.")
-def ten_steps(answer):
+@exercise
+def ten_steps(answer, say):
     """`answer`: the text of a training script, or the name of its file, with all ten steps made."""
-    script, problem = _text(answer)
-    if problem:
-        yield problem
-        return
-    run = functools.partial(observed.observe, script)
-    with tempfile.TemporaryDirectory() as folder:
-        found, problem = _asked(_try_script, 2, run, os.path.join(folder, "fresh"))
-        yield problem and _of_script(problem) or _wrong_start(found)
-        _prepare(os.path.join(folder, "fresh"), os.path.join(folder, "resumed"))
-        begun = found[0]["weights"][0]
-        found, problem = _asked(_try_script, 2, run, os.path.join(folder, "resumed"))
-        yield "going on from a checkpoint", problem and _of_script(problem) or _wrong_resume(found, begun)
-
-
-def _text(answer):
-    """(the script's text, None), or (None, a hint)."""
-    if isinstance(answer, (str, os.PathLike)):
-        if "\n" in str(answer):
-            return str(answer), None
+    script = str(answer)
+    if "\n" not in script:
         with contextlib.suppress(OSError):
-            return pathlib.Path(answer).read_text(encoding="utf-8"), None
-    return None, f"give the check the text of a script or the name of its file; {str(answer)[:60]!r} is neither."
+            script = pathlib.Path(script).read_text(encoding="utf-8")
+    yield "\n" not in script and say("text", answer=script[:60])
+    from platforms.horovod.observed import observe
+
+    run = functools.partial(observe, script)
+    with tempfile.TemporaryDirectory() as folder:
+        fresh, resumed = (os.path.join(folder, name) for name in ("fresh", "resumed"))
+        found, problem = _asked(_try_script, 2, run, fresh)
+        yield problem and (say("init", problem=problem) if "hvd.init()" in problem else problem)
+        yield from _wrong_start(*found, say)
+        _prepare(fresh, resumed)
+        begun = found[0]["weights"][0]
+        found, problem = _asked(_try_script, 2, run, resumed)
+        yield say("resumed"), problem
+        for hint in _wrong_resume(*found, begun, say):
+            yield say("resumed"), hint
 
 
 def _try_script(run, folder):
     """On a rank: what the script does, with an error where it makes ranks wait in vain."""
     os.environ.update(HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="3")
     return run(folder, updates=2)
-
-
-def _of_script(problem):
-    if "hvd.init()" in problem:
-        return f"{problem} Step 2 comes before everything else of hvd."
-    return problem
 
 
 def _prepare(fresh, resumed):
@@ -93,68 +84,63 @@ def _prepare(fresh, resumed):
             torch.save(tree_map(lambda x: x + 1 if torch.is_tensor(x) else x, kept), path)
 
 
-def _wrong_start(found):
+def _wrong_start(rank_0, rank_1, say):
     """What is wrong with a run without a checkpoint."""
-    rank_0, rank_1 = found
-    if rank_0["size"] is None:
-        return "two processes have run, and neither knows of the other. Steps 1 and 2 are the import and hvd.init()."
-    if set(rank_0["bound"]) & set(rank_1["bound"]):
-        return f"both ranks ask for device {rank_1['bound'][0]}. Step 3: which number has a rank on its host?"
-    if rank_1["lr"] != 2 * RATE:
-        return f"the rate is {rank_1['lr']:g} on 2 ranks; it was {RATE} on one device. What does step 4 say?"
-    both = set(rank_0["images"]) & set(rank_1["images"])
-    if len(both) > 100:
-        return f"both ranks train on {len(both)} of the same images. Step 7 gives each its own part."
-    if rank_0["split"] or rank_1["split"]:
-        return "nn.DataParallel still wants all devices of the host, in every process. See step 8, for both models."
-    first, second = observed.weights_apart(found)[:2]
-    if first:
-        same = (rank_0["weights"][0] == rank_1["weights"][0]).float().mean().item()
-        if same > 0.001:
-            return (
-                "a part of the weights is the same on both ranks before the first update, the others are not. Step 6 "
-                "broadcasts one dict: do the state_dicts of the two models have keys in common?"
-            )
-        return "before the first update the ranks have other weights. Step 6 broadcasts rank 0's."
-    if second:
-        return "the ranks begin alike, and the first update parts them: nobody averages the gradients (step 5)."
-    if not (rank_0["saved"] and rank_0["files"] and rank_0["said"]):
-        return "rank 0 has to write the checkpoint and the log, and to print the loss. Step 9 silences the others only."
-    if rank_1["saved"]:
-        return "rank 1 writes a checkpoint, too. On one disk both would write the same file (step 9)."
-    if rank_1["files"]:
-        return f"rank 1 writes {rank_1['files'][0]}. Step 9 is about logs, too."
-    if rank_1["said"]:
-        return f"rank 1 prints, too: {rank_1['said'][0].split(' is ')[0]!r}. Step 9 is about messages, too."
-    return None
+    yield rank_0["size"] is None and say("alone")
+    yield set(rank_0["bound"]) & set(rank_1["bound"]) and say("device", device=rank_1["bound"][0])
+    yield rank_1["lr"] != 2 * RATE and say("rate", rate=rank_1["lr"], alone=RATE)
+    both = len(set(rank_0["images"]) & set(rank_1["images"]))
+    yield both > 100 and say("images", n=both)
+    yield (rank_0["split"] or rank_1["split"]) and say("split")
+    first, second = (_apart(rank_0["weights"][k], rank_1["weights"][k]) for k in range(2))
+    same = (rank_0["weights"][0] == rank_1["weights"][0]).float().mean().item()
+    yield first and say("part" if same > 0.001 else "start")
+    yield second and say("averages")
+    yield not (rank_0["saved"] and rank_0["files"] and rank_0["said"]) and say("silent")
+    yield rank_1["saved"] and say("saves")
+    yield rank_1["files"] and say("logs", file=rank_1["files"][0])
+    yield rank_1["said"] and say("prints", said=rank_1["said"][0].split(" is ")[0])
 
 
-def _wrong_resume(found, begun):
+def _wrong_resume(rank_0, rank_1, begun, say):
     """What is wrong with a run that finds checkpoints; rank 1's is another. `begun`: new weights of all ranks."""
-    rank_0, rank_1 = found
-    if not rank_0["loaded"]:
-        return "rank 0 does not read it."
-    if rank_1["loaded"]:
-        return "rank 1 reads the file of its own host, which may be an older one. Step 10: who loads?"
-    first, second = observed.weights_apart(found)[:2]
-    if first:
-        return "the weights differ before the first update. Does rank 0 load first and broadcast then?"
-    if torch.equal(rank_0["weights"][0], begun):
-        return "rank 0 reads the file, and begins with new weights all the same. Which rank is the root of step 6?"
-    if second:
-        return "the weights are equal until the first update parts them: the momentum is rank 0's only (step 6)."
-    return None
+    yield not rank_0["loaded"] and say("unread")
+    yield rank_1["loaded"] and say("own file")
+    first, second = (_apart(rank_0["weights"][k], rank_1["weights"][k]) for k in range(2))
+    yield first and say("then")
+    yield torch.equal(rank_0["weights"][0], begun) and say("root")
+    yield second and say("momentum")
+
+
+def _apart(some, others):
+    return (some - others).abs().max().item()
 
 
 NAMES = ("a", "b", "c", "d")
 
 
-@exercise("Every gradient has met its namesakes, in whatever order the ranks have brought them.")
-def averaged_by_name(answer):
+@exercise
+def averaged_by_name(answer, say):
     """`answer(parameters)`: pairs (name, p), in an order of each rank's own; `.grad` becomes the average."""
-    for world_size in (2, 3):
-        found, problem = _asked(_try_average, world_size, answer)
-        yield f"on {world_size} ranks", problem or _wrong_average(found, world_size)
+    for n in (2, 3):
+        found, problem = _asked(_try_average, n, answer)
+        case = say("case", n=n)
+        yield case, problem
+        before, after = zip(*found, strict=True)
+        yield case, any(not torch.is_tensor(grad) for of in after for grad in of.values()) and say("no grad")
+        total = {name: sum(of[name] for of in before) for name in NAMES}
+
+        def are(factor, of_rank=None, after=after, before=before, total=total):
+            """Whether all gradients are this times the sum, or the rank's own."""
+            wanted = [total if of_rank is None else own for own in before]
+            pairs = zip(after, wanted, strict=True)
+            return all(torch.allclose(of[name], factor * want[name]) for of, want in pairs for name in NAMES)
+
+        if not are(1 / n):
+            yield case, are(1, of_rank=True) and say("own")
+            yield case, are(1) and say("sum", n=n)
+            yield case, are(1 / 2) and say("half")
+            yield case, say("twice" if are(1 / n**2) else "otherwise")
 
 
 def _try_average(answer):
@@ -170,41 +156,16 @@ def _try_average(answer):
         return before, {name: p.grad for name, p in parameters}
 
 
-def _wrong_average(found, world_size):
-    if any(after[name] is None for _, after in found for name in NAMES):
-        return "p.grad is None afterwards. Leave a tensor there: the optimizer reads it."
-
-    def everywhere(wanted):
-        return all(torch.allclose(after[name], wanted(name, before)) for before, after in found for name in NAMES)
-
-    def total(name):
-        return sum(before[name] for before, _ in found)
-
-    if everywhere(lambda name, before: total(name) / world_size):
-        return None
-    if everywhere(lambda name, before: before[name]):
-        return "each rank still has its own gradients. allreduce gives the average back; allreduce_ puts it in place."
-    if everywhere(lambda name, before: total(name)):
-        return f"the gradients are {world_size} times too large: these are sums. What is the default of op?"
-    if everywhere(lambda name, before: total(name) / 2):
-        return "right on 2 ranks, wrong here: you divide by 2, but 2 is not always the number of ranks."
-    if everywhere(lambda name, before: total(name) / world_size**2):
-        return "the gradients are too small: the default of op is an average already."
-    return (
-        "gradients of different tensors have been added up. The ranks call in different orders; by what does "
-        "Horovod know which tensors belong together?"
-    )
-
-
-UNEVEN = ([3, 2], [1, 4, 0])  # batches of each rank
-
-
-@exercise("Every batch was used, nobody has waited in vain, and all ranks end with the same weights.")
-def everybody_finishes(answer):
+@exercise
+def everybody_finishes(answer, say):
     """`answer(model, optimizer, batches)` trains on all of its batches, of which ranks have unlike many."""
-    for counts in UNEVEN:
+    for counts in ([3, 2], [1, 4, 0]):  # batches of each rank
         found, problem = _asked(_try_uneven, len(counts), answer, counts)
-        yield f"ranks with {', '.join(map(str, counts))} batches", problem or _wrong_end(found, counts)
+        case = say("case", counts=", ".join(map(str, counts)))
+        yield case, problem
+        yield case, not all(every for every, *_ in found) and say("dropped")
+        yield case, torch.equal(found[0][1], found[0][2]) and say("unchanged", n=counts[0])
+        yield case, not all(torch.equal(found[0][2], after) for *_, after in found) and say("different")
 
 
 def _try_uneven(answer, counts):
@@ -221,16 +182,3 @@ def _try_uneven(answer, counts):
         hook.remove()
         every = all(any(batch is other for other in used) for batch in batches)
         return every, before, flat(net.parameters())
-
-
-def _wrong_end(found, counts):
-    if not all(every for every, *_ in found):
-        return "some batches were never used. Nothing has to be dropped: hvd.join() lets the others finish."
-    if torch.equal(found[0][1], found[0][2]):
-        return f"after {counts[0]} batches rank 0 has the weights that it began with."
-    if not all(torch.equal(found[0][2], after) for *_, after in found):
-        return (
-            "all have come to an end, with different weights: who was finished has missed the last updates. "
-            "Who has them? hvd.join() returns a rank."
-        )
-    return None

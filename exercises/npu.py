@@ -1,6 +1,6 @@
-"""Checks of 07_npu_migration: steps 1 to 4 by hand, what goes over HCCL, a checkpoint, a script of one's own.
+"""Checks of 07_npu_migration: steps 1 to 4 by hand, and a script of one's own.
 
-The first four read the edited script. The others run the answer on cards, emulated ones where there are no real ones.
+The first four read the edited script. The last runs the answer on cards, emulated ones where there are no real ones.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .ranks import call, on_ranks
-from .verdict import attempt, exercise
+from .verdict import Say, attempt, exercise
 
 OPTIONS = {
     "device": "npu",
@@ -37,155 +37,123 @@ def by_hand(hints):
     """Decorator of a generator of hints on the tree of a script that the reader has edited."""
 
     @functools.wraps(hints)
-    def checked(text):
-        if not isinstance(text, str):
-            yield f"Give the check the text of the script, not {type(text).__name__}."
+    def checked(text, say):
+        by_hand = Say("by hand")
+        yield not isinstance(text, str) and by_hand("text", kind=type(text).__name__)
         try:
             tree = ast.parse(text)
         except SyntaxError as error:
-            yield f"Line {error.lineno} is no Python: {error.msg}."
-        yield from hints(tree)
+            yield by_hand("syntax", line=error.lineno, error=error.msg)
+        yield from hints(tree, say)
 
-    return checked
+    return exercise(checked)
 
 
-@exercise("torch_npu brings the device, and steps 11 and 14 find amp.")
+def _run(statements, **names):
+    """The names after some statements of the script have run."""
+    exec(compile(ast.Module(statements, []), "main.py", "exec"), names)
+    return names
+
+
 @by_hand
-def step_1(tree):
+def step_1(tree, say):
     """The head of the script imports torch, then torch_npu, and amp from apex."""
     names = []
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             names += [module + alias.name for alias in node.names]
-    if "torch_npu" not in names:
-        yield "Which package brings torch.npu? It is not imported at the head of the script."
-    if names.index("torch_npu") < names.index("torch"):
-        yield "torch_npu extends torch: import it after torch."
-    if "apex.amp" not in names:
-        yield "Steps 11 and 14 write amp.initialize and amp.scale_loss. From which package does `amp` come?"
+    yield "torch_npu" not in names and say("torch_npu")
+    yield names.index("torch_npu") < names.index("torch") and say("after")
+    yield "apex.amp" not in names and say("amp")
 
 
-@exercise("Seven options, and one backend.")
 @by_hand
-def step_2(tree):
+def step_2(tree, say):
     """The parser has the guide's options with its defaults, and args.dist_backend is hccl."""
     adding = [it for it in tree.body if isinstance(it, ast.Expr) and "add_argument" in ast.unparse(it)]
     parser = argparse.ArgumentParser(exit_on_error=False)
-    given = {"parser": parser, "models": types.SimpleNamespace(list_models=lambda **_: None)}
     try:
-        exec(compile(ast.Module(adding, []), "main.py", "exec"), given)
+        _run(adding, parser=parser, models=types.SimpleNamespace(list_models=lambda **_: None))
         found = vars(parser.parse_args(["DATA"]))
         tried = vars(parser.parse_args(["DATA", "--device_list", "2,3", "--loss_scale", "-1", "--amp"]))
     except (Exception, SystemExit) as error:
-        yield f"The parser refuses this: {type(error).__name__}: {error}"
+        yield say("refused", error=f"{type(error).__name__}: {error}")
     for name, wanted in OPTIONS.items():
-        if name not in found:
-            yield f"There is no args.{name}: an option --{name} is missing."
-        if name == "dist_backend" and found[name] == "nccl":
-            yield (
-                "args.dist_backend is 'nccl'. Two options with one name: the default of the first one counts. The "
-                "script has had --dist-backend before: what has to become of it?"
-            )
-        if found[name] != wanted:
-            yield f"args.{name} is {found[name]!r} by default, in the guide it is {wanted!r}."
-    if tried["loss_scale"] != -1.0:
-        yield f"--loss_scale -1 gives {tried['loss_scale']!r}. Which type has the option?"
-    if tried["amp"] is not True:
-        yield f"--amp gives {tried['amp']!r}: the option is a switch."
+        yield name not in found and say("missing", name=name)
+        yield name == "dist_backend" and found[name] == "nccl" and say("nccl")
+        yield found[name] != wanted and say("default", name=name, found=found[name], wanted=wanted)
+    yield tried["loss_scale"] != -1.0 and say("type", found=tried["loss_scale"])
+    yield tried["amp"] is not True and say("switch", found=tried["amp"])
 
 
-CARDS = {"0,1": {0: 0, 1: 1}, "3,2": {0: 2, 1: 3}, "10,9": {0: 9, 1: 10}, "7": {0: 7}}
-
-
-@exercise("Processes are numbered without gaps; the cards may be any.")
 @by_hand
-def step_3(tree):
+def step_3(tree, say):
     """device_id_to_process_device_map gives {number of a process: its card}, the cards sorted."""
     name = "device_id_to_process_device_map"
     made = [it for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == name]
-    if not made:
-        yield f"There is no function {name} at the top level of the script."
-    scope = {}
-    exec(compile(ast.Module(made, []), "main.py", "exec"), scope)
-    for cards, wanted in CARDS.items():
-        found, problem = attempt(scope[name], cards)
-        yield f"--device_list {cards}", problem or _wrong_map(found, wanted)
+    yield not made and say("function")
+    answer = _run(made)[name]
+    for cards, wanted in {"0,1": {0: 0, 1: 1}, "3,2": {0: 2, 1: 3}, "10,9": {0: 9, 1: 10}, "7": {0: 7}}.items():
+        found, problem = attempt(answer, cards)
+        case = say("case", cards=cards)
+        yield case, problem
+        yield case, not isinstance(found, dict) and say("dict", found=found)
+        yield case, any(type(it) is not int for it in [*found, *found.values()]) and say("numbers", found=found)
+        yield case, sorted(found) != sorted(wanted) and say("processes", found=sorted(found))
+        yield case, found != wanted and say("otherwise", found=found)
 
 
-def _wrong_map(found, wanted):
-    if not isinstance(found, dict):
-        return f"the function gives {found!r}. Wanted is a dict of process numbers and cards; is there a `return`?"
-    if any(type(it) is not int for it in [*found, *found.values()]):
-        return f"{found}. Processes and cards are numbers; and sorted as texts, '10' comes before '9'."
-    if sorted(found) != sorted(wanted):
-        return f"the processes are {sorted(found)}. They are numbered from 0, without a gap: {sorted(wanted)}."
-    if found != wanted:
-        return f"{found}. The cards are sorted first, so that the order of typing does not matter."
-    return None
-
-
-@exercise("The processes of this host meet at one address and port.")
 @by_hand
-def step_4(tree):
+def step_4(tree, say):
     """main sets MASTER_ADDR to args.addr and MASTER_PORT to the text of a free port, after the options are parsed."""
     main = next((it for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == "main"), None)
     body = main.body if main else []
     setting = [it for it in body if re.search("MASTER_(ADDR|PORT)", ast.unparse(it))]
-    parsed = [it.lineno for it in body if "parse_args" in ast.unparse(it)]
-    spawned = [it.lineno for it in body if "spawn" in ast.unparse(it)]
+    parsed, spawned = ([it.lineno for it in body if word in ast.unparse(it)] for word in ("parse_args", "spawn"))
     environ = {}
-    scope = {"os": types.SimpleNamespace(environ=environ), "args": types.SimpleNamespace(addr="10.0.0.7")}
-    _, problem = attempt(exec, compile(ast.Module(setting, []), "main.py", "exec"), scope)
-    yield problem
+    named = {"os": types.SimpleNamespace(environ=environ), "args": types.SimpleNamespace(addr="10.0.0.7")}
+    yield attempt(lambda: _run(setting, **named))[1]
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        if name not in environ:
-            yield f"{name} is not set in main()."
-    if not parsed[0] < setting[0].lineno:
-        yield "The address is used before the options are parsed: args is not known there."
-    if spawned and setting[-1].lineno > spawned[0]:
-        yield "Processes are spawned before the address is set: they would not have it."
-    if environ["MASTER_ADDR"] != "10.0.0.7":
-        yield f"With --addr 10.0.0.7, MASTER_ADDR is {environ['MASTER_ADDR']!r}. The option says where to meet."
+        yield name not in environ and say("missing", name=name)
+    yield not parsed[0] < setting[0].lineno and say("early")
+    yield spawned and setting[-1].lineno > spawned[0] and say("late")
+    yield environ["MASTER_ADDR"] != "10.0.0.7" and say("address", found=environ["MASTER_ADDR"])
     port = environ["MASTER_PORT"]
-    if not isinstance(port, str):
-        yield f"MASTER_PORT is the number {port!r}. os.environ takes texts only."
-    if not port.isdigit() or not 1024 <= int(port) < 65536:
-        yield f"MASTER_PORT is {port!r}. It is a port that is free: a number from 1024 to 65535."
+    yield not isinstance(port, str) and say("number", found=port)
+    yield not (port.isdigit() and 1024 <= int(port) < 65536) and say("port", found=port)
 
 
 TESTED, RATES = 27, [0.1, 0.01]  # images that the script of the exercise validates on, its learning rates
-ERRORS = {  # what an error says: what it is about
-    r"'npu'|string: npu|type hccl": "PyTorch does not know this device by itself. Who brings it (step 1)?",
-    r"(?i)nccl": "Which library speaks to Ascend's (step 7)?",
-    r"all on npu": "Who has told the processes which card is theirs? CUDA_VISIBLE_DEVICES means nothing here (step 8).",
-    r"(?i)cuda": "Something still asks for CUDA.",
-    r"same device": "What meets in one operation must be on one card (steps 11, 13 and 15).",
-    r"HCCL|No backend type": "What goes over HCCL must be on a card, in a format that it knows (not in the guide).",
+ERRORS = {  # what an error says: the hint that it is about
+    r"'npu'|string: npu|type hccl": "device",
+    r"(?i)nccl": "nccl",
+    r"all on npu": "whose",
+    r"(?i)cuda": "cuda",
+    r"same device": "same",
+    r"HCCL|No backend type": "hccl",
 }
 
 
-@exercise("Two processes, a card each; the same training; and all that validation has counted.")
-def migrated(script):
+@exercise
+def migrated(script, say):
     """The text `script` must train on two cards as the CUDA script of the exercise does on two GPUs."""
     from platforms.npu.recorded import why_missing
 
     missing = why_missing()
-    if missing:
-        yield f"This check runs your answer on cards, and none can be had here: {missing}"
-    if not isinstance(script, str):
-        yield f"Give the check the text of a script, not {type(script).__name__}."
+    yield missing and say("cards", why=missing)
+    yield not isinstance(script, str) and Say("by hand")("text", kind=type(script).__name__)
     try:
         compile(script, "my_script.py", "exec")
     except SyntaxError as error:
-        yield f"Line {error.lineno} is no Python: {error.msg}."
+        yield Say("by hand")("syntax", line=error.lineno, error=error.msg)
     found, problem = on_ranks(call, 2, functools.partial(_try_script, script))
     if problem:
-        problem = re.sub(r"^rank \d+ (?=raised)", "a process ", problem)  # which one fails first is chance
-        about = next((hint for words, hint in ERRORS.items() if re.search(words, problem)), "")
+        problem = re.sub(r"^rank \d+ (?=raised)", f"{say('process')} ", problem)  # which one fails first is chance
+        about = next((say(key) for words, key in ERRORS.items() if re.search(words, problem)), "")
         yield f"{problem[0].upper()}{problem[1:]} {about}".strip()
-    hint = next(filter(None, (_wrong_run(rank, facts) for rank, facts in enumerate(found))), None)
-    yield hint and f"It runs, but {hint}"
+    for rank, facts in enumerate(found):
+        yield from _wrong_run(rank, facts, say)
 
 
 def _try_script(script):
@@ -219,27 +187,17 @@ def _try_script(script):
     return done | {"batches": batches, "rates": list(dict.fromkeys(rates)), "said": said.getvalue()}
 
 
-def _wrong_run(rank, facts):
+def _wrong_run(rank, facts, say):
     kinds, sizes = ({batch[k] for batch in facts["batches"]} for k in range(2))
-    if not kinds:
-        return "nothing was trained, or not with cross_entropy."
-    if kinds != {"npu"}:
-        return f"it has trained on the {' and the '.join(sorted(kinds - {'npu'}))}, not on a card."
-    if list(facts["devices"]) != [str(rank)]:
-        used = " and ".join(f"npu:{card}" for card in facts["devices"])
-        return f"process {rank} has used {used}. It has a card of its own, with its number (step 8)."
+    yield not kinds and say("untrained")
+    yield kinds != {"npu"} and say("off card", kinds=" and the ".join(sorted(kinds - {"npu"})))
+    used = " and ".join(f"npu:{card}" for card in facts["devices"])
+    yield used != f"npu:{rank}" and say("own card", rank=rank, used=used)
     sent = facts.get("collectives", {"allreduce": math.inf})  # real cards do not count
-    if sent.get("allreduce", 0) < len(facts["batches"]):
-        return "the processes have not exchanged their gradients: each trains a model of its own (step 11)."
-    if facts.get("pinned"):
-        return f"{facts['pinned']} batches went through pinned memory, which is CUDA's (step 10)."
-    if len(sizes) > 1:
-        return f"there are batches of {' and of '.join(map(str, sorted(sizes)))} images: kernels for each (step 10)."
-    if facts["rates"] != RATES:
-        return f"the learning rates are {facts['rates']}, not {RATES}: is the schedule lost, as in step 9?"
-    if not facts["amp"]:
-        return "the loss is not scaled any more: gradients in half precision underflow (step 14)."
-    if rank == 0 and f"of {TESTED} images" not in facts["said"]:
-        told = (facts["said"].strip().splitlines() or ["nothing"])[-1]
-        return f"process 0 says {told!r}. There are {TESTED} images to validate on, over both processes."
-    return None
+    yield sent.get("allreduce", 0) < len(facts["batches"]) and say("exchange")
+    yield facts.get("pinned") and say("pinned", n=facts["pinned"])
+    yield len(sizes) > 1 and say("sizes", sizes=" and of ".join(map(str, sorted(sizes))))
+    yield facts["rates"] != RATES and say("rates", rates=facts["rates"], wanted=RATES)
+    yield not facts["amp"] and say("unscaled")
+    told = (facts["said"].strip().splitlines() or ["nothing"])[-1]
+    yield rank == 0 and f"of {TESTED} images" not in facts["said"] and say("validation", said=told, tested=TESTED)

@@ -24,6 +24,7 @@ from babel.messages import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, unescape, write_po
 
+from exercises.verdict import texts as hints
 from helpers.config import SETTINGS
 from helpers.paths import replace_file
 from tools.render_notebooks import canonical
@@ -153,7 +154,9 @@ def extract(name) -> Catalog:
 
 
 def spoken():
-    """What the code says: the settings' descriptions, and the first arguments of KEYWORDS in modules and pages."""
+    """What the code says: texts of settings, hints of checks, first arguments of KEYWORDS in modules and pages."""
+    for section in hints().values():
+        yield from (" ".join(text.split()) for text in section.values())
     for setting in SETTINGS.values():
         yield from filter(None, (setting.noun, setting.help, *(setting.choices or {}).values()))
     for method, ending in (("python", "*.py"), (jinja2.ext.babel_extract, "*.html")):

@@ -8,7 +8,7 @@
     arrays, compression, gradients           what the frameworks other than torch share
     ddp          a drop-in for torch.distributed and DistributedDataParallel
     imports, start, shims   `python -m platforms.horovod script.py` runs a script that imports horovod as it is
-    figures      what notebook 08 draws
+    figures, observed   what notebook 08 draws, and how it watches a script
 
 API: https://horovod.readthedocs.io
 """

@@ -8,8 +8,7 @@ the notebooks. `make xla` makes .venv-xla for it, and the ranks of an XLA run us
 This module imports neither torch nor torch_xla. Of the others, `loop` and `calls` can be imported
 anywhere, those that import torch_xla only in that environment.
 
-loop          what a rank of an XLA run calls
-run           the training loop of helpers.training.loop, on an XLA device
+loop, run     the training loop of helpers.training.loop, on an XLA device
 xla_step      one training step through XLA; ddp_step is the same with DDP, to be shown as a diff
 gradients     the mean of all ranks' gradients, and a check that XLA knows of all ranks
 compilations  how often XLA has compiled, and what a change of shape costs
@@ -20,7 +19,6 @@ import difflib
 import os
 from pathlib import Path
 
-from helpers.launcher.language import marked
 from helpers.paths import project_root
 
 FOLDER = ".venv-xla"
@@ -40,9 +38,7 @@ def python() -> Path:
     chosen = os.environ.get(VARIABLE)
     path = Path(chosen).expanduser() if chosen else project_root() / FOLDER / "bin" / "python"
     if not os.access(path, os.X_OK):
-        where = marked(f"there is no {FOLDER} here")
-        if chosen:
-            where = marked(f"{VARIABLE} names {chosen}, where no interpreter is")
+        where = f"{VARIABLE} names {chosen}, where no interpreter is" if chosen else f"there is no {FOLDER} here"
         raise XlaMissing(
             f"{where}. XLA runs in an environment of its own, with torch 2.9 and torch_xla 2.9: a download of "
             f"3 GB and 7 GB of disk, for Linux on x86-64. Make it with `make xla` in the project's folder"

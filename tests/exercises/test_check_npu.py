@@ -68,7 +68,7 @@ SPOILED = [  # edits of the solution
 
 
 def test_without_a_compiler_a_check_says_so(monkeypatch, capsys):
-    monkeypatch.setattr("exercises.npu.why_missing", lambda: "there is no compiler")
+    monkeypatch.setattr("platforms.npu.recorded.why_missing", lambda: "there is no compiler")
     assert "none can be had here: there is no compiler" in objection("migrated", print, capsys)
 
 

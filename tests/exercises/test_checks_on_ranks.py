@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import helpers
 from exercises import check, ranks
+from exercises.verdict import SAY
 from helpers import costmodel, releases
 
 
@@ -52,10 +53,9 @@ class TestStart(Checks):
     slow = ("mean_of_squares",)
     mistakes = {
         "slices": [
-            lambda r, w, n: (r * (n // w), (r + 1) * (n // w)),
+            (lambda r, w, n: (r * (n // w), (r + 1) * (n // w)), lambda r, w, n: (n * r // w, n * (r + 1) // w - 1)),
             lambda r, w, n: (r * (n // w), n if r == w - 1 else (r + 1) * (n // w)),
             lambda r, w, n: (0, n),
-            lambda r, w, n: (n * r // w, n * (r + 1) // w - 1),
             lambda r, w, n: (n * r // w, n * (r + 1) // w + 1),
             lambda r, w, n: None,
             lambda r, w, n: (n * r / w, n * (r + 1) / w),
@@ -195,7 +195,7 @@ class TestDdp(Checks):
 )
 def test_a_rank_that_waits_in_vain_is_named(of, name, mistake, capsys, monkeypatch):
     monkeypatch.setattr(ranks, "PATIENCE", 2)
-    assert ranks.ALIKE in objection(name, of.answer(name, mistake), capsys)
+    assert SAY("alike") in objection(name, of.answer(name, mistake), capsys)
 
 
 def test_a_function_that_cannot_be_sent_to_the_ranks_is_refused(capsys):
@@ -351,8 +351,7 @@ class TestSharding(Checks):
             lambda p, r, w: states(p, r, w) * r,
             (lambda p, r, w: 4 * p, lambda p, r, w: 4 * p / r),
             "8 * parameters => 4 * parameters",
-            lambda p, r, w: states(p, r, "ZeRO-2" if w == "ZeRO-1" else w),
-            lambda p, r, w: states(p, r, "DDP"),
+            (lambda p, r, w: states(p, r, "ZeRO-2" if w == "ZeRO-1" else w), lambda p, r, w: states(p, r, "DDP")),
             lambda p, r, w: 7 * p,
             "return => _ =",
             lambda p, r: 16 * p,

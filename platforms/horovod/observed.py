@@ -12,8 +12,6 @@ from torch.utils.data import TensorDataset
 
 from helpers import device
 
-from . import verdict
-
 
 def observe(script, folder, updates=12):
     """On a rank: run `script` in the folder host<rank> of `folder`, as if each rank had a host of its own.
@@ -44,7 +42,8 @@ def observe(script, folder, updates=12):
         images.setdefault(len(data), []).append(int(index))
 
     def flat(optimizer):
-        return verdict.flat(p for group in optimizer.param_groups for p in group["params"]).double().cpu()
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        return torch.cat([p.detach().flatten() for p in parameters]).double().cpu()
 
     def before(optimizer, *_):
         if not weights:
