@@ -18,7 +18,7 @@ from helpers.training.precision import LEVELS
     "settings, error, words",
     [
         (dict(strategy="dpp"), ValueError, "allowed: 'baseline', 'data_parallel', 'ddp', .* Did you mean 'ddp'"),
-        (dict(precision="O7"), ValueError, "allowed: 'fp32', 'O1', 'O2'"),
+        (dict(precision="O7"), ValueError, "allowed: 'fp32', 'fp16-mixed', 'fp16-masters'"),
         (dict(compiler="gcc"), ValueError, "compiler.* is 'gcc'"),
         (dict(device="gpu"), ValueError, "device is 'gpu'; allowed: None, 'cuda'"),
         (dict(model="resnet81"), ValueError, "Did you mean 'resnet8'"),
@@ -40,7 +40,7 @@ from helpers.training.precision import LEVELS
         (dict(strategy="ddp", nproc_per_node=2, global_batch=64, local_batch=64), ValueError, "give only one"),
         (dict(resume=True), ValueError, "checkpoint_dir"),
         (dict(sync_batch_norm=True), ValueError, "only strategy 'ddp' or 'zero1' or 'fsdp' can do, not 'baseline'"),
-        (dict(precision="O1-bf"), ValueError, "Did you mean 'O1-bf16'"),
+        (dict(precision="O1-bf"), ValueError, "Did you mean 'bf16-mixed'"),
         (dict(lr_scaling="quadratic"), ValueError, "allowed: 'none', 'linear', 'sqrt'"),
         (dict(optimizer="adam"), ValueError, "Did you mean 'adamw'"),
         (dict(optimizer="adamw", compiler="xla"), ValueError, "is not offered with XLA"),
@@ -87,7 +87,7 @@ def test_batches_follow_from_each_other():
     assert by_global.but(accumulation=1).local_batch == 64
 
 
-@pytest.mark.parametrize("given, stands", [("O0", "fp32"), ("bf16", "O1-bf16"), ("fp16", "O1"), ("O2", "O2")])
+@pytest.mark.parametrize("given, stands", [("O0", "fp32"), ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("fp16-masters", "fp16-masters")])
 def test_a_precision_has_one_name_in_records_and_labels(given, stands):
     chosen = RunConfig(precision=given, channels_last=True)
     assert chosen.precision == stands

@@ -1,10 +1,8 @@
-"""ZeRO-1 and FSDP2: optimizer state, gradients and weights cut into shards, one for each rank.
+"""FSDP2: weights, gradients and optimizer state cut into shards, one for each rank.
 
-With ZeRO-1 (Rajbhandari et al., arXiv:1910.02054) every rank updates the weights of its share and sends them to the
-others; the rest is DDP. With FSDP2 (torch.distributed.fsdp.fully_shard) a rank also keeps only its shard of weights and
-gradients: the weights of a unit are gathered before it computes, and its gradients reduced to shards after.
-
-What only a sharded run needs is imported in functions: it takes half as long as importing torch.
+With torch.distributed.fsdp.fully_shard a rank keeps only its shards: the weights of a unit are gathered before it
+computes, and its gradients reduced to shards after. What only a sharded run needs is imported in functions: it takes
+half as long as importing torch.
 """
 
 from collections import Counter
@@ -12,8 +10,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-
-from ..config import no_batch_norm
 
 SMALL = 0.1  # of the mean unit's weights: what has fewer is not worth a message of its own
 
@@ -41,9 +37,6 @@ def _uses(module):
     return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
 
 
-# -- FSDP2 --------------------------------------------------------------------------------
-
-
 def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=None) -> nn.Module:
     """Shard `model`, in place, over the ranks of the process group; its parameters are DTensors then.
 
@@ -54,13 +47,11 @@ def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=
         dtype: what weights are gathered and computed in, if not their own; gradients are then reduced in fp32.
 
     Raises:
-        ValueError: there is nothing to shard, or BatchNorm is to compute in `dtype`.
+        ValueError: there is nothing to shard.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-    if dtype and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
-        raise ValueError(no_batch_norm(type(model).__name__, {torch.bfloat16: "O2-bf16", torch.float16: "O2"}[dtype]))
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
     size = torch.distributed.get_world_size()
@@ -101,27 +92,3 @@ def release(model) -> None:
 def local(tensor):
     """What this rank holds of a tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # only a DTensor has it
-
-
-def like(whole, tensor):
-    """`whole`, which every rank has, sharded as `tensor` is; whatever has another shape is left as it is."""
-    from torch.distributed.tensor import DTensor, distribute_tensor
-
-    if not isinstance(tensor, DTensor) or whole.shape != tensor.shape:
-        return whole
-    return distribute_tensor(whole.to(tensor.device), tensor.device_mesh, tensor.placements)
-
-
-# -- ZeRO-1 -------------------------------------------------------------------------------
-
-
-def zero(parameters, optimizer, **options):
-    """A ZeroRedundancyOptimizer: an `optimizer` (a class) with its `options` for a share of the parameters."""
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    return ZeroRedundancyOptimizer(parameters, optimizer, **options)
-
-
-def own_optimizer(optimizer):
-    """The optimizer with this rank's state: that inside of a ZeroRedundancyOptimizer, or the one given."""
-    return getattr(optimizer, "optim", optimizer)

@@ -143,7 +143,7 @@ the log of `python -m helpers train --log_every=10`: a mean over the steps since
 ## python launch_single_task.py --nproc_per_node=8 --amp_level=O1 --compiler-opt --batch_size=128 [main]
 the same options of `python -m helpers train`, or a `helpers.RunConfig`; all four lines are in notebook 06
     from helpers import RunConfig
-    config = RunConfig(strategy="ddp", nproc_per_node=8, precision="O1", local_batch=128)
+    config = RunConfig(strategy="ddp", nproc_per_node=8, precision="fp16-mixed", local_batch=128)
     assert config.processes == 8 and config.global_batch == 1024
 """
 

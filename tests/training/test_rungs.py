@@ -93,7 +93,7 @@ def baseline():
 
 RUNGS = {
     "channels last": {"channels_last": True},
-    "bf16": {"precision": "O1-bf16"},
+    "bf16": {"precision": "bf16-mixed"},
     "DDP": {"strategy": "ddp", "nproc_per_node": 2},
     "DataParallel": {"strategy": "data_parallel", "nproc_per_node": 2},
     "DDP, channels last": {"strategy": "ddp", "nproc_per_node": 2, "channels_last": True},

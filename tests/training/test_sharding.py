@@ -132,7 +132,7 @@ def test_a_hybrid_of_two_replicas_follows_one_process(way, tolerance):
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
-@pytest.mark.parametrize("precision", ["O1-bf16", "O2-bf16", "O1", "O2"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-masters", "fp16-mixed", "fp16-masters"])
 def test_half_precision_follows_fp32_to_the_precision_of_its_format(strategy, precision):
     """Near, not equal: bf16 has 8 bits of precision, fp16 11, so a loss of 4 is known to about 0.01."""
     floats = dict(model=float32_gpt, optimizer="adamw")
@@ -237,7 +237,7 @@ def test_a_run_goes_on_from_shards_on_other_ranks(first, then, net, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("precision", ["O2-bf16", "O1"])
+@pytest.mark.parametrize("precision", ["bf16-masters", "fp16-mixed"])
 def test_copies_in_fp32_and_the_scale_are_saved_too(precision, tmp_path):
     settings = dict(model=float32_gpt, precision=precision, strategy="fsdp", nproc_per_node=2)
     whole = measured(**settings)
@@ -338,7 +338,7 @@ def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
         (dict(strategy="fsdp", compiler="auto"), "choose 'inductor' or 'none'"),
         (dict(strategy="zero1", compiler="xla"), "strategy 'zero1' is not offered with XLA"),
         (dict(compiler="xla", activation_checkpointing="full"), "leave activation_checkpointing out"),
-        (dict(strategy="fsdp", precision="O2-bf16"), "resnet8 has BatchNorm.* choose 'O1-bf16'"),
+        (dict(strategy="fsdp", precision="bf16-masters"), "resnet8 has BatchNorm.* choose 'bf16-mixed'"),
         (dict(strategy="zero1", optimizer="lbfgs"), "optimizer is 'lbfgs'; allowed: 'sgd', 'adamw'"),
         (dict(activation_checkpointing="some"), "allowed: None, 'full', 'selective'"),
         (dict(strategy="fsdp", shard="ful"), "Did you mean 'full'"),
@@ -372,7 +372,7 @@ def test_groups_of_a_hybrid():
             "fp32",
             "strategy 'fsdp' shards weights, and Sequential has none",
         ),
-        (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "O2-bf16", "Sequential has BatchNorm"),
+        (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "bf16-masters", "Sequential has BatchNorm"),
     ],
 )
 def test_what_only_the_ranks_can_know_is_refused_there(make, precision, words):
