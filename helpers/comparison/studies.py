@@ -285,7 +285,9 @@ def precision():
     plain = RunConfig(
         model="resnet8", data="digits", epochs=8, lr=0.02, schedule="cosine", augment=False, device=kind, threads=1
     )
-    levels = [level for level in ("fp32", "bf16-mixed", "bf16-masters", "fp16-mixed", "fp16-masters") if _runs(level, kind)]
+    levels = [
+        level for level in ("fp32", "bf16-mixed", "bf16-masters", "fp16-mixed", "fp16-masters") if _runs(level, kind)
+    ]
     rungs = (plain, plain.but(strategy="ddp", nproc_per_node=2))
     return [rung.but(precision=level) for rung in rungs for level in levels]
 

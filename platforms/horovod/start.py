@@ -212,7 +212,7 @@ def _relay(number, pipe, out, lock):
             lines, rest = [*lines, rest + b"\n"], b""
         with lock:
             for line in lines:
-                if text := releases.without_greeting(line.decode("utf-8", "backslashreplace")):
+                if text := releases.strip_gloo_banner(line.decode("utf-8", "backslashreplace")):
                     out.write(f"[rank {number}] {text}")
             out.flush()
         if not data:

@@ -106,7 +106,10 @@ class Choice:
         The first time it is asked about a half format it measures it, which takes half a second.
         """
         kind = device.machine(self.device).kind
-        notes = precision.advice_text(precision.advice(self.precision, kind)), device.oversubscribed(self.ranks, kind=self.device)
+        notes = (
+            precision.advice_text(precision.advice(self.precision, kind)),
+            device.oversubscribed(self.ranks, kind=self.device),
+        )
         return "; ".join(filter(None, notes))
 
     # -- the same as code and as command lines ---------------------------------------------
