@@ -15,6 +15,11 @@ from ..language import N_
 from . import checkpoint, sharded_checkpoint, sharding
 from .cpu_data_parallel import CPUDataParallel
 
+EMULATED_DATA_PARALLEL = N_(
+    "nn.DataParallel needs CUDA; this is the same algorithm with CPU replicas in threads "
+    "(helpers/training/cpu_data_parallel.py)"
+)
+
 
 def make(config, device) -> "Strategy":
     """The strategy of a RunConfig, for a rank on `device`."""
@@ -88,10 +93,7 @@ class DataParallel(Strategy):
 
     def wrap(self, model, gathered_in=None):
         if self.device.type != "cuda":
-            self.note = N_(
-                "nn.DataParallel needs CUDA; this is the same algorithm with CPU replicas in threads "
-                "(helpers/training/cpu_data_parallel.py)"
-            )
+            self.note = EMULATED_DATA_PARALLEL
         return data_parallel(model, self.device, self.config.nproc_per_node)
 
 

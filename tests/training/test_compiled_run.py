@@ -80,8 +80,8 @@ def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
     [
         ({"compiler": "tvm"}, "allowed: 'none', 'auto', 'inductor', 'xla'"),
         ({"compiler": "auto", "strategy": "data_parallel", "nproc_per_node": 2}, "data_parallel"),
-        ({"compiler": "xla", "channels_last": True}, "memory layout"),
-        ({"compiler": "xla", "precision": "fp16-true"}, "not offered with XLA"),
+        ({"compiler": "xla", "channels_last": True}, "channels_last"),
+        ({"compiler": "xla", "precision": "fp16-true"}, "not supported with XLA"),
     ],
 )
 def test_what_does_not_go_together_is_refused_at_once(settings, said):
