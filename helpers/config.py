@@ -81,6 +81,12 @@ class Strategy:
     refuses_kind: Callable = lambda kind: ""
 
 
+def _data_parallel_refuses(config):
+    if config.activation_checkpointing:  # its replicas would recompute with the weights of the original
+        found = "activation_checkpointing cannot be combined with strategy 'data_parallel'; choose 'ddp'"
+        yield ("activation_checkpointing", "strategy"), found
+
+
 def _fsdp_refuses(config):
     groups = config.shard_groups
     if groups and (min(groups) < 2 or prod(groups) != config.devices):
@@ -95,7 +101,14 @@ OWN = "helpers.training.strategies:"
 STRATEGIES = {
     "baseline": Strategy("baseline", "one device", OWN + "Strategy", False, 1, ()),
     "data_parallel": Strategy(
-        "DataParallel", "DataParallel: one process drives all devices", OWN + "DataParallel", False, inf, (), ("none",)
+        "DataParallel",
+        "DataParallel: one process drives all devices",
+        OWN + "DataParallel",
+        False,
+        inf,
+        (),
+        ("none",),
+        _data_parallel_refuses,
     ),
     "ddp": Strategy("DDP", "DDP: a process for each device, gradients averaged", OWN + "DDP"),
     "zero1": Strategy(

@@ -23,11 +23,8 @@ class CheckpointError(RuntimeError):
 
 
 def digest(data) -> bytes:
-    """The checksum of `data`, which stands at the end of a file."""
+    """The checksum (32 bytes) that stands at the end of a file with `data`."""
     return hashlib.sha256(data).digest()
-
-
-SIZE = len(digest(b""))
 
 
 def save(folder, step, state) -> Path:
@@ -79,9 +76,10 @@ def load(path, device="cpu"):
     if not path.is_file():
         raise _damaged(path.parent, f"{path.name} is missing")
     raw = path.read_bytes()
-    if digest(raw[:-SIZE]) != raw[-SIZE:]:
+    data, checksum = raw[:-32], raw[-32:]
+    if digest(data) != checksum:
         raise _damaged(path, f"its {len(raw)} bytes do not match their checksum")
-    return torch.load(io.BytesIO(raw[:-SIZE]), map_location=device, weights_only=True)
+    return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
 
 
 def _damaged(path, what):
@@ -163,10 +161,8 @@ def check_unused(config) -> None:
     """
     there = found(config.checkpoint_dir) if config.checkpoint_every else []
     if there:
-        raise ValueError(
-            f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name}); set resume "
-            "(--resume) to go on from there, or choose an empty checkpoint_dir"
-        )
+        found_there = f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name})"
+        raise ValueError(f"{found_there}; set resume (--resume) to go on, or choose an empty checkpoint_dir")
 
 
 def _newest(run, mine):

@@ -77,11 +77,11 @@ class Embedding(nn.Module):
 
 
 class Block(nn.Module):
-    """[N, L, width] -> the same: attention to earlier positions, then an MLP, each added to what it was given."""
+    """[N, L, width] -> the same: attention, then an MLP, each added to what it was given."""
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, causal=True):
         super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, causal)
         self.norm2, self.mlp = nn.LayerNorm(width), MLP(width)
 
     def forward(self, x):
@@ -90,22 +90,22 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each position looks at itself and those before it.
+    """Each position looks at all others, or with `causal` at itself and those before it.
 
     The outputs of `qkv` are ordered by head, and the number of heads follows from their number: where `qkv` is split
     by its outputs among devices, each of them computes whole heads, and nothing here changes.
     """
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, causal):
         super().__init__()
-        self.width_of_head = width // heads
+        self.width_of_head, self.causal = width // heads, causal
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
         n, length, _ = x.shape
         qkv = self.qkv(x).view(n, length, -1, 3, self.width_of_head)
         q, k, v = qkv.permute(3, 0, 2, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return self.out(mixed.transpose(1, 2).reshape(n, length, -1))
 
 

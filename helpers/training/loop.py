@@ -12,13 +12,16 @@ import torch.distributed as dist
 
 from .. import device, measure
 from ..data import loaders, sets
-from ..launcher import malloc
 from ..launcher.group import distributed, process_start, restarts
 from ..launcher.rank import emit
 from . import checkpoint, compiled, memory, models, precision, recompute, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
 
 EVENT_EVERY = 0.2  # s between progress events
+OPTIMIZERS = {  # name: (class, settings that are its options)
+    "sgd": (torch.optim.SGD, ("momentum", "weight_decay")),
+    "adamw": (torch.optim.AdamW, ("weight_decay",)),
+}
 ON_THE_WAY = ("epoch", "step", "train_s")  # what a point of the curve has more than the last evaluation
 
 
@@ -36,12 +39,10 @@ def train(config, started=None, tell=emit):
         On rank 0 what was measured (the "measured" part of a record), on other ranks None.
 
     Raises:
-        ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they
-            should, or a new run would start among the checkpoints of another.
-        CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
-            they belong to a different run.
+        ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they should, or a
+            new run would start among the checkpoints of another.
+        CheckpointError: none of the checkpoints to resume from is sound, or they belong to a different run.
     """
-    malloc.keep_pages_in_rank()
     parts = measure.TimeBreakdown()
     parts.seconds["start"] = time.time() - (started or process_start())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
@@ -55,8 +56,6 @@ def train(config, started=None, tell=emit):
 
 class Run:
     """The state of one rank while it trains."""
-
-    counts_activations = True  # see `_counting`
 
     def __init__(self, config, world, parts, tell):
         self.config, self.world, self.parts, self.tell = config, world, parts, tell
@@ -89,10 +88,11 @@ class Run:
         recompute.prepare(self.model, config.activation_checkpointing)
         compiled.prepare(config, self.model, self.strategy, lambda text: self.tell("note", text=text))
         self.wrapped = self.strategy.wrap(self.model, self.precision.gathered_in)
-        self.note = join(
-            self.strategy.note, device.oversubscribed(config.nproc_per_node, config.threads, config.device)
-        )
-        self.optimizer = self._optimizer()
+        crowded = device.oversubscribed(config.nproc_per_node, config.threads, config.device)
+        self.note = _joined(self.strategy.note, crowded)
+        kind, options = OPTIMIZERS[config.optimizer]
+        options = {name: getattr(config, name) for name in options}
+        self.optimizer = self.strategy.optimizer(kind, self.precision.parameters, lr=config.peak_lr, **options)
         torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
         self.loss_fn = config.loss or models.loss_of(self.model)
         self.total_steps = config.steps or config.epochs * len(self.loader)
@@ -102,14 +102,6 @@ class Run:
         self.loss_scales, self.curve, self.trained_s, self.peak_memory = [], [], 0.0, 0
         self.activations = None  # bytes
         self.last_told = 0.0
-
-    def _optimizer(self):
-        config = self.config
-        kind, options = torch.optim.SGD, {"momentum": config.momentum}
-        if config.optimizer == "adamw":
-            kind, options = torch.optim.AdamW, {}
-        options.update(lr=config.peak_lr, weight_decay=config.weight_decay)
-        return self.strategy.optimizer(kind, self.precision.parameters, **options)
 
     def complete(self):
         """Train from where the run stands to its end, evaluate, and return what was measured."""
@@ -192,7 +184,8 @@ class Run:
             with nullcontext() if last else self.strategy.without_reduction(self.wrapped):
                 with self._activations() as activations:
                     loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
-                self.activations = activations.bytes if activations else self.activations
+                if activations:
+                    self.activations = activations.bytes
                 self.precision.backward(loss)
             mean += loss.detach()
         self.precision.step(self.optimizer, self.config.clip_norm)
@@ -208,7 +201,7 @@ class Run:
 
         They cannot in compiled code, in the threads of DataParallel and in XLA.
         """
-        seen = self.config.compiler == "none" and self.strategy.visible and self.counts_activations
+        seen = self.config.compiler == "none" and self.strategy.visible
         untimed = self.step == self.first_step and self.warm_from > 0
         return memory.Activations(self.model) if seen and untimed and self.activations is None else nullcontext()
 
@@ -256,7 +249,7 @@ class Run:
         enough = len(self.step_times) >= measure.AT_LEAST
         rates = [self.config.global_batch / seconds for seconds in self.step_times]
         return {
-            "note": join(self.note, compiled.note(self.config, self.model)),
+            "note": _joined(self.note, compiled.note(self.config, self.model)),
             "compiler": compiled.measured(self.config, self.model),
             "first_step": self.first_step,
             "steps": self.step,
@@ -289,8 +282,7 @@ class Run:
         }
 
 
-def join(*notes):
-    """Notes of a record, as one."""
+def _joined(*notes):
     return "; ".join(filter(None, notes))
 
 

@@ -24,13 +24,12 @@ class XlaRun(Run):
     variance (n, not n - 1, in the denominator), so that accuracy on the test set can differ a little.
     """
 
-    counts_activations = False  # XLA decides itself what it keeps
-
     def __init__(self, config, world, parts, tell):
         if xr.device_type() != "CPU":
             gradients.check_world(world.size)
         alone = config.but(strategy="baseline", nproc_per_node=1, compiler="none", label=config.label)
         super().__init__(alone, world, parts, tell)
+        self.strategy.visible = False  # XLA decides itself what it keeps
         self.note = device.oversubscribed(config.nproc_per_node, config.threads, config.device)
         self.wrapped, self.optimizer = xla_step.prepare(
             copy.deepcopy(self.model), config.peak_lr, config.momentum, config.weight_decay
