@@ -97,30 +97,29 @@ def _fsdp_refuses(config):
         yield ("precision", "strategy", "model"), no_batch_norm(config.model, config.precision)
 
 
-OWN = "helpers.training.strategies:"
 STRATEGIES = {
-    "baseline": Strategy("baseline", "one device", OWN + "Strategy", False, 1, ()),
+    "baseline": Strategy("baseline", "one device", "helpers.training.strategies:Strategy", False, 1, ()),
     "data_parallel": Strategy(
         "DataParallel",
         "DataParallel: one process drives all devices",
-        OWN + "DataParallel",
+        "helpers.training.strategies:DataParallel",
         False,
         inf,
         (),
         ("none",),
         _data_parallel_refuses,
     ),
-    "ddp": Strategy("DDP", "DDP: a process for each device, gradients averaged", OWN + "DDP"),
+    "ddp": Strategy("DDP", "DDP: a process for each device, gradients averaged", "helpers.training.strategies:DDP"),
     "zero1": Strategy(
         "ZeRO-1",
         "ZeRO-1: DDP, and each process keeps the optimizer's state for a share of the weights",
-        OWN + "ZeRO1",
+        "helpers.training.strategies:ZeRO1",
         compilers=("none", "auto", "inductor"),
     ),
     "fsdp": Strategy(
         "FSDP",
         "FSDP2: each process keeps a share of weights, gradients and optimizer state",
-        OWN + "FSDP",
+        "helpers.training.sharding:FSDP",
         settings=("sync_batch_norm", "shard", "offload"),
         compilers=("none", "inductor"),
         refuses=_fsdp_refuses,

@@ -1,8 +1,6 @@
-"""FSDP2: weights, gradients and optimizer state cut into shards, one for each rank.
+"""FSDP2 (torch.distributed.fsdp.fully_shard), and the units that a model is sharded, recomputed or compiled by.
 
-With torch.distributed.fsdp.fully_shard a rank keeps only its shards: the weights of a unit are gathered before it
-computes, and its gradients reduced to shards after. What only a sharded run needs is imported in functions: it takes
-half as long as importing torch.
+What only a sharded run needs is imported in functions: it takes half as long as importing torch.
 """
 
 from collections import Counter
@@ -10,6 +8,10 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+
+from ..config import no_batch_norm
+from . import sharded_checkpoint
+from .strategies import Strategy
 
 SMALL = 0.1  # of the mean unit's weights: what has fewer is not worth a message of its own
 
@@ -37,58 +39,70 @@ def _uses(module):
     return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
 
 
-def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=None) -> nn.Module:
-    """Shard `model`, in place, over the ranks of the process group; its parameters are DTensors then.
-
-    Args:
-        groups: (replicas, ranks that share one) for a hybrid, or () for one replica over all ranks.
-        keep_weights: whether gathered weights are kept from the forward to the backward pass.
-        offload: whether shards stay in the memory of the CPU.
-        dtype: what weights are gathered and computed in, if not their own; gradients are then reduced in fp32.
-
-    Raises:
-        ValueError: there is nothing to shard.
-    """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-
-    if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
-    size = torch.distributed.get_world_size()
-    names = {"mesh_dim_names": ("replicas", "shards")} if groups else {}
-    options = {
-        "mesh": init_device_mesh(device.type, groups or (size,), **names),
-        "mp_policy": MixedPrecisionPolicy(dtype, torch.float32 if dtype else None),
-        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if offload else OffloadPolicy(),
-    }
-    if keep_weights:
-        options["reshard_after_forward"] = False
-    for module in (*units(model), model):
-        fully_shard(module, **options)
-        if device.type == "cpu":  # gloo's average was a sum in some releases (pytorch issue 162338)
-            module.set_force_sum_reduction_for_comms(True)
-    return model
-
-
-@contextmanager
-def without_reduction(model):
-    """Gradients are added up on each rank, unsharded, and not reduced in the block."""
-    model.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        model.set_requires_gradient_sync(True)
-
-
-def release(model) -> None:
-    """Free the gathered weights, of which some stay after a forward pass that no backward pass follows."""
-    from torch.distributed.fsdp import FSDPModule
-
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
-
-
 def local(tensor):
     """What this rank holds of a tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # only a DTensor has it
+
+
+class FSDP(Strategy):
+    """A rank keeps only its shards of weights, gradients and optimizer state.
+
+    The weights of a unit are gathered before it computes, and its gradients are reduced to shards after.
+    """
+
+    sharded = True
+
+    def wrap(self, model, gathered_in=None):
+        """Shard `model`, in place; its parameters are DTensors then, and gradients are reduced in fp32.
+
+        Raises:
+            ValueError: there is nothing to shard, or BatchNorm is to compute in `gathered_in`.
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+        config, kind, groups = self.config, self.device.type, self.config.shard_groups
+        if gathered_in and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+            raise ValueError(no_batch_norm(type(model).__name__, config.precision))
+        if not any(p.requires_grad for p in model.parameters()):
+            raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
+        names = {"mesh_dim_names": ("replicas", "shards")} if groups else {}
+        options = {
+            "mesh": init_device_mesh(kind, groups or (torch.distributed.get_world_size(),), **names),
+            "mp_policy": MixedPrecisionPolicy(gathered_in, torch.float32 if gathered_in else None),
+            "offload_policy": CPUOffloadPolicy(pin_memory=kind == "cuda") if config.offload else OffloadPolicy(),
+        }
+        if config.shard == "grad_op":
+            options["reshard_after_forward"] = False
+        for module in (*units(model), model):
+            fully_shard(module, **options)
+            if kind == "cpu":  # gloo's average was a sum in some releases (pytorch issue 162338)
+                module.set_force_sum_reduction_for_comms(True)
+        return model
+
+    @contextmanager
+    def without_reduction(self, wrapped):
+        wrapped.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            wrapped.set_requires_gradient_sync(True)
+
+    def compiled_parts(self, model):
+        return units(model)  # weights are gathered between them, which no graph can contain
+
+    def after_evaluation(self, model):
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # some gathered weights stay after a forward pass that no backward pass follows
+
+    def save(self, run, state):
+        sharded_checkpoint.save(run, state)
+
+    def load(self, run, state):
+        if "folder" in state:
+            sharded_checkpoint.load_sharded(run, state["folder"])
+        else:
+            sharded_checkpoint.load_full(run, state)

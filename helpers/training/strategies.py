@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..config import STRATEGIES, no_batch_norm
+from ..config import STRATEGIES
 from ..language import N_
-from . import checkpoint, sharded_checkpoint, sharding
+from . import checkpoint, sharded_checkpoint
 from .cpu_data_parallel import CPUDataParallel
 
 EMULATED_DATA_PARALLEL = N_(
@@ -133,34 +133,3 @@ class ZeRO1(DDP):
     def _optimizer_state(self, optimizer):
         optimizer.consolidate_state_dict(to=0)
         return optimizer.state_dict() if torch.distributed.get_rank() == 0 else None
-
-
-class FSDP(Strategy):
-    """FSDP2: a rank keeps its shards of weights, gradients and optimizer state, and gathers weights to compute."""
-
-    sharded = True
-
-    def wrap(self, model, gathered_in=None):
-        config = self.config
-        if gathered_in and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
-            raise ValueError(no_batch_norm(type(model).__name__, config.precision))
-        keep, groups = config.shard == "grad_op", config.shard_groups
-        return sharding.shard(model, self.device, groups, keep_weights=keep, offload=config.offload, dtype=gathered_in)
-
-    def without_reduction(self, wrapped):
-        return sharding.without_reduction(wrapped)
-
-    def compiled_parts(self, model):
-        return sharding.units(model)  # weights are gathered between them, which no graph can contain
-
-    def after_evaluation(self, model):
-        sharding.release(model)
-
-    def save(self, run, state):
-        sharded_checkpoint.save(run, state)
-
-    def load(self, run, state):
-        if "folder" in state:
-            sharded_checkpoint.load_sharded(run, state["folder"])
-        else:
-            sharded_checkpoint.load_full(run, state)
