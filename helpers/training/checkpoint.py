@@ -33,11 +33,10 @@ def save(folder, step, state) -> Path:
     The file appears under its name only when all of it is on disk, so a crash at any moment leaves
     the checkpoints before it as they were. To be called by one rank only.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{step:09d}.pt"
+    path = Path(folder, f"step-{step:09d}.pt")
+    path.parent.mkdir(parents=True, exist_ok=True)
     write(path, state)
-    keep_newest(folder)
+    keep_newest(path.parent)
     return path
 
 
@@ -107,8 +106,7 @@ def latest(folder, device="cpu"):
 
 def found(folder):
     """Paths of the checkpoints in `folder`, newest first."""
-    paths = [path for path in Path(folder).glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(paths, reverse=True)
+    return sorted((path for path in Path(folder).glob("step-*") if NAME.fullmatch(path.name)), reverse=True)
 
 
 # -- runs ---------------------------------------------------------------------------------

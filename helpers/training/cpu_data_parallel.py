@@ -27,10 +27,6 @@ class CPUDataParallel(nn.Module):
             return self.module(batch)
         return _Replicas.apply(self, pieces, *self.module.parameters())
 
-    def on_each(self, work, count):
-        """`work(i)` for each replica, all at the same time; raises the first error."""
-        return list(self.threads.map(work, range(count)))
-
 
 class _Replicas(torch.autograd.Function):
     """Replicate, apply in parallel, gather; backward does the reverse.
@@ -53,7 +49,7 @@ class _Replicas(torch.autograd.Function):
             with torch.set_grad_enabled(learn), autocast():
                 return replicas[i](pieces[i])
 
-        outputs = parallel.on_each(apply, len(pieces))
+        outputs = list(parallel.threads.map(apply, range(len(pieces))))
         ctx.parallel, ctx.copies, ctx.outputs = parallel, copies, outputs
         return torch.cat([output.detach() for output in outputs])
 
@@ -66,7 +62,7 @@ class _Replicas(torch.autograd.Function):
             found = iter(torch.autograd.grad(ctx.outputs[i], wanted, parts[i], allow_unused=True))
             return [next(found) if p.requires_grad else None for p in ctx.copies[i]]
 
-        of_replicas = ctx.parallel.on_each(differentiate, len(parts))
+        of_replicas = ctx.parallel.threads.map(differentiate, range(len(parts)))
         return None, None, *(_added(gradients) for gradients in zip(*of_replicas, strict=True))
 
 

@@ -9,8 +9,16 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def gpt(layers=4, width=128, heads=4, vocabulary=64, length=64) -> "GPT":
-    """A freshly initialised GPT; with these values 0.8 million weights.
+def next_token_loss(scores, following):
+    """Mean cross entropy of scores [N, L, vocabulary] against the tokens that follow, [N, L]."""
+    return F.cross_entropy(scores.flatten(0, 1), following.flatten())
+
+
+class GPT(nn.Module):
+    """Tokens [N, L] -> scores [N, L, vocabulary] of the token that follows each; by default 0.8 million weights.
+
+    `embedding`, each of `blocks` and `head` take the output of the part before them, so that a pipeline's stage is
+    an `nn.Sequential` of some of them.
 
     Args:
         layers: blocks, one after the other.
@@ -22,24 +30,10 @@ def gpt(layers=4, width=128, heads=4, vocabulary=64, length=64) -> "GPT":
     Raises:
         ValueError: the width cannot be shared evenly by the heads.
     """
-    if width % heads:
-        raise ValueError(f"width {width} cannot be shared evenly by {heads} heads; choose a multiple, or fewer heads")
-    return GPT(layers, width, heads, vocabulary, length)
 
-
-def next_token_loss(scores, following):
-    """Mean cross entropy of scores [N, L, vocabulary] against the tokens that follow, [N, L]."""
-    return F.cross_entropy(scores.flatten(0, 1), following.flatten())
-
-
-class GPT(nn.Module):
-    """Tokens [N, L] -> scores [N, L, vocabulary] of the token that follows each.
-
-    `embedding`, each of `blocks` and `head` take the output of the part before them, so that a pipeline's stage is
-    an `nn.Sequential` of some of them.
-    """
-
-    def __init__(self, layers, width, heads, vocabulary, length):
+    def __init__(self, layers=4, width=128, heads=4, vocabulary=64, length=64):
+        if width % heads:
+            raise ValueError(f"width {width} cannot be shared evenly by {heads} heads; choose a multiple of it")
         super().__init__()
         self.embedding = Embedding(vocabulary, length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -54,6 +48,9 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(x)
+
+
+gpt = GPT  # its name in RunConfig
 
 
 class Embedding(nn.Module):

@@ -63,17 +63,9 @@ class Run:
         device.reset_peak_memory(world.device)
         with parts.part("data"):
             train_set, self.test_set = sets.pair(config.data)
-            self.loader = loaders.make_loader(
-                train_set,
-                path=config.input_path,
-                device=world.device,
-                global_batch=config.global_batch,
-                rank=world.rank,
-                world_size=world.size,
-                seed=config.seed,
-                augment=config.augment,
-                num_workers=config.num_workers,
-            )
+            options = {name: getattr(config, name) for name in ("global_batch", "seed", "augment", "num_workers")}
+            options.update(device=world.device, rank=world.rank, world_size=world.size)
+            self.loader = loaders.make_loader(train_set, path=config.input_path, **options)
         torch.manual_seed(config.seed)  # the same weights on every rank
         self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
         self.samples = sets.samples_are(train_set)
@@ -98,10 +90,8 @@ class Run:
         self.total_steps = config.steps or config.epochs * len(self.loader)
         self.lr_warmup_steps = round(config.lr_warmup_epochs * len(self.loader))
         self.step = self.first_step = 0
-        self.losses, self.step_times, self.waits, self.epochs = [], [], [], []
-        self.loss_scales, self.curve, self.trained_s, self.peak_memory = [], [], 0.0, 0
-        self.activations = None  # bytes
-        self.last_told = 0.0
+        self.losses, self.step_times, self.waits, self.epochs, self.loss_scales, self.curve = [], [], [], [], [], []
+        self.trained_s, self.last_told, self.peak_memory, self.activations = 0.0, 0.0, 0, None  # s, s, bytes, bytes
 
     def complete(self):
         """Train from where the run stands to its end, evaluate, and return what was measured."""
@@ -247,7 +237,7 @@ class Run:
         if not self.world.is_main:
             return None
         enough = len(self.step_times) >= measure.AT_LEAST
-        rates = [self.config.global_batch / seconds for seconds in self.step_times]
+        rates, scales = [self.config.global_batch / seconds for seconds in self.step_times], self.loss_scales
         return {
             "note": _joined(self.note, compiled.note(self.config, self.model)),
             "compiler": compiled.measured(self.config, self.model),
@@ -264,10 +254,10 @@ class Run:
                 "step_time_s": self.step_times,
                 "input_wait_s": self.waits,
                 "loss": losses,
-                "loss_scale": self.loss_scales,
+                "loss_scale": scales,
             },
             "skipped_steps": self.precision.skipped,
-            "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
+            "loss_scale": scales[-1] if scales else None,
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs,
