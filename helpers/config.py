@@ -172,19 +172,9 @@ def _precisions():
 PRECISIONS = dict(_precisions())
 
 
-def _not_a_model(value):
-    return "" if callable(value) else "pass a name, or a function that makes the model on each rank"
-
-
-def _not_a_pair(value):
+def _is_data(value):
     pair = isinstance(value, (tuple, list)) and len(value) == 2
-    if callable(value) or (pair and all(hasattr(p, "__len__") and hasattr(p, "__getitem__") for p in value)):
-        return ""
-    return "pass a pair (train, test) of map-style datasets (with len() and indexing), or a function that returns one"
-
-
-def _not_a_loss(value):
-    return "" if callable(value) else "pass a function (outputs, labels) -> mean loss, or None"
+    return callable(value) or (pair and all(hasattr(p, "__len__") and hasattr(p, "__getitem__") for p in value))
 
 
 LEARNS = dict(changes_learning=True, in_checkpoint=True)  # decides which losses a run follows
@@ -192,8 +182,9 @@ PEAK = dict(changes_learning=True, in_checkpoint="peak_lr")  # decides the peak 
 TIMES = dict(changes_timing=True)
 BOTH = LEARNS | TIMES
 SPREADS = dict(changes_timing=True, spreads=True)  # learning changes only through the local batch
-OWN_MODEL = dict(own=_not_a_model, or_own="a function without arguments that makes yours")
-OWN_DATA = dict(own=_not_a_pair, or_own="a pair (train, test) of map-style datasets, or a function that returns one")
+OWN_MODEL = dict(own=callable, or_own="a function without arguments that makes yours")
+OWN_DATA = dict(own=_is_data, or_own="a pair (train, test) of map-style datasets, or a function that returns one")
+OWN_LOSS = dict(own=callable, or_own="a function (outputs, labels) -> mean loss, or None")
 RULES = {"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"}
 SAVES = ("checkpoint_every", "resume")
 
@@ -268,9 +259,7 @@ class RunConfig:
         table=RECOMPUTED,
         **TIMES,
     )
-    loss: Callable | None = setting(
-        None, "function (outputs, labels) -> mean loss (None: cross entropy)", own=_not_a_loss, **BOTH
-    )
+    loss: Callable | None = setting(None, "what is minimised (None: cross entropy)", **OWN_LOSS, **BOTH)
     seed: int = setting(0, "of the weights, the order of samples and augmentation", least=0, **LEARNS)
     threads: int | None = setting(None, "CPU threads a device (none: the machine's, see helpers.device)", **TIMES)
     # The machine of a record says which device was used, so `device` itself makes no difference between two records.
@@ -493,7 +482,5 @@ def no_batch_norm(model, precision) -> str:
     """Why FSDP does not train a model with BatchNorm at a precision with masters."""
     dtype = PRECISIONS[precision].dtype
     instead = next(name for name, one in PRECISIONS.items() if one.dtype == dtype and not one.half_weights)
-    return (
-        f"at precision {precision!r} strategy 'fsdp' gathers all weights in {dtype}, and {model} has BatchNorm, "
-        f"which cannot mix that with its statistics in float32; choose {instead!r}"
-    )
+    why = f"gathers all weights in {dtype}, and {model} has BatchNorm, whose statistics stay in float32"
+    return f"at precision {precision!r} strategy 'fsdp' {why}; choose {instead!r}"

@@ -60,11 +60,9 @@ def gpus():
 
 def idle_gpus() -> str:
     """Why torch cannot use the NVIDIA GPUs that are here, and what to do; "" where there are none, or it can."""
-    if (
-        os.environ.get("HELPERS_DEVICE")
-        or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-        or not (found := gpus())
-    ):
+    chosen = os.environ.get("HELPERS_DEVICE") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    found = [] if chosen else gpus()
+    if not found:
         return ""
     import torch
 
@@ -79,12 +77,8 @@ def idle_gpus() -> str:
 
 @lru_cache
 def check() -> None:
-    """Look at the versions of torch and torchvision that are installed, without importing them.
-
-    Raises:
-        UnfitTorch: torch is missing or too old, or torchvision is made for another one.
-    """
-    torch, vision = version_of("torch"), version_of("torchvision")
+    """Raises UnfitTorch if torch is missing or too old; does not import it."""
+    torch = version_of("torch")
     if torch is None:
         raise UnfitTorch(f"{sys.executable} has no torch: {sys.executable} -m pip install torch torchvision")
     if number(torch) < number(OLDEST):
@@ -92,29 +86,17 @@ def check() -> None:
             f"torch {torch} is older than {OLDEST}, the oldest that the kit runs on: "
             f"{sys.executable} -m pip install --upgrade torch torchvision"
         )
-    for line in importlib.metadata.requires("torchvision") or () if vision else ():
-        exact = re.fullmatch(r"torch ?\(?==([0-9.]+)\)?", line.partition(";")[0].strip())
-        if exact and number(exact[1]) != number(torch):
-            raise UnfitTorch(
-                f"torchvision {vision} is made for torch {exact[1]}, but torch {torch} is installed: "
-                f"{sys.executable} -m pip install --upgrade torchvision torch=={torch}"
-            )
 
 
 def need_torchvision(what) -> None:
     """Raises UnfitTorch, with the command that leaves torch as it is, if torchvision is not installed."""
     torch, vision = version_of("torch"), version_of("torchvision")
     if without_cuda(torch, vision):
-        has = f"torchvision {vision} wants CUDA" if vision else "torchvision is not installed"
-        raise UnfitTorch(
-            f"{what} needs a torchvision built without CUDA, as torch {torch} is, and {has}: install "
-            f"torchvision torch=={torch} from the address that https://pytorch.org/get-started/locally gives for CPU"
-        )
+        where = "from the address that https://pytorch.org/get-started/locally gives for CPU"
+        raise UnfitTorch(f"{what} needs a torchvision built without CUDA: install torchvision torch=={torch} {where}")
     if vision is None:
-        raise UnfitTorch(
-            f"{what} needs torchvision, which is not installed: "
-            f"{sys.executable} -m pip install torchvision torch=={torch}"
-        )
+        command = f"{sys.executable} -m pip install torchvision torch=={torch}"
+        raise UnfitTorch(f"{what} needs torchvision, which is not installed: {command}")
 
 
 def check_gloo() -> None:
@@ -122,10 +104,9 @@ def check_gloo() -> None:
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_gloo_available():
-        version = version_of("torch")
-        release = ".".join(map(str, number(version)))
+        release = ".".join(map(str, number(version_of("torch"))))
         raise UnfitTorch(
-            f"torch {version} was built without gloo, through which ranks communicate; PyPI's torch {release} has it: "
+            f"torch {version_of('torch')} was built without gloo, through which ranks communicate; PyPI's has it: "
             f"{sys.executable} -m pip install --force-reinstall 'torch=={release}.*'"
         )
 

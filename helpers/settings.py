@@ -46,8 +46,8 @@ class Setting:
         noun: what sentences and the form call it.
         table: {allowed value: its summary, or an object with a `summary` and perhaps `aliases`}, for names.
         least, above, below: the smallest number allowed (by default 1 of a count); bounds that are not allowed.
-        own: why an object of the reader's in the place of a name will not do, or "".
-        or_own: what may stand there instead of a name, in words.
+        own: whether an object of the reader's will do in the place of a name.
+        or_own: what such an object is, in words.
         flags: further names of its option.
         bare: the value that the option has when it is given without one.
         changes_learning: whether another value trains another model, by more than the rounding of sums.
@@ -106,7 +106,7 @@ class Setting:
     def _problem(self, value):
         """What is wrong with a value other than None, or ""."""
         if self.own and not (self.table and isinstance(value, str)):
-            return self.own(value)
+            return "" if self.own(value) else f"pass {'a name, or ' * bool(self.table)}{self.or_own}"
         if self.table:
             return self._not_among(value)
         if self.type in (int, float):
