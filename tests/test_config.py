@@ -40,13 +40,26 @@ from helpers import RunConfig, config, device
         (dict(resume=True), "checkpoint_dir", ""),
         (dict(sync_batch_norm=True), "sync_batch_norm strategy", "'ddp' or 'zero1' or 'fsdp'"),
         (dict(optimizer="adamw", compiler="xla"), "optimizer compiler", ""),
-        (dict(strategy="ddp", nnodes=2, compiler="xla", channels_last=True), "channels_last compiler", ""),
+        (dict(compiler="xla", channels_last=True), "channels_last compiler", ""),
+        (dict(nnodes=2), "strategy nnodes", "'ddp'"),
         (dict(accumulation=3, global_batch=64), "global_batch nproc_per_node", "63 or 66"),
         (dict(lr_warmup_epochs=3, epochs=2), "lr_warmup_epochs epochs", ""),
         (dict(evaluate_every=3, epochs=2), "evaluate_every epochs", ""),
         (dict(evaluate_every=1, evaluate=False), "evaluate_every evaluate", ""),
         (dict(channels_last="yes"), "channels_last", "True or False"),
         (dict(model="gpt"), "model data", "'tokens'"),
+        (dict(model="resnet8", data="tokens"), "model data", "'gpt'"),
+        (dict(model="gpt", data="tokens", compiler="xla"), "model compiler", ""),
+        (dict(strategy="data_parallel", compiler="auto"), "compiler strategy", "'none'"),
+        (dict(strategy="data_parallel", activation_checkpointing="full"), "activation_checkpointing strategy", "'ddp'"),
+        (dict(strategy="fsdp", compiler="auto"), "compiler strategy", "'inductor'"),
+        (dict(strategy="zero1", compiler="xla"), "compiler strategy", ""),
+        (dict(compiler="xla", precision="O3"), "precision compiler", "fp32, fp16-mixed, bf16-mixed"),
+        (dict(strategy="fsdp", precision="O2-bf16"), "precision strategy model", "'bf16-mixed'"),
+        (dict(strategy="ddp", shard="hybrid"), "shard strategy", "'fsdp'"),
+        (dict(offload=True), "offload strategy", "'fsdp'"),
+        (dict(strategy="fsdp", nproc_per_node=5, global_batch=65, shard="hybrid"), "shard nproc_per_node", "5 rank"),
+        (dict(strategy="fsdp", nproc_per_node=2, shard="hybrid"), "shard nproc_per_node", "2 rank"),
     ],
 )
 def test_what_cannot_be_names_its_fields(settings, fields, hint):
@@ -85,6 +98,7 @@ def test_a_precision_has_one_name_in_records_and_labels(given, stands):
     chosen = RunConfig(precision=given, channels_last=True)
     assert chosen.precision == stands
     assert chosen.label == ("baseline · channels last" if stands == "fp32" else f"baseline · {stands} · channels last")
+    assert RunConfig(strategy="ddp", nproc_per_node=2, compiler="xla").label == "DDP ×2 · XLA"
 
 
 def test_more_threads_than_cores_are_warned_of():

@@ -142,13 +142,13 @@ def test_a_planted_value_is_refused_and_never_an_exception(setting):
 @pytest.mark.parametrize(
     "choice, settings, words",
     [
-        (Choice(batch=65), ("ranks", "batch"), "The nearest that can: 64 or 66"),
+        (Choice(batch=65), ("batch", "ranks"), "The nearest that can: 64 or 66"),
         (Choice(batch=0), ("batch",), "1 or more"),
         (Choice(ranks=3, batch=66), ("ranks",), "this machine has 2 cpu devices"),
         (Choice(ranks=1), ("ranks", "precision", "compiler"), "nothing to compare"),
         (Choice(ranks=1, strategy="data_parallel"), ("ranks", "precision", "compiler"), "nothing to compare"),
-        (Choice(strategy="data_parallel", compiler="inductor"), ("strategy", "compiler"), "choose 'ddp'"),
-        (Choice(precision="fp16-masters", compiler="xla"), ("precision",), "not offered with XLA"),
+        (Choice(strategy="data_parallel", compiler="inductor"), ("compiler", "strategy"), "choose 'none'"),
+        (Choice(precision="fp16-masters", compiler="xla"), ("precision", "compiler"), "not supported with XLA"),
         (Choice(data="cifar10"), ("data",), "cifar10 is not there"),
         (Choice(batch=1438), ("batch", "data"), "1,437 samples"),
         (Choice(model="transformer", data="imagenet-mock"), ("model", "data"), "images of 224×224"),

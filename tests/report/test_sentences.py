@@ -254,7 +254,7 @@ def test_what_no_record_shows_is_not_said(records, absent):
 
 def test_a_run_that_computes_otherwise_has_no_efficiency():
     text = told(planted(speed=1.82), planted(speed=3.1, precision="bf16"))
-    assert re.search(r"O1-bf16 took 0.32 of the baseline's time a step \(3.10×, middle half [\d.× to]+\)\.", text)
+    assert re.search(r"bf16-mixed took 0.32 of the baseline's time a step \(3.10×, middle half [\d.× to]+\)\.", text)
 
 
 @pytest.mark.parametrize(
