@@ -159,7 +159,7 @@ def test_a_planted_value_is_refused_and_never_an_exception(setting):
         (Choice(unit="days"), ("length",), "epochs or steps"),
         (Choice(more=dict(shard="grad_op")), ("shard", "strategy"), "only strategy 'fsdp' can do, not 'ddp'"),
         (Choice(strategy="zero1", more=dict(offload=True)), ("offload", "strategy"), "only strategy 'fsdp' can do"),
-        (Choice(strategy="fsdp", more=dict(shard="hybrid")), ("shard",), "2 rank(s) on 1 host(s) do not divide so"),
+        (Choice(strategy="fsdp", more=dict(shard="hybrid")), ("shard", "ranks"), "2 rank(s) on 1 host(s)"),
         (Choice(prediction=0), ("prediction",), "such as 1.8"),
         (Choice(prediction=float("inf")), ("prediction",), "such as 1.8"),
         (Choice(prediction="fast"), ("prediction",), "leave the field empty"),
