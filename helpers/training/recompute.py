@@ -45,11 +45,8 @@ def prepare(model, what) -> None:
             "weights of their own; give it `blocks`, an nn.ModuleList, or leave the setting out"
         )
     for unit in parts:
-        unit.forward = partial(_recomputed, unit.forward, what, _norms(unit))
-
-
-def _norms(unit):
-    return [m for m in unit.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+        norms = [m for m in unit.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+        unit.forward = partial(_recomputed, unit.forward, what, norms)
 
 
 def _recomputed(forward, what, norms, *args, **kwargs):

@@ -67,19 +67,8 @@ def net():
 
 
 def config(**changes):
-    return RunConfig(
-        **{
-            "model": net,
-            "data": data,
-            "strategy": "signs",
-            "nproc_per_node": 2,
-            "global_batch": 32,
-            "lr": 1e-3,
-            "steps": 8,
-            "threads": 1,
-            **changes,
-        }
-    )
+    settings = dict(model=net, data=data, global_batch=32, lr=1e-3, steps=8, threads=1)
+    return RunConfig(**{"strategy": "signs", "nproc_per_node": 2, **settings, **changes})
 
 
 def trained(config):
@@ -117,9 +106,8 @@ def test_help_lists_them(capsys):
 def test_their_classes_train():
     plain, signs = (trained(config(strategy=name))["samples"]["loss"] for name in ("ddp", "signs"))
     assert plain[0] == signs[0] and plain[1:] != signs[1:]
-    assert (
-        trained(config(precision="clipped"))["samples"]["loss"] != trained(config(precision="bf16"))["samples"]["loss"]
-    )
+    mixed, clipped = (trained(config(precision=name))["samples"]["loss"] for name in ("bf16", "clipped"))
+    assert mixed != clipped
 
 
 def test_a_run_resumes_and_its_checkpoint_has_to_agree(tmp_path):
