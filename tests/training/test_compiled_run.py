@@ -75,37 +75,11 @@ def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
     assert losses(record) == pytest.approx(losses(straight)[10:], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "settings, said",
-    [
-        ({"compiler": "tvm"}, "allowed: 'none', 'auto', 'inductor', 'xla'"),
-        ({"compiler": "auto", "strategy": "data_parallel", "nproc_per_node": 2}, "data_parallel"),
-        ({"compiler": "xla", "channels_last": True}, "memory layout"),
-        ({"compiler": "xla", "precision": "O3"}, "not offered with XLA"),
-    ],
-)
-def test_what_does_not_go_together_is_refused_at_once(settings, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        RunConfig(**settings)
-
-
 def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_XLA_PYTHON", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="make xla"):
         helpers.run(RunConfig(steps=2, compiler="xla"))
     assert read.read_all() == []
-
-
-@pytest.mark.parametrize(
-    "compiler, label",
-    [
-        ("auto", "DDP ×2 · compiler auto · O1-bf16"),
-        ("inductor", "DDP ×2 · inductor · O1-bf16"),
-        ("xla", "DDP ×2 · XLA · O1-bf16"),
-    ],
-)
-def test_labels_name_the_compiler(compiler, label):
-    assert RunConfig(compiler=compiler, strategy="ddp", nproc_per_node=2, precision="bf16").label == label
 
 
 @pytest.mark.long

@@ -68,19 +68,6 @@ def test_heads_share_the_width_evenly():
         gpt(width=10)
 
 
-@pytest.mark.parametrize(
-    "settings, words",
-    [
-        (dict(model="gpt"), "model is 'gpt', which reads tokens, and data is 'digits'"),
-        (dict(model="resnet8", data="tokens"), "choose model='gpt'"),
-        (dict(model="gpt", data="tokens", compiler="xla"), "not offered with XLA"),
-    ],
-)
-def test_a_model_and_data_that_do_not_fit_are_refused(settings, words):
-    with pytest.raises(ValueError, match=words):
-        RunConfig(**settings)
-
-
 # -- the text -----------------------------------------------------------------------------
 
 

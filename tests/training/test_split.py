@@ -22,30 +22,26 @@ def test_the_stages_one_after_the_other_are_the_model(stages):
 
 
 @pytest.mark.parametrize(
-    "wanted, message",
+    "wanted, hint",
     [
-        (dict(tensor=3), "4 heads cannot be shared evenly by 3 .* Choose 1, 2 or 4 of them"),
+        (dict(tensor=3), "1, 2 or 4"),
         (dict(tensor=8), "4 heads"),
-        (dict(pipeline=4), "6 blocks cannot be shared evenly by 4 .* 1, 2, 3 or 6 of them, or .* a multiple of 4"),
-        (dict(tensor=0), "0 tensor-parallel ranks: give a whole number"),
+        (dict(pipeline=4), "1, 2, 3 or 6"),
+        (dict(tensor=0), "whole number"),
         (dict(pipeline=2.0), "whole number"),
-        (dict(tensor=True), "whole number"),
     ],
 )
-def test_what_cannot_be_shared_evenly_is_refused(wanted, message):
+def test_what_cannot_be_shared_evenly_is_refused(wanted, hint):
     model = gpt(layers=6)
     split.check(model, tensor=2, pipeline=3)
-    with pytest.raises(split.CannotSplit, match=message):
+    with pytest.raises(split.CannotSplit, match=hint):
         split.check(model, **wanted)
 
 
-def test_a_model_without_a_plan_is_refused():
-    with pytest.raises(split.CannotSplit, match="Sequential has no plan to be split by"):
+def test_other_models_and_stages_are_refused():
+    with pytest.raises(split.CannotSplit, match="Sequential"):
         split.check(torch.nn.Sequential(torch.nn.Linear(2, 2)), tensor=2)
-
-
-def test_a_stage_that_is_not_there_is_refused():
-    with pytest.raises(split.CannotSplit, match="stage 2 of 2: .* 0 to 1"):
+    with pytest.raises(split.CannotSplit, match="stage 2 of 2"):
         split.stage(gpt(), 2, 2)
 
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from functools import lru_cache
 
 from ... import device, measure
 from ...compiler import trials
-from ...config import SETTINGS
+from ...config import SETTINGS, ConfigError
 from ...data import sets
 from ...data.recipes import RECIPES, SEQUENCES
 from ...launcher.language import local, marked
@@ -89,8 +88,10 @@ def check(choice) -> Refusal | None:
                 other_environment("xla").python()
     except FileNotFoundError as error:
         return Refusal(("compiler",), str(error))
-    except (ValueError, TypeError) as error:
-        return Refusal(_named_in(str(error)), str(error))
+    except ConfigError as error:
+        return Refusal(tuple(dict.fromkeys(NAMES_HERE.get(name, name) for name in error.fields)), str(error))
+    except ValueError as error:
+        return Refusal(("ranks", "batch", "length"), str(error))
     return _devices(choice, here) or _training(configs[1])
 
 
@@ -198,9 +199,3 @@ def _trial(model, side, batch):
     except (RuntimeError, ValueError) as error:
         return str(error).splitlines()[0]
     return ""
-
-
-def _named_in(message):
-    """The fields that a message of RunConfig is about; the batch, ranks and length if it names none."""
-    named = [NAMES_HERE.get(name, name) for name in SETTINGS if re.search(rf"\b{name} (is\b|['(\d])", message)]
-    return tuple(dict.fromkeys(named)) or ("ranks", "batch", "length")
