@@ -17,9 +17,8 @@ from ..config import RunConfig, dtype_of
 from ..launcher.language import local
 from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
-from ..records import store
+from ..records import speedup, store
 from . import run
-from .comparison import rates
 
 SEEDS = (0, 1, 2, 3, 4)
 LOCAL, RATE, HIGH = 16, 0.0005, 2.0  # of the studies of accuracy: a rank's batch, the rate for it, a very high peak
@@ -137,17 +136,17 @@ def speed_by_batch(records, model) -> dict:
     """Speed relative to plain fp32 at the same batch, of the runs of `model`.
 
     Returns {"O1-bf16 · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
-    low and high are the ends of the median's 95% interval.
+    low and high are the ends of the ratio's 95% interval.
     """
-    runs = [r for r in records if r["config"]["model"] == model and rates(r)]
+    runs = [r for r in records if r["config"]["model"] == model and r.get("measured")]
     batch = lambda record: record["config"]["local_batch"]  # noqa: E731
-    plain = {batch(r): rates(r)["median"] for r in runs if _variant(r) == "fp32"}
+    plain = {batch(r): r for r in runs if _variant(r) == "fp32"}
     series = {}
     for record in sorted(runs, key=batch):
         if _variant(record) != "fp32" and batch(record) in plain:
-            ratio = {key: rate / plain[batch(record)] for key, rate in rates(record).items()}
-            point = {"batch": batch(record), "ratio": ratio["median"], "low": ratio["low"], "high": ratio["high"]}
-            series.setdefault(_variant(record), []).append(point)
+            found = speedup.of_records(record, plain[batch(record)])
+            if found:
+                series.setdefault(_variant(record), []).append({"batch": batch(record), **found._asdict()})
     return series
 
 

@@ -262,6 +262,7 @@ def _one_of(rounds):
         for name in ("step_time_s", "input_wait_s")
     }
     together = {**first["measured"], "samples": {**first["measured"]["samples"], **samples}}
+    together["rounds_s"] = [measured["samples"]["step_time_s"] for measured in parts]
     if len(samples["step_time_s"]) >= measure.AT_LEAST:
         rates = [first["config"]["global_batch"] / seconds for seconds in samples["step_time_s"]]
         together.update(images_per_s=measure.summary(rates))

@@ -35,6 +35,11 @@ def times(factor) -> str:
     return f"{number(factor, 3 if factor >= 10 else 1)}×"  # a speed near 0 needs no digits
 
 
+def interval(low, high) -> str:
+    """The ends of a speed-up's interval, such as "1.78–1.90"; "" where there is none."""
+    return "" if low is None else f"{times(low)}–{times(high)}".replace("×", "")
+
+
 def percent(share) -> str:
     """A share of one as a percentage, such as "97.2%"."""
     return "–" if share is None else f"{share * 100:.1f}%"
