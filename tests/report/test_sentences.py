@@ -18,7 +18,7 @@ SLOW = (
 
 
 def made(*records, target=0.9):
-    return Report(read.Found([{**read.upgraded(r), "file": "a.json"} for r in records]), target)
+    return Report(read.Found([{**read.checked(r), "file": "a.json"} for r in records]), target)
 
 
 def said(*records, target=0.9):
