@@ -221,7 +221,7 @@ async def _follow(handle, result):
 
 def _refused(error):
     text = _("Not possible: {change}.").format(change=error)
-    return f'<div role="alert" style="white-space: pre-wrap">✗ {escape(text)}</div>'
+    return f'<div role="alert"><span style="white-space: pre-wrap">✗ {escape(text)}</span></div>'
 
 
 LOOK = {"style": {"description_width": "initial"}, "layout": {"width": "auto"}}

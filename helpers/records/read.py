@@ -98,7 +98,7 @@ def checked(raw) -> dict:
         ValueError: it is not a record.
     """
     try:
-        sound = raw["status"] in STATUSES and raw["run_id"] and raw["environment"]["machine"]["kind"]
+        sound = raw["status"] in STATUSES and raw["run_id"] and raw["started"] and raw["environment"]["machine"]["kind"]
         measured = raw["measured"]["samples"] if raw["status"] == "completed" else {}
         if not sound or not isinstance(measured, dict):
             raise TypeError
@@ -130,7 +130,6 @@ def row(record) -> dict:
         "step_time_s": step.get("median"),
         "step_time_q1_s": step.get("q1"),
         "step_time_q3_s": step.get("q3"),
-        "steps_timed": step.get("n"),
         "images_per_s": speed.get("median"),
         "samples_are": samples,
         "final_loss": measured.get("final_loss"),
@@ -148,13 +147,12 @@ def _most(values):
     return max((value for value in values if value is not None), default=None)
 
 
-def machine_identity(record) -> str:
-    """What tells the machine of a record from others: all that `device.Machine` records, but for the run's own choices.
+def machine_identity(record) -> dict:
+    """What tells the machine of a record from others: all that `device.Machine` records, but for a run's own choices.
 
-    What an older version did not record is unknown, and never equal to a value that is known.
+    What an older version did not record is missing: unknown, and never equal to what is known.
     """
-    machine = record["environment"]["machine"]
-    return json.dumps({key: machine[key] for key in sorted(machine) if key not in NO_IDENTITY})
+    return {key: value for key, value in record["environment"]["machine"].items() if key not in NO_IDENTITY}
 
 
 def merged(records) -> list:

@@ -85,10 +85,8 @@ def training_hash(package=Path(__file__).parents[1]) -> str:
 
 
 def _git(*arguments):
+    command = ["git", "-C", str(project_root()), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(project_root()), *arguments], capture_output=True, text=True, timeout=5, check=True
-        )
+        return subprocess.check_output(command, text=True, timeout=5, stderr=subprocess.DEVNULL).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()

@@ -229,7 +229,8 @@ def test_choose_and_run(page):
     strategy.focus()
     strategy.press("d")  # the first letter chooses; JupyterLab keeps the arrow keys for itself
     form.get_by_text("Ready.").wait_for()
-    until(page, lambda: "global_batch=32, steps=12" in form.text_content(), form.text_content)
+    wanted = "global_batch=32, steps=12", 'strategy="data_parallel"'
+    until(page, lambda: all(text in form.text_content() for text in wanted), form.text_content)
     page.press(run)
     assert_image(form.locator("figure img"))
     assert form.locator("table tbody tr").count() == 2 and set(states(page, cell)) == {"done"}
