@@ -91,10 +91,9 @@ class Site:
 def sites(records) -> list:
     """The machines that records come from, the one with the newest record first, with their ladders.
 
-    Records are of one machine if they agree in all of `read.machine_identity`. What older versions did not record counts as a value
-    of its own: two old records that agree in all they have are of one machine, and an old record is never put
-    together with a newer one, because nothing says that their machines compute alike. Where two machines have one
-    name, the rest of their identity stands behind it.
+    Records are of one machine if they agree in all of `read.machine_identity`. An old record is never put together
+    with a newer one that says more, because nothing says that their machines compute alike. Where two machines have
+    one name, what tells them apart stands behind it.
     """
     found = {}
     for record in records:

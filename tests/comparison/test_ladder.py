@@ -29,7 +29,8 @@ def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch)
     assert grown.label == "DDP ×2 · batch 128, rate ×2, warm-up"
     assert half.but(precision="fp32") == top and last.but(channels_last=False) == half
     assert (grown.local_batch, grown.peak_lr, grown.lr_warmup_epochs) == (64, 2 * base.lr, 1)
-    assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == RunConfig(precision="bf16").precision
+    bf16 = RunConfig(precision="bf16")
+    assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == bf16.precision
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 0.5})
     assert {r.precision for r in ladder.ladder(2, full=True, device="cpu")} == {"fp32"}
 
