@@ -28,7 +28,7 @@ RATES = {  # of the study of optimizers
     "sgd": (0.00025, 0.001, 0.004, 0.016, 0.064, 0.256),
     "adamw": (0.00006, 0.00025, 0.001, 0.004, 0.016, 0.064),
 }
-HALVES = (("O1-bf16", "bfloat16"), ("O1", "float16"))
+HALVES = (("bf16", "bfloat16"), ("fp16", "float16"))
 UNTIMED = ("batch_and_accuracy", "optimizers")  # only accuracies: recorded whatever else the machine does
 
 
@@ -161,7 +161,7 @@ def precision():
     plain = RunConfig(
         model="resnet8", data="digits", epochs=8, lr=0.02, schedule="cosine", augment=False, device=kind, threads=1
     )
-    levels = [level for level in ("fp32", "O1-bf16", "O2-bf16", "O1", "O2") if not precision_refusal(level, kind)]
+    levels = [level for level in ("fp32", "bf16", "O2-bf16", "fp16", "O2") if not precision_refusal(level, kind)]
     rungs = (plain, plain.but(strategy="ddp", nproc_per_node=2))
     return [rung.but(precision=level) for rung in rungs for level in levels]
 
@@ -211,7 +211,7 @@ def compiler():
     cases = [
         (model, level)
         for model in ("resnet18", "resnet50", "silunet", "silu_mlp", "transformer")
-        for level in ("fp32", "O1-bf16")
+        for level in ("fp32", "bf16")
         if not precision_refusal(level, kind)
     ]
     return [
@@ -284,7 +284,7 @@ def xla():
     )
     return [
         with_xla
-        for one in (plain, plain.but(precision="O1-bf16"))
+        for one in (plain, plain.but(precision="bf16"))
         for with_xla in (one, one.but(compiler="xla", device=None))
     ]
 
@@ -294,7 +294,7 @@ def torchacc():
     one = RunConfig(
         model="resnet50",
         data="imagenet-mock",
-        precision="O1-bf16",
+        precision="bf16",
         local_batch=2,
         steps=8,
         lr=0.001,

@@ -111,7 +111,7 @@ def digits_at_8():
 def speed_by_batch(records, model) -> dict:
     """Speed relative to plain fp32 at the same batch, of the runs of `model`.
 
-    Returns {"O1-bf16 · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
+    Returns {"bf16-mixed · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
     low and high are the ends of the ratio's 95% interval.
     """
     runs = [record for record in records if record["config"]["model"] == model]
