@@ -41,10 +41,10 @@ def accuracy_curves(groups, over="epoch") -> tuple:
         raise ValueError(f"over is {over!r}; allowed: {', '.join(map(repr, OVER))}")
     found = seeds.rows(groups, target=1)
     rows = [row for row in found if row["seeds"]]
-    left_out = seeds.left_out(found, style.said)
+    left_out = seeds.left_out(found)
     means = [_mean_curve(row["curves"], OVER[over][0]) for row in rows]
     names, high = line_names([row["label"] for row in rows])
-    trained = seeds.trained(rows, style.said)
+    trained = seeds.trained(rows)
     title = marked(f"Test accuracy over {OVER[over][1]}: {trained}")
     with sheet(title, high, notes=[_spread_words(rows), left_out]) as (figure, [axes]):
         for place, curve in enumerate(means):
@@ -131,7 +131,7 @@ def time_to_accuracy(groups, target) -> tuple:
     notes = _notes(rows, target, marks)
     few, many = (f(row["seeds"] for row in rows) for f in (min, max))
     how = f"{few} to {many} seeds a row" if few < many else f"{many} seed{'s' * (many > 1)} a row"
-    trained, machine = seeds.trained(rows, style.said), seeds.machine(rows, style.said)
+    trained, machine = seeds.trained(rows), seeds.machine(rows)
     key = [(words.format(samples=samples_of(rows)), *look) for _, words, *look, _ in BARS]
     with sheet(
         marked(f"Time to {percent(target)} test accuracy: {trained}"),
@@ -172,7 +172,7 @@ def _notes(rows, target, marks):
         why = why if base["seeds"] else marked("it has no run")
         notes.append(f"There is no speed-up in time to compare with {base['label']}: {why}.")
     notes += [f"{mark} {style.said(note)}" for note, mark in marks.items()]
-    return [*notes, *filter(None, [seeds.left_out(rows, style.said)])]
+    return [*notes, *filter(None, [seeds.left_out(rows)])]
 
 
 def _seconds(axes, rows, target):

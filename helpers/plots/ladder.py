@@ -21,7 +21,7 @@ def speed_up(comparison) -> tuple:
     dashed = marked("Dashed: as many times the baseline as there are devices.")
     about = (
         f"Speed-up: {samples_of(rows)}/s of the timed steps, and of the whole run with start, data and evaluation.",
-        marked("Whisker: middle half of the steps."),
+        marked("Whisker: 95% interval of the speed-up, from the steps of both runs."),
         *[dashed] * any(_ideal(row, rows) for row in rows),
     )
     notes = [
@@ -54,7 +54,7 @@ def _words(row):
 
 
 def _steps(axes, rows):
-    measured = [row["speed_up_q3"] for row in rows if row["speed_up"]]
+    measured = [row["speed_up_high"] or row["speed_up"] for row in rows if row["speed_up"]]
     most = 1.12 * max(1, *measured, *(_ideal(row, rows) for row in rows))
     most = max(most, *(1.08 * row["predicted"] for row in rows if 0 < (row["predicted"] or 0) < 1.5 * most), 0)
     axes.set_xlim(0, most)
@@ -79,7 +79,8 @@ def _steps(axes, rows):
             beside(axes, y, marked("too few\nsteps"), color=style.SOFT, size=9)
         else:
             bar(axes, y, row["speed_up"], LOOKS.get(row["strategy"], (style.GREEN, "xx")), height=0.44)
-            whisker(axes, y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+            if row["speed_up_low"]:
+                whisker(axes, y, row["speed_up"], row["speed_up_low"], row["speed_up_high"])
             beside(axes, y - 0.04, times(row["speed_up"]), weight="bold", size=12)
         if row["predicted"]:
             beyond = row["predicted"] > most  # an arrow at the edge: it would squeeze the bars

@@ -1,7 +1,7 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
 from ..launcher.language import local, marked
-from ..records.words import clean, name, number, percent, samples_of, times
+from ..records.words import clean, interval, name, number, percent, samples_of, times
 from .style import said
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
@@ -35,7 +35,7 @@ def _cells(row, samples):
     numbers = {
         marked("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
         f"{samples}/s": number(row["images_per_s"]),
-        marked("speed-up"): times(row["speed_up"]),
+        marked("speed-up"): _with_interval(row),
         marked("predicted"): times(row["predicted"]),
         marked("efficiency"): percent(row["efficiency"]),
         marked("accuracy"): percent(row["accuracy"]),
@@ -47,6 +47,15 @@ def _cells(row, samples):
         predicted = numbers["predicted"]
         numbers = {**dict.fromkeys(numbers, "–"), "step time (ms)": row["status"], "predicted": predicted}
     return cells | numbers
+
+
+def _with_interval(row):
+    ends = interval(row["speed_up_low"], row["speed_up_high"])
+    return (
+        f"{times(row['speed_up'])} ({ends})"
+        if ends and row["speed_up_low"] < row["speed_up_high"]
+        else times(row["speed_up"])
+    )
 
 
 def settings(records) -> tuple:

@@ -103,12 +103,11 @@ def half_precision(record, records):
     if not plain or not record["measured"]["images_per_s"]:
         return None
     speed, low, high = spread(record, plain)
-    about = f"middle half {times(low)} to {times(high)}" + accuracies(record, plain)
+    about = f"95% interval {times(low)} to {times(high)}" + accuracies(record, plain)
     told = f"{times(speed)} the speed of {called(plain)} ({about})"
-    own_low, own_high = spread(plain, plain)[1:]
-    if low > own_high and speed > 1 + CLOSE:
+    if (low or 0) > 1 and speed > 1 + CLOSE:
         return f"{level} paid in {called(record)}: {told}.", plain
-    if speed > 1 - CLOSE or high >= own_low:
+    if speed > 1 - CLOSE or high is None or high >= 1:
         return f"{level} made no difference beyond the noise in {called(record)}: {told}.", plain
     why, backed = _why_not(record, records)
     return f"{level} did not pay in {called(record)}: {told}." + why, plain, *backed

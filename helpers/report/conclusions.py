@@ -4,13 +4,13 @@ from ..plots.style import clean, percent, times
 from .pairs import Said, ids, overlap, timed
 
 COLUMNS = ("comparison", "run", "samples/s of the baseline's", "whole run", "accuracy", "verdict")
-FASTER, SLOWER, NEITHER = "faster", "slower", "no difference"
+FASTER, SLOWER, NEITHER = "faster", "slower", "not shown"
 
 
 def conclusions(report, most=24) -> list:
     """Rows of texts as in COLUMNS, each a Said with the ids of its records; the newest comparison of each name.
 
-    Two runs differ where the 95% intervals of their median speeds lie apart. The whole run counts start, data,
+    Two runs differ where the 95% interval of their speed-up does not hold 1. The whole run counts start, data,
     training and evaluation.
     """
     found, seen = [], set()

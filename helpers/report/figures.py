@@ -77,7 +77,7 @@ def machines(sites, first="ours") -> list:
     named = dict(zip(kinds, (site.name for site in sites), strict=True)) if len(sites) == 2 else None
     for label, _, seen in shared(sites):
         for place, (site, row, *_) in enumerate(seen):
-            speed = row["speed_up"], row["speed_up_q1"], row["speed_up_q3"]
+            speed = row["speed_up"], row["speed_up_low"], row["speed_up_high"]
             rows.append(
                 {
                     "name": label if named else f"{label}, {site.name}",
@@ -93,7 +93,7 @@ def machines(sites, first="ours") -> list:
         return []
     samples = samples_of(rows)
     columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", f"{samples}/s", number, None))
-    notes = [f"Speed-up: {samples}/s over the baseline of the same machine; whisker: middle half of the timed steps."]
+    notes = [f"Speed-up: {samples}/s over the baseline of the same machine; whisker: its 95% interval."]
     how = clean(plots.style.said(" and ").join(plots.style.said(site.name) for site in sites))
     how = f"recorded: {how}" if first == "recorded" else how
     return [panels(marked("Machines side by side"), how, rows[:MOST], columns, notes, named)]

@@ -12,7 +12,6 @@ from .pairs import differences
 
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
 ALONE = marked("single runs")
-IDENTITY = ("kind", "name", "count", "cores", "capability", "instructions", "limits", "driver")  # of a machine
 
 
 @dataclass
@@ -92,18 +91,19 @@ class Site:
 def sites(records) -> list:
     """The machines that records come from, the one with the newest record first, with their ladders.
 
-    Records are of one machine if they agree in all of IDENTITY. What older versions did not record counts as a value
-    of its own: two old records that agree in all they have are of one machine, and an old record is never put
-    together with a newer one, because nothing says that their machines compute alike. Where two machines have one
-    name, the rest of their identity stands behind it.
+    Records are of one machine if they agree in all of `read.machine_identity`. An old record is never put together
+    with a newer one that says more, because nothing says that their machines compute alike. Where two machines have
+    one name, what tells them apart stands behind it.
     """
     found = {}
     for record in records:
-        machine = record["environment"]["machine"]
-        found.setdefault(str([machine.get(key) for key in IDENTITY]), []).append(record)
+        found.setdefault(str(sorted(read.machine_identity(record).items())), []).append(record)
     newest = sorted(found.values(), key=lambda of_one: str(of_one[-1]["started"]), reverse=True)
     names = [machine_name(of_one[0]) for of_one in newest]
-    full = [f"{n} ({_detail(of_one[0])})" if names.count(n) > 1 else n for n, of_one in zip(names, newest, strict=True)]
+    firsts = [of_one[0] for of_one in newest]
+    full = [
+        f"{n} ({_detail(record, firsts)})" if names.count(n) > 1 else n for n, record in zip(names, firsts, strict=True)
+    ]
     return [Site(name, _ladders(of_one, name)) for name, of_one in zip(full, newest, strict=True)]
 
 
@@ -116,16 +116,13 @@ def machine_name(record) -> str:
     return f"{machine['count']} × {name}"
 
 
-def _detail(record):
-    """What tells a machine from others of its name, such as "AVX512; avx2, avx512f, avx512_bf16"."""
-    machine = record["environment"]["machine"]
-    if "capability" not in machine:
-        return "CPU instructions not recorded"
-    told = [machine["capability"], ", ".join(machine.get("instructions") or ())]
-    told += [f"{name}={value}" for name, value in (machine.get("limits") or {}).items()]
-    if machine["kind"] != "cpu":
-        told += [f"{machine['cores']} cores", f"driver {machine.get('driver') or 'unknown'}"]
-    return clean("; ".join(filter(None, told)), 200)
+def _detail(record, others):
+    """What tells a machine from others of its name, such as "instructions avx2, avx512f; bf16 emulated"."""
+    mine = read.machine_identity(record)
+    others = [read.machine_identity(other) for other in others if machine_name(other) == machine_name(record)]
+    apart = [(key, value) for key, value in mine.items() if any(other.get(key) != value for other in others)]
+    told = (f"{key} {', '.join(map(str, value)) if isinstance(value, (list, dict)) else value}" for key, value in apart)
+    return clean("; ".join(told), 200) or "less recorded"
 
 
 def _ladders(records, machine):

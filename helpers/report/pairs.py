@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from ..config import SETTINGS
 from ..plots.style import clean, percent
-from ..records import read
+from ..records import read, speedup
+from ..records.speedup import SpeedUp
 from ..settings import Setting, differing
 
 CLOSE = 0.03  # a smaller difference in speed is not mentioned
@@ -66,14 +67,13 @@ def timed(record) -> bool:
 
 
 def spread(record, base) -> tuple:
-    """(median, lower, upper quartile) of a record's speed over another's median."""
-    rate, middle = record["measured"]["images_per_s"], base["measured"]["images_per_s"]["median"]
-    return tuple(rate[key] / middle for key in ("median", "q1", "q3"))
+    """(ratio, low, high): a record's speed over another's, with the 95% interval."""
+    return tuple(speedup.of_records(record, base))
 
 
 def overlap(row, other) -> bool:
-    """Whether the 95% intervals of two runs' median speed-ups overlap: then neither can be called the faster one."""
-    return row["speed_up_low"] <= other["speed_up_high"] and other["speed_up_low"] <= row["speed_up_high"]
+    """Whether the 95% interval of the speed-up over the baseline `other` holds 1: then no difference is shown."""
+    return not SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"]).shown
 
 
 def accuracies(record, base) -> str:

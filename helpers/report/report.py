@@ -139,5 +139,5 @@ def everything(*places, target=TARGET) -> Report:
 
 def of(comparison) -> Report:
     """The report of one comparison."""
-    records = [{**read.upgraded(record), "file": f"{record['run_id']}.json"} for record in comparison.runs]
+    records = [{**read.checked(record), "file": f"{record['run_id']}.json"} for record in comparison.runs]
     return Report(Found(records))

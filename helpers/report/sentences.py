@@ -106,7 +106,7 @@ def _step(row, base):
     if not speed:
         return f"{_name(row)} or {_called(base)} had too few steps to time."
     unit = marked("a step") if row["global_batch"] == base["global_batch"] else marked("an image")
-    spread = f"middle half {times(row['speed_up_q1'])} to {times(row['speed_up_q3'])}"
+    spread = f"95% interval {times(row['speed_up_low'])} to {times(row['speed_up_high'])}"
     if abs(speed - 1) <= CLOSE:
         return f"{_name(row)} took about {_called(base)}'s time {unit} ({times(speed)}, {spread})."
     if overlap(row, base):

@@ -68,7 +68,7 @@ def table(cells) -> list:
     Args:
         cells: rows of texts; the first names the columns.
     """
-    columns = [[clean(cell, 40) for cell in column] for column in zip(*cells, strict=True)]
+    columns = [[clean(cell, 36) for cell in column] for column in zip(*cells, strict=True)]
     columns = [column for column in columns if set(column[1:]) != {"–"}]
     spare = list(SPARE)
     if not any(column[0] == "accuracy" for column in columns):

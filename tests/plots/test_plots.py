@@ -70,7 +70,7 @@ def test_table_is_readable_text():
     assert list(frame["run"]) == ["baseline", "DataParallel ×2 (CPU threads)", "DDP ×2", "DDP ×4"]
     row = dict(frame.iloc[2])
     assert row["step time (ms)"] == "55.2 (54.4–56.6)"
-    assert (row["speed-up"], row["predicted"], row["efficiency"]) == ("1.82×", "1.90×", "91.0%")
+    assert (row["speed-up"], row["predicted"], row["efficiency"]) == ("1.82× (1.75–1.89)", "1.90×", "91.0%")
     assert (row["accuracy"], row["final loss"], row["peak memory (MB)"]) == ("90.0%", "1.42", "620")
     last = dict(frame.iloc[3])
     assert last["step time (ms)"] == "failed" and last["predicted"] == "3.00×"

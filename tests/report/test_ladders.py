@@ -8,7 +8,7 @@ from helpers.report import ladders
 
 
 def sites(*records):
-    return ladders.sites([read.upgraded(record) for record in records])
+    return ladders.sites([read.checked(record) for record in records])
 
 
 def labels(ladder):

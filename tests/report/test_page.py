@@ -48,7 +48,7 @@ def records():
     for record in mine[:2]:
         record["measured"]["curve"] = curve(0.4, 0.95)
     theirs = on({"name": "Other CPU"}, baseline(), planted(speed=0.6))
-    return [{**read.upgraded(record), "file": "=1+1.json"} for record in mine + theirs]
+    return [{**read.checked(record), "file": "=1+1.json"} for record in mine + theirs]
 
 
 def made(*given):
@@ -241,6 +241,6 @@ def test_conclusions_have_a_row_for_each_run_beside_its_baseline():
     rows = report.conclusions(made())
     assert all(len(row.text) == len(report.COLUMNS) and len(row.runs) >= 2 for row in rows)
     verdicts = {row.text[1]: row.text[-1] for row in rows if row.text[2].startswith(("1.80×", "0.60×"))}
-    assert set(verdicts.values()) <= {"faster", "slower", "no difference"} and verdicts
+    assert set(verdicts.values()) <= {"faster", "slower", "not shown"} and verdicts
     assert not [row for row in rows if row.text[1] == "baseline"]
     assert len(report.conclusions(made(), most=1)) == 1
