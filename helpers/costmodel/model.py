@@ -71,7 +71,7 @@ class Compute:
     @property
     def bytes(self) -> int:
         """Size of all gradients together."""
-        return sum(size for size, _ in self.gradients)
+        return sum(size for size, _ready in self.gradients)
 
     def seconds(self, batch) -> float:
         """One device alone: forward, backward, update."""
@@ -125,9 +125,6 @@ def all_reduce(size, devices, link, algorithm="ring") -> tuple:
     "ring": 2 (n-1) messages of size/n each, which is the least a device can send: 2 (n-1)/n of the size.
     "tree": up and down a binary tree, 2 ⌈log₂ n⌉ messages of the full size: few messages, many bytes.
     "best": whichever is faster for this size, as the libraries choose.
-
-    Raises:
-        ValueError: a size below 0, less than one device, or an unknown algorithm.
     """
     if size < 0 or devices < 1 or int(devices) != devices:
         raise ValueError(f"all-reduce of {size} bytes on {devices} devices: give 0 bytes or more, 1 device or more")
@@ -135,20 +132,14 @@ def all_reduce(size, devices, link, algorithm="ring") -> tuple:
     ring = 2 * (devices - 1) * link.latency, 2 * (devices - 1) / devices * size * link.per_byte
     tree = hops * link.latency, hops * size * link.per_byte
     costs = {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}
-    if algorithm not in costs:
-        raise ValueError(f"no algorithm called {algorithm!r}; there are {', '.join(costs)}")
     return costs[algorithm]
 
 
 def in_hosts(size, devices, per_host, inside, between) -> tuple:
     """(latency part, bandwidth part) of a hierarchical all-reduce: links are faster inside a host than between hosts.
 
-    Each host adds up its own gradients (a reduce-scatter inside), the hosts all-reduce the sums, each device its
-    1/per_host of them over the host's one network card, and each host hands them round (an all-gather inside). So the
-    number of messages between hosts grows with the hosts, not with the devices.
-
-    Raises:
-        ValueError: `devices` do not fill the hosts.
+    A reduce-scatter inside each host, an all-reduce of the sums between the hosts, each device 1/per_host of them over
+    the host's one network card, and an all-gather inside. Raises ValueError if `devices` do not fill the hosts.
     """
     if devices <= per_host:
         return all_reduce(size, devices, inside)
@@ -258,10 +249,7 @@ def curve(compute, link, devices, batch=None, global_batch=None, **options) -> l
 
 
 def scaled(compute, size=1.0, speed=1.0) -> Compute:
-    """The same model with `size` times the weights, on devices `speed` times as fast.
-
-    More weights are more bytes and, in proportion, more arithmetic, which is true of wider or deeper networks.
-    """
+    """The same model with `size` times the weights, and so arithmetic, on devices `speed` times as fast."""
     work = size / speed
     return replace(
         compute,

@@ -21,7 +21,7 @@ from .. import device
 from ..language import N_
 from ..launcher.launch import launch
 from .kinds import ACTIVATIONS, CASTS, GATHERED, GRADIENTS, MEMORY, OTHER, PARAMETERS, STATE
-from .record import Recorder, check_recorded, prepared, whole_number
+from .record import Recorder, check_recorded, prepared
 from .spans import spans_of
 
 OUTSIDE = N_("outside the model")  # such as the loss
@@ -33,7 +33,7 @@ def memory(what, nprocs=1, *args, warm_up=2, timeout=None, threads=None, env=Non
 
     Arguments and errors are those of `timeline`. The model runs eagerly: of a compiled one the kinds are not known.
     """
-    steps = whole_number("warm_up", warm_up) + 1
+    steps = warm_up + 1
     nprocs, threads, env, what, args = prepared(what, nprocs, args, kwargs, steps, threads, env)
     answers = launch(count_memory, nprocs, what, args, kwargs, steps, timeout=timeout, threads=threads, env=env)
     check_recorded([(recording, {name for name, *_ends in phases}) for _, recording, phases, _ in answers], steps, 0)
@@ -225,13 +225,10 @@ def _blocks(events, device_type):
 
 
 def _kinds(blocks, marks):
-    """(kind, module) of each block: what was marked at its address while it lived, by the first of ORDER."""
+    """Yields (kind, module) of each block: what was marked at its address while it lived, by the first of ORDER."""
     at = defaultdict(list)
     for when, address, kind, name in marks:
         at[address].append((when, kind, name))
-    found = []
     for address, _size, born, died in blocks:
-        mine = [(ORDER.index(kind), name) for when, kind, name in at[address] if born <= when <= died]
-        first, name = min(mine, key=lambda mark: mark[0], default=(-1, ""))
-        found.append((ORDER[first] if mine else OTHER, name))
-    return found
+        mine = [mark for mark in at[address] if born <= mark[0] <= died]
+        yield min(mine, key=lambda mark: ORDER.index(mark[1]), default=(0, OTHER, ""))[1:]

@@ -28,13 +28,6 @@ class NoTraining(RuntimeError):
         self.ranks = ranks
 
 
-def whole_number(name, value):
-    """`value`, a number of steps. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r}; give a whole number of steps, 0 or more")
-    return value
-
-
 def prepared(what, nprocs, args, kwargs, steps, threads, env):
     """(ranks, threads, env, function, arguments) of a function as it is, or of a RunConfig for so many steps."""
     env = {"KINETO_LOG_LEVEL": "99", **(env or {})}  # where the profiler finds no GPU it would say so in every cell
@@ -59,20 +52,14 @@ def prepared(what, nprocs, args, kwargs, steps, threads, env):
 
 @dataclass
 class Recording:
-    """What one rank has recorded.
-
-    Attributes:
-        ends: when each profiled step ended; the first is the start of the first step (ns).
-        updates: optimizer steps that the function made. main: the thread that trains.
-        events: those of the profiler as JSON, compressed.
-    """
+    """What one rank has recorded."""
 
     rank: int
-    ends: list = field(default_factory=list)
-    updates: int = 0
-    main: int = 0
+    ends: list = field(default_factory=list)  # of the profiled steps, after the start of the first (ns)
+    updates: int = 0  # optimizer steps that the function made
+    main: int = 0  # the thread that trains
     device: str = "cpu"
-    events: bytes = b""
+    events: bytes = b""  # those of the profiler as JSON, compressed
 
 
 class Recorder:

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -14,7 +14,7 @@ from .. import device, measure, paths
 from ..language import _
 from ..launcher.launch import launch
 from .kinds import COMMUNICATION, PHASES, WAIT
-from .record import Recorder, check_recorded, prepared, whole_number
+from .record import Recorder, check_recorded, prepared
 from .spans import SHORT_WAIT, Span, common, length, spans_of
 
 
@@ -36,10 +36,9 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         NoTraining: a rank made too few steps of an optimizer; it names the rank.
         RankError: a rank failed, as with `launch`.
     """
-    if whole_number("steps", steps) < measure.AT_LEAST:
+    if steps < measure.AT_LEAST:
         raise ValueError(f"{steps} step(s): at least {measure.AT_LEAST} are needed for a median and its spread")
-    made = whole_number("warm_up", warm_up) + steps
-    nprocs, threads, env, what, args = prepared(what, nprocs, args, kwargs, made, threads, env)
+    nprocs, threads, env, what, args = prepared(what, nprocs, args, kwargs, warm_up + steps, threads, env)
     if hosts and nprocs % 2:
         raise ValueError(f"{nprocs} ranks cannot be divided between two hosts; give an even number")
     call, options = (what, args, kwargs, warm_up, steps), {"timeout": timeout, "env": env}
@@ -128,10 +127,9 @@ class Timeline:
         for span in self.spans:
             if span.kind == COMMUNICATION:
                 groups[span.name, span.number, span.bytes].append(1e3 * (span.end - span.start))
-        names = [name for name, *_key in groups]
         return [
-            {"collective": f"{name} {number}", "bytes": size, "ms": median(groups[name, number, size])}
-            for name, number, size in sorted(groups, key=lambda key: (names.index(key[0]), key[1]))
+            {"collective": f"{name} {number}", "bytes": size, "ms": median(times)}
+            for (name, number, size), times in sorted(groups.items())
         ]
 
     def figure(self, step=None, title=None):
@@ -162,25 +160,19 @@ class Timeline:
                 events.append({**event, "pid": recording.rank})
         about = {"displayTimeUnit": "ms", "otherData": {"conditions": self.conditions}}
         text = json.dumps({"traceEvents": events, **about}, separators=(",", ":"))
-        _write(path, text)
+        paths.replace_file(Path(path), text)
         return f"{Path(path).name}: {len(events):,} events of {self.ranks} rank(s), {len(text) / 1e6:.1f} MB"
 
     def save(self, path):
         """Write what is needed to draw this again (`load`), without the trace."""
         kept = {"date": date.today().isoformat(), "conditions": self.conditions, "ranks": self.ranks}
-        spans = [replace(span, start=round(span.start, 6), end=round(span.end, 6)) for span in self.spans]
-        kept["ends"] = [[round(end, 6) for end in ends] for ends in self.ends]
-        kept["spans"] = [{key: of for key, of in asdict(span).items() if key != "collective"} for span in spans]
-        _write(path, json.dumps(kept, separators=(",", ":")) + "\n")
+        text = json.dumps({**kept, "ends": self.ends, "spans": [vars(span) for span in self.spans]})
+        rounded = json.loads(text, parse_float=lambda digits: round(float(digits), 6))
+        paths.replace_file(Path(path), json.dumps(rounded, separators=(",", ":")) + "\n")
 
 
 def _pairs(spans):
     return [(span.start, span.end) for span in spans]
-
-
-def _write(path, text):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    paths.replace_file(Path(path), text)
 
 
 def load(path) -> Timeline:

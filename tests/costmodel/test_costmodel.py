@@ -60,7 +60,6 @@ def test_a_hierarchical_all_reduce_sends_fewer_messages_between_hosts():
         lambda: all_reduce(-1, 2, LINK),
         lambda: all_reduce(1, 0, LINK),
         lambda: all_reduce(1, 2.5, LINK),
-        lambda: all_reduce(1, 2, LINK, "star"),
         lambda: Link(-1, 0),
         lambda: Link(0, math.nan),
         lambda: costmodel.curve(MODEL, LINK, [1]),

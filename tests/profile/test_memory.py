@@ -93,7 +93,7 @@ def test_a_function_without_backward_is_named():
 def test_a_block_is_what_was_marked_at_its_address_while_it_lived():
     blocks = [(1, 8, 0, 10), (1, 16, 20, float("inf")), (2, 4, 0, float("inf")), (3, 4, 0, 5)]
     marks = [(5, 1, ACTIVATIONS, "a"), (25, 1, ACTIVATIONS, "b"), (30, 1, GRADIENTS, ""), (7, 3, ACTIVATIONS, "late")]
-    assert memory._kinds(blocks, marks) == [(ACTIVATIONS, "a"), (GRADIENTS, ""), (OTHER, ""), (OTHER, "")]
+    assert list(memory._kinds(blocks, marks)) == [(ACTIVATIONS, "a"), (GRADIENTS, ""), (OTHER, ""), (OTHER, "")]
 
 
 LAYERS, WIDTH = 6, 256
