@@ -120,14 +120,16 @@ def draw_memory(memory, title=None) -> tuple:
             layer.set(facecolor=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.4)
         x, y = 1e3 * when, 1e-6 * memory.peak_bytes
         axes.plot(x, y, "v", color=style.RED, markersize=8, clip_on=False, zorder=5)
-        right = x > last / 2
-        place = {"textcoords": "offset points", "va": "bottom", "ha": "right" if right else "left"}
-        axes.annotate(words, (x, y), (-10 if right else 10, 3), color=style.RED, **place)
-        for name in (FORWARD, BACKWARD):
-            times = [1e3 * at for kind, *ends in memory.phases if kind == name for at in ends] or [0.0]
-            axes.axvline(min(times), color=style.SOFT, linewidth=0.8)
-            if inches_of(f" {_(name)} ", 9, "normal") < WIDE * (max(times) - min(times)) / last:
-                axes.text(min(times), 1.22 * y, f" {_(name)}", color=style.SOFT, va="center", size=9)
+        begins = {name: 1e3 * begin for name, begin, _end in memory.phases[::-1] if name in (FORWARD, BACKWARD)}
+        wide = last * inches_of(words, 10, "normal") / WIDE
+        left = x + wide > 0.95 * last or any(x < begin < x + wide for begin in begins.values())
+        place = {"textcoords": "offset points", "va": "bottom", "ha": "right" if left else "left"}
+        axes.annotate(words, (x, y), (-10 if left else 10, 3), color=style.RED, **place)
+        for name, begin in begins.items():
+            axes.axvline(begin, color=style.SOFT, linewidth=0.8)
+            later = min((other for other in begins.values() if other > begin), default=last)
+            if inches_of(f" {_(name)} ", 9, "normal") < WIDE * (later - begin) / last:
+                axes.text(begin, 1.22 * y, f" {_(name)}", color=style.SOFT, va="center", size=9)
         axes.set(xlim=(0, last), ylim=(0, 1.28 * y), ylabel="MB", xlabel=_("ms from the start of the step"))
         ticks(axes.xaxis, "{:,g}", 10)
     alt = _("Memory over one step, stacked by what it holds: {words}.").format(words=words)
