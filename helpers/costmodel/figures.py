@@ -44,11 +44,11 @@ def predicted(steps, title=None, readers=None) -> tuple:
         beside = _("{ours} ms, error {errors}").format(ours=ours, errors=error)
         named.append((name, [(1e3 * of["measured"], (style.SKY, ""))], beside))
         marks.append((y, 1e3 * of["predicted"], "D", style.INK))
-        measured, predicted = (
+        words[name] = [
             _("measured {ours} ms").format(ours=ours),
             _("predicted {theirs} ms").format(theirs=theirs),
-        )
-        words[name] = [measured, predicted, _("error {errors}").format(errors=error)]
+            _("error {errors}").format(errors=error),
+        ]
         if (guess := (readers or {}).get(name)) is not None:
             marks.append((y, 1e3 * guess, "o", style.RED))
             words[name].append(_("the reader predicted {readers} ms").format(readers=number(1e3 * guess)))
@@ -75,14 +75,9 @@ def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
 
     line = {size: sum(all_reduce(size, devices, link)) for size in seconds}
     worst = max(line, key=lambda size: abs(line[size] / seconds[size] - 1))
-    summary = _(
-        "Latency {latency} µs a message, bandwidth {bandwidth} MB/s; largest residual {off} at {worst}."
-    ).format(
-        latency=number(1e6 * link.latency),
-        bandwidth=number(link.bandwidth / 1e6),
-        off=f"{line[worst] / seconds[worst] - 1:+.0%}",
-        worst=_bytes(worst),
-    )
+    summary = _("Latency {latency} µs a message, bandwidth {bandwidth} MB/s; largest residual {off} at {worst}.")
+    numbers = {"latency": number(1e6 * link.latency), "bandwidth": number(link.bandwidth / 1e6)}
+    summary = summary.format(**numbers, off=f"{line[worst] / seconds[worst] - 1:+.0%}", worst=_bytes(worst))
     title, intervals = title or _("All-reduce by size"), intervals or {}
     spread = [[1e3 * abs(intervals.get(size, (s, s))[end] - s) for size, s in seconds.items()] for end in (0, 1)]
     notes = [_("Whisker: the 95% interval of the measured median.")] * bool(intervals) + [summary]
@@ -98,12 +93,10 @@ def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
         axes.minorticks_off()
         axes.set(ylabel="ms", xlabel=_("size of the tensor (points: measured; line: fitted)"))
         axes.grid(axis="y")
-    first, last = min(seconds), max(seconds)
-    least, most = (f"{number(1e3 * seconds[end])} ms" for end in (first, last))
-    ends = _("{title} on {devices} devices: from {least} for {first} to {most} for {last}.").format(
-        title=clean(title), devices=devices, least=least, first=_bytes(first), most=most, last=_bytes(last)
-    )
-    return figure, f"{ends} {summary}"
+    ends = {"first": _bytes(min(seconds)), "last": _bytes(max(seconds))}
+    ends |= {"least": f"{number(1e3 * seconds[min(seconds)])} ms", "most": f"{number(1e3 * seconds[max(seconds)])} ms"}
+    alt = _("{title} on {devices} devices: from {least} for {first} to {most} for {last}.")
+    return figure, f"{alt.format(title=clean(title), devices=devices, **ends)} {summary}"
 
 
 def _bytes(size):

@@ -23,8 +23,7 @@ WAYS = {  # name -> how the two ranks train; none of their batches is one of BAT
     "fp16": {"batch": 16, "compression": "fp16"},
     "accumulation 4": {"batch": 16, "accumulation": 4},
 }
-# Megabits a second and milliseconds one way. On 2 cores the process that carries the packets gets in the way of those
-# that train when it has much more than 400 Mbit/s to carry.
+# Megabits a second, milliseconds one way. With more than 400 Mbit/s the process that carries the packets is in the way.
 SETTINGS = ((None, None), (400, 1), (400, 10), (200, 2), (200, 20), (100, 1), (100, 10), (50, 5))
 SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow link
 
@@ -71,7 +70,6 @@ def row(answers, batches, ways) -> dict:
             "alone": expected.compute,
             "efficiency": expected.compute / measured,
             "regime": expected.regime,
-            "exposed": expected.exposed,
             "loss": answers[0]["loss"][name],
         }
     return {"fit": asdict(fitted), "ways": found}

@@ -87,10 +87,9 @@ class Trainer:
     def samples(self, batch, part):
         """Cached random samples for each (batch, micro-batch)."""
         if (batch, part) not in self.batches:
-            images = torch.randn(batch, *self.shape, generator=self.random).to(self.world.device)
-            labels = torch.randint(0, 10, (batch,), generator=self.random).to(self.world.device)
-            self.batches[batch, part] = images, labels
-        return self.batches[batch, part]
+            images = torch.randn(batch, *self.shape, generator=self.random)
+            self.batches[batch, part] = images, torch.randint(0, 10, (batch,), generator=self.random)
+        return [tensor.to(self.world.device) for tensor in self.batches[batch, part]]
 
     def step(self, batch, tensor=None, meet=True):
         """Seconds of forward and backward, for each micro-batch, and of the update; the ranks begin together (`meet`).
