@@ -102,7 +102,7 @@ def run():
     if reason:
         print(f"  no slow link here: {reason}")
         return rows, ratios
-    slow = twohosts.run(slow_link.compare, SLOW, RESNET, 5, rate=slow_link.RATE, by="tbf", timeout=600)[0]
+    slow = twohosts.run(slow_link.compare, SLOW, RESNET, 5, rate=slow_link.RATE, timeout=600)[0]
     slow = by_name(slow)
     rows |= {f"200 Mbit/s: {name}": measure.summary(row["seconds"]) for name, row in slow.items()}
     plain = rows["200 Mbit/s: DDP"]["median"]

@@ -19,23 +19,19 @@ def main(arguments=None) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
 
-    name = "python -m helpers.cluster.torchrun"
     os.environ.setdefault(OWN_STORES, "1")
     _watch_rendezvous()
     try:
         run.main(arguments)
-    except RendezvousTimeoutError as error:
-        print(f"{name}: {error or 'the other hosts did not come in time'}", file=sys.stderr)
-    except RendezvousConnectionError as error:
-        print(
-            f"{name}: no answer at the meeting point ({error}). Is the command running on that host, with "
-            "the same --rdzv-id, and can its port be reached from here?",
-            file=sys.stderr,
-        )
-    except ChildFailedError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-    else:
         return 0
+    except (RendezvousTimeoutError, ChildFailedError) as error:
+        reason = str(error) or "the other hosts did not come in time"
+    except RendezvousConnectionError as error:
+        reason = (
+            f"no answer at the rendezvous ({error}). Is the command running on that host, with the same --rdzv-id, and "
+            "can its port be reached from here?"
+        )
+    print(f"python -m helpers.cluster.torchrun: {reason}", file=sys.stderr)
     return 1
 
 
@@ -50,33 +46,19 @@ def _watch_rendezvous():
         try:
             found = join(self)
         except RendezvousTimeoutError:
-            message = _who_came(self)
-            if message is None:  # this torch keeps its state elsewhere
-                raise
-            raise RendezvousTimeoutError(message) from None
-        os.environ[ROUND] = str(_round(self))
+            raise RendezvousTimeoutError(_who_came(self)) from None
+        os.environ[ROUND] = str(self._state_holder.state.round)
         return found
 
     dynamic.DynamicRendezvousHandler.next_rendezvous = joined
 
 
-def _round(handler):
-    try:
-        return handler._state_holder.state.round
-    except AttributeError:
-        return 0
-
-
 def _who_came(handler):
-    try:
-        state, settings = handler._state_holder.state, handler._settings
-        came = sorted({node.addr for node in [*state.participants, *state.wait_list]} | {handler._this_node.addr})
-        wanted, waited = settings.min_nodes, settings.timeout.join.total_seconds()
-    except AttributeError:
-        return None
+    state, settings, here = handler._state_holder.state, handler._settings, handler._this_node.addr
+    came = sorted({node.addr for node in [*state.participants, *state.wait_list]} | {here})
     return (
-        f"{len(came)} of {wanted} hosts came within {waited:.0f} s: {', '.join(came)} "
-        f"(this is {handler._this_node.addr}). Start the same command on the others, with the same --rdzv-id and a "
+        f"{len(came)} of {settings.min_nodes} hosts came within {settings.timeout.join.total_seconds():.0f} s: "
+        f"{', '.join(came)} (this is {here}). Start the same command on the others, with the same --rdzv-id and a "
         "--rdzv-endpoint that they can reach; how long is waited for them: --rdzv-conf join_timeout=SECONDS"
     )
 

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces at the two ends of a cable (Linux, root).
+"""Two hosts on one machine: network namespaces at the two ends of a link (Linux, root).
 
     with twohosts.two_hosts(rate=100, delay=2) as hosts:  # megabits a second, milliseconds one way
         answers = hosts.run(work, "argument", per_host=2)
@@ -19,12 +19,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..launcher.launch import launch
-from . import cable
+from . import link_emulator
 
-NAMES, ADDRESSES = ("host0", "host1"), ("10.77.0.1", "10.77.0.2")
-INTERFACE = "cable0"
+NAMES, ADDRESSES, INTERFACE = ("host0", "host1"), ("10.77.0.1", "10.77.0.2"), "link0"
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])  # where Debian keeps ip and tc
-SHAPES = ("plain", "tbf", "process")
 TABLE = "127.0.0.1 localhost\n" + "".join(  # torch also looks for the name of an address written as IPv6
     f"{address} {name}\n::ffff:{address} {name}-6\n" for name, address in zip(NAMES, ADDRESSES, strict=True)
 )
@@ -53,26 +51,25 @@ def why_not(delay=None):
     done = _run("unshare", "--net", "--uts", "--mount", "sh", "-c", trial)
     if done.returncode:
         return f"not permitted here: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
-    if delay and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+    if delay is not None and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "there is no /dev/net/tun here, so nothing can delay packets"
     return None
 
 
 @contextmanager
-def two_hosts(rate=None, delay=None, by=None):
+def two_hosts(rate=None, delay=None):
     """Two hosts for as long as the block lasts; yields Hosts.
 
     Args:
-        rate: megabits a second that the cable carries each way (None: as many as the machine can).
-        delay: milliseconds that a packet takes one way, so a round trip takes twice as long (None: none).
-        by: how the cable is made slow: "tbf" (the kernel's token bucket, rate only) or "process"
-            (`helpers.cluster.cable`). None takes the first that can. Compare settings by one means only: their own
-            costs differ by some hundredths of a millisecond.
+        rate: megabits a second that the link carries each way (None: as many as the machine can).
+        delay: milliseconds that a packet takes one way, so a round trip takes twice as long. With any number, 0 too,
+            a process carries the packets (`link_emulator`); with None the kernel does, and limits the rate. Compare
+            links of one kind only: they differ by some hundredths of a millisecond.
 
     Raises:
         ValueError: an impossible number. RuntimeError: it cannot be done here, see `why_not`.
     """
-    by = _means(rate, delay, by)
+    _check(rate, delay)
     reason = why_not(delay)
     if reason:
         raise RuntimeError(f"no two hosts: {reason}")
@@ -82,57 +79,63 @@ def two_hosts(rate=None, delay=None, by=None):
         keepers = []
         for name in NAMES:  # each ends with its standard input, so with this process at the latest
             script = HOST.format(name=name, file=shlex.quote(str(folder / "hosts")))
-            keepers.append(_attended(stack, ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], name))
-        yield Hosts(stack, keepers, folder, by, rate, delay)
+            keepers.append(_started(stack, ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], name))
+        yield Hosts(stack, [keeper.pid for keeper in keepers], folder, rate, delay)
 
 
-def run(fn, *args, rate=None, delay=None, by=None, **options):
+def run(fn, *args, rate=None, delay=None, **options):
     """`Hosts.run` on two hosts made for this one call."""
-    with two_hosts(rate, delay, by) as hosts:
+    with two_hosts(rate, delay) as hosts:
         return hosts.run(fn, *args, **options)
 
 
 class Hosts:
-    """Two hosts at the ends of a cable of `rate` and `delay`. Their processes see `names`, `addresses`, `interface`."""
+    """Two hosts at the ends of a link of `rate` and `delay`. Their processes see `names`, `addresses`, `interface`."""
 
     names, addresses, interface = NAMES, ADDRESSES, INTERFACE
 
-    def __init__(self, stack, keepers, folder, by, rate, delay):
-        self.processes, self.folder, self.by = [keeper.pid for keeper in keepers], folder, by
-        self._carrier = None
-        if by == "process":
-            ends = [*map(str, self.processes), str(rate or 0), str(delay or 0)]
-            self._carrier = _attended(stack, [sys.executable, "-S", cable.__file__, INTERFACE, *ends], "the cable")
+    def __init__(self, stack, processes, folder, rate, delay):
+        self.processes, self.folder, self.emulator = processes, folder, None
+        if delay is None:
+            peer = ("peer", "name", INTERFACE, "netns", str(processes[1]))
+            self._on(0, "ip", "link", "add", INTERFACE, "type", "veth", *peer)
         else:
-            far = str(self.processes[1])
-            self._must(0, "ip", "link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", far)
+            command = [sys.executable, "-S", link_emulator.__file__, INTERFACE, *map(str, processes)]
+            self.emulator = _started(stack, command, "the link")
         for host in (0, 1):
-            self._must(host, "ip", "addr", "add", ADDRESSES[host], "peer", ADDRESSES[1 - host], "dev", INTERFACE)
-            self._must(host, "ip", "link", "set", INTERFACE, "up")
+            self._on(host, "ip", "addr", "add", ADDRESSES[host], "peer", ADDRESSES[1 - host], "dev", INTERFACE)
+            self._on(host, "ip", "link", "set", INTERFACE, "up")
         self.shape(rate, delay)
 
     def shape(self, rate=None, delay=None):
-        """Change the cable: `rate` in megabits a second and `delay` in milliseconds, by the means it has."""
-        _means(rate, delay, self.by)
+        """Change the link: `rate` in megabits a second, and `delay` in milliseconds if it was made with one."""
+        _check(rate, delay)
         self.rate, self.delay = rate, delay
-        if self.by == "process":
-            self._carrier.stdin.write(f"{rate or 0} {delay or 0}\n")
-            _ready(self._carrier, "the cable")
+        if self.emulator:
+            self.emulator.stdin.write(f"{rate or 0} {delay or 0}\n")
+            _wait_until_ready(self.emulator, "the link")
+        elif delay is not None:
+            raise ValueError(f"delay is {delay}, and this link has none; make it with one, 0 at least")
         for host in (0, 1):
-            if self.by == "process":  # a packet should not hold the line for longer than about a millisecond
+            if self.emulator:  # a packet should not hold the link for longer than about a millisecond
                 size = max(1500, min(65000, int((rate or 1e3) * 125)))
-                self._must(host, "ip", "link", "set", INTERFACE, "mtu", str(size))
-            elif self.by == "tbf":
+                self._on(host, "ip", "link", "set", INTERFACE, "mtu", str(size))
+            else:
                 slow = f"rate {rate or 1e5}mbit burst 64kb latency 100ms"
-                self._must(host, "tc", "qdisc", "replace", "dev", INTERFACE, "root", "tbf", *slow.split())
+                self._on(host, "tc", "qdisc", "replace", "dev", INTERFACE, "root", "tbf", *slow.split())
+
+    def describe(self) -> str:
+        """One line for people."""
+        rate = f"{self.rate} Mbit/s" if self.rate else "any rate"
+        return f"2 network namespaces, a link of {rate} ({'link emulator' if self.emulator else 'tc tbf'})"
 
     def cut(self):
-        """Pull the cable out of the second host; no process is notified, as with a real cable."""
-        self._must(1, "ip", "link", "set", INTERFACE, "down")
+        """Take the link down at the second host; no process is notified, as with a real cable."""
+        self._on(1, "ip", "link", "set", INTERFACE, "down")
 
     def mend(self):
-        """Put it back."""
-        self._must(1, "ip", "link", "set", INTERFACE, "up")
+        """Take it up again."""
+        self._on(1, "ip", "link", "set", INTERFACE, "up")
 
     def command(self, host, command):
         """`command` (a list) made to run on `host` (0 or 1), in the caller's folder."""
@@ -143,7 +146,7 @@ class Hosts:
         """Call `fn(*args, **kwargs)` on `per_host` ranks of each host, as `helpers.launch` does; their answers.
 
         Ranks see what torchrun's agents would set on two machines, and `helpers.distributed()` or
-        init_process_group() brings them together over the cable. They compute on the CPU, unless HELPERS_DEVICE
+        init_process_group() brings them together over the link. They compute on the CPU, unless HELPERS_DEVICE
         in `env` says otherwise. Takes some 0.3 s.
 
         Raises:
@@ -151,29 +154,18 @@ class Hosts:
         """
         if isinstance(per_host, bool) or not isinstance(per_host, int) or per_host < 1:
             raise ValueError(f"per_host is {per_host!r}; give a whole number of ranks on each host, 1 or more")
-        env = {"HELPERS_DEVICE": "cpu", **(env or {})}
-        return launch(
-            _on_its_host,
-            2 * per_host,
-            self.processes,
-            per_host,
-            fn,
-            args,
-            kwargs,
-            threads=threads,
-            timeout=timeout,
-            env=env,
-            on_event=on_event,
-        )
+        options = {"threads": threads, "timeout": timeout, "on_event": on_event}
+        options["env"] = {"HELPERS_DEVICE": "cpu", **(env or {})}
+        return launch(_on_its_host, 2 * per_host, self.processes, per_host, fn, args, kwargs, **options)
 
-    def _must(self, host, *command):
+    def _on(self, host, *command):
         done = _run("nsenter", "--target", str(self.processes[host]), "--net", *command)
         if done.returncode:
             raise RuntimeError(f"on {NAMES[host]}, {' '.join(command)}: {done.stderr.strip()}")
 
 
 def bytes_sent():
-    """In a rank: what its host has sent over the cable so far, with all headers."""
+    """In a rank: what its host has sent over the link so far, with all headers."""
     for line in Path("/proc/thread-self/net/dev").read_text(encoding="ascii").splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == INTERFACE:
@@ -190,7 +182,7 @@ def _on_its_host(processes, per_host, fn, args, kwargs):
     host, local = divmod(rank, per_host)
     before = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)  # stays connected
     folder = os.getcwd()
-    cable.enter(processes[host], "mnt", "uts", "net")  # the first, for the names of hosts, takes one to the root
+    link_emulator.enter(processes[host], "mnt", "uts", "net")  # the first changes the folder to the root
     os.chdir(folder)
     if rank == 0:
         _store = TCPStore(ADDRESSES[0], 0, is_master=True, wait_for_workers=False)
@@ -208,39 +200,24 @@ def _on_its_host(processes, per_host, fn, args, kwargs):
     return fn(*args, **kwargs)
 
 
-def _means(rate, delay, by):
-    """The one of SHAPES by which a cable of `rate` and `delay` is made; refuses what is impossible."""
-    for name, value, unit in (("rate", rate, "megabits a second"), ("delay", delay, "milliseconds")):
+def _check(rate, delay):
+    for name, value, unit, least in (("rate", rate, "megabits a second", 1e-3), ("delay", delay, "milliseconds", 0)):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (number and 0 <= value < 1e6 and (value or name == "delay")):
-            raise ValueError(f"{name!s} is {value!r}; give a positive number of {unit}, or None")
-    if by not in (None, *SHAPES):
-        raise ValueError(f"by is {by!r}; allowed: None, {', '.join(map(repr, SHAPES))}")
-    if (by == "tbf" and delay) or (by == "plain" and (rate or delay)):
-        raise ValueError(f"by {by!r} cannot do rate {rate}, delay {delay}; leave `by` out, or take 'process'")
-    if by is None:
-        by = "process" if delay else "tbf" if rate else "plain"
-    return by
+        if value is not None and not (number and least <= value < 1e6):
+            raise ValueError(f"{name} is {value!r}; give a positive number of {unit}, or None")
 
 
-def _attended(stack, command, name):
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command,
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        bufsize=1,
-        start_new_session=True,
-        env={**os.environ, "PATH": PATH},
-    )
+def _started(stack, command, name):
+    """A process that says when it is ready, and ends with the stack."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    options = {"text": True, "bufsize": 1, "start_new_session": True, "env": {**os.environ, "PATH": PATH}}
+    process = subprocess.Popen(command, **pipes, **options)
     stack.callback(_end, process)
-    _ready(process, name)
+    _wait_until_ready(process, name)
     return process
 
 
-def _ready(process, name):
+def _wait_until_ready(process, name):
     if process.stdout.readline() != "ready\n":
         raise RuntimeError(f"{name} could not be made: {process.stderr.read().strip()}")
 

@@ -9,4 +9,6 @@ splitting  memory and steps of a GPT that is split among devices, and the fastes
 figures    plots of all these
 """
 
-from .model import *  # noqa: F403
+from .model import Compute, Link, Step, all_reduce, buckets, curve, in_hosts, overlap, scaled, step
+
+__all__ = ["Compute", "Link", "Step", "all_reduce", "buckets", "curve", "in_hosts", "overlap", "scaled", "step"]

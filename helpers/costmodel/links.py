@@ -1,10 +1,11 @@
-"""Steps of two ranks predicted and measured: on this machine, and as two hosts at the ends of a slow, long cable.
+"""Steps of two ranks predicted and measured: on this machine, and as two hosts at the ends of a slow, long link.
 
 rows = links.measure(SETTINGS)          # or .recorded() where two hosts cannot be made
 """
 
 import json
 import statistics
+from dataclasses import asdict
 
 from .. import paths
 from ..cluster import twohosts
@@ -12,7 +13,7 @@ from ..launcher.launch import launch
 from ..training import models
 from . import fit
 from .measure import measure as measure_on_rank
-from .model import Step, error, step
+from .model import Step, step
 
 FOLDER = "recorded/costmodel"
 BATCHES = (8, 32)  # of the steps alone that the model is fitted to
@@ -22,84 +23,66 @@ WAYS = {  # name -> how the two ranks train; none of their batches is one of BAT
     "fp16": {"batch": 16, "compression": "fp16"},
     "accumulation 4": {"batch": 16, "accumulation": 4},
 }
-# Megabits a second and milliseconds one way. On 2 cores the process that carries the packets gets in the way of those
-# that train when it has much more than 400 Mbit/s to carry.
+# Megabits a second, milliseconds one way. With more than 400 Mbit/s the process that carries the packets is in the way.
 SETTINGS = ((None, None), (400, 1), (400, 10), (200, 2), (200, 20), (100, 1), (100, 10), (50, 5))
-SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow cable
+SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow link
 
 
-def here(ways=None, rounds=12, batches=BATCHES, env=None, threads=None, solo=None) -> dict:
+def here(ways=WAYS, rounds=12, batches=BATCHES, env=None, threads=None, solo=None) -> dict:
     """Fit, predict and measure on two ranks of this machine; a row as `row` makes it.
 
     With `solo`, a batch, it has also "solo": seconds of a step of one rank for which the others leave the machine.
     """
-    answers = launch(
-        measure_on_rank,
-        2,
-        models.plain_convnet,
-        batches,
-        ways or WAYS,
-        rounds=rounds,
-        solo=solo,
-        threads=threads,
-        env=env,
-        timeout=300,
-    )
-    return {**row(answers, batches, ways or WAYS), "solo": answers[0]["solo"]}
+    options = {"rounds": rounds, "solo": solo, "threads": threads, "env": env, "timeout": 300}
+    answers = launch(measure_on_rank, 2, models.plain_convnet, batches, ways, **options)
+    return {**row(answers, batches, ways), "solo": answers[0].get("solo", {}).get(solo)}
 
 
-def measure(settings=SETTINGS, ways=None, rounds=5, make=models.plain_convnet, batches=BATCHES, sizes=SIZES) -> list:
+def measure(settings=SETTINGS, ways=WAYS, rounds=5, batches=BATCHES, sizes=SIZES) -> list:
     """The same between two hosts, for each (megabits a second, milliseconds one way) of `settings`.
 
-    Each setting has a fit of its own: steps alone and an all-reduce sweep on that cable. All are made slow by one
-    means, the process that carries packets, so that they compare. About 10 s each.
+    Each setting has a fit of its own: steps alone and an all-reduce sweep on that link. All links are emulated by one
+    means, the process that delays packets, so that they compare. About 10 s each.
 
     Raises:
         RuntimeError: two hosts cannot be made here, see `twohosts.why_not`.
     """
     found = []
-    with twohosts.two_hosts(delay=1, by="process") as hosts:
+    with twohosts.two_hosts(delay=1) as hosts:
         for rate, delay in settings:
             hosts.shape(rate, delay)
-            answers = hosts.run(measure_on_rank, make, batches, ways or WAYS, sizes, rounds, timeout=300)
-            found.append({"rate": rate, "delay": delay, **row(answers, batches, ways or WAYS)})
+            answers = hosts.run(measure_on_rank, models.plain_convnet, batches, ways, sizes, rounds, timeout=300)
+            found.append({"rate": rate, "delay": delay, **row(answers, batches, ways)})
     return found
 
 
 def row(answers, batches, ways) -> dict:
     """What was fitted, and for each way the predicted and the measured step (medians, in seconds)."""
-    fitted = fit.fit(answers, batches)
-    found = {}
+    fitted, found = fit.fit(answers, batches), {}
     for name, options in ways.items():
         steps = [max(turn) for turn in zip(*(of["ddp"][name] for of in answers), strict=True)]
-        expected = predict(fitted, options)
+        expected, measured = predict(fitted, options), statistics.median(steps)
         found[name] = {
             "predicted": expected.seconds,
-            "measured": statistics.median(steps),
+            "measured": measured,
             "steps": steps,
-            "error": error(expected.seconds, steps),
+            "error": expected.seconds / measured - 1,
             "alone": expected.compute,
-            "efficiency": expected.compute / statistics.median(steps),
+            "efficiency": expected.compute / measured,
             "regime": expected.regime,
-            "exposed": expected.exposed,
             "loss": answers[0]["loss"][name],
         }
-    return {"fit": fitted.as_dict(), "ways": found}
+    return {"fit": asdict(fitted), "ways": found}
 
 
 def predict(fitted, options) -> Step:
     """The step of `fitted`'s ranks with options of `measure_on_rank`."""
-    cap = options.get("bucket_mb")
-    return step(
-        fitted.compute,
-        fitted.link,
-        fitted.devices,
-        options["batch"],
-        algorithm="ring",
-        accumulation=options.get("accumulation", 1),
-        factor=0.5 if options.get("compression") == "fp16" else 1.0,
-        **({} if cap is None else {"first": cap * 2**20, "rest": cap * 2**20}),
-    )
+    how = {"algorithm": "ring", "accumulation": options.get("accumulation", 1)}
+    if "compression" in options:
+        how["factor"] = 0.5  # bytes sent for a byte of gradient in fp16
+    if "bucket_mb" in options:
+        how["limits"] = [options["bucket_mb"] * 2**20] * 2
+    return step(fitted.compute, fitted.link, fitted.devices, options["batch"], **how)
 
 
 def recorded(name="links") -> dict:

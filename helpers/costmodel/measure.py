@@ -1,4 +1,4 @@
-"""The two short measurements that the cost model is fitted to, and beside them the steps to hold it against.
+"""The two short measurements that the cost model is fitted to, and beside them the steps with DDP to compare with.
 
 All ranks compute at the same time, because devices of one machine share its memory. Steps with DDP are measured in
 the same rounds, so that a machine that gets slower does so for all of them; `fit.fit` never sees them.
@@ -6,6 +6,7 @@ the same rounds, so that a machine that gets slower does so for all of them; `fi
 
 import itertools
 import time
+from collections import defaultdict
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,7 @@ WARM_UP, ROUNDS = 1, 8
 HOOKS = {"fp16": default_hooks.fp16_compress_hook}
 
 
-def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shape=(3, 32, 32), classes=10) -> dict:
+def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shape=(3, 32, 32)) -> dict:
     """On a rank: time steps alone, all-reduces, and steps with DDP, in turn.
 
     Args:
@@ -31,140 +32,106 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=ROUNDS, solo=None, shap
             baseline on one device makes them.
 
     Returns:
-        a dict for `fit`, under "ddp" {name: [seconds of a step, …]}, "solo" [seconds, …], "loss" {name: the last}.
+        a dict for `fit`: {kind: {key: a list of samples, one a round}}; "ddp" has the names as keys, "solo" the batch;
+        "loss" is {name: the last}.
     """
     with distributed() as world:
-        alone = Trainer(world, make, shape, classes)
-        trainers = {name: Trainer(world, make, shape, classes, **options) for name, options in (ddp or {}).items()}
-        buffers = {size: torch.zeros(max(1, size // 4), device=world.device) for size in sizes}
-        found = {
-            "one": {b: [] for b in batches},
-            "sweep": {s: [] for s in sizes},
-            "beside": {s: [] for s in sorted(sizes)[-2:]},
-            "ddp": {n: [] for n in trainers},
-        }
-        copies, handed, ready, losses = [], [], [], {}
+        alone = Trainer(world, make, shape)
+        trainers = {name: Trainer(world, make, shape, **options) for name, options in (ddp or {}).items()}
+        tensors = {size: torch.zeros(max(1, size // 4), device=world.device) for size in sizes}
+        largest, other = tensors[max(sizes)], torch.zeros_like(tensors[max(sizes)])
+        buffers = [buffer.flatten().float() for buffer in alone.model.buffers()]
+        small = torch.cat(buffers) if buffers else torch.zeros(1, device=world.device)
+        found = defaultdict(lambda: defaultdict(list))
         for turn in range(WARM_UP + rounds):
             for batch in batches:
-                found["one"][batch].append(alone.parts(batch))
-            ready.append(alone.readiness(batches[-1]))
-            for size, buffer in buffers.items():
-                alone.parts(min(batches))  # leaves the caches as training does
-                found["sweep"][size].append([_timed(world, lambda buffer=buffer: dist.all_reduce(buffer))])
-            nothing = alone.backward(batches[-1])
-            for size, of in found["beside"].items():
-                of.append([nothing, alone.backward(batches[-1], buffers[size])])
-            handed.append(_hand_out(world, alone.module))
-            copies.append(_copies(world, buffers[max(sizes)]))
+                found["one"][batch].append(alone.step(batch))
+            found["ready"][0].append(alone.readiness(batches[-1]))
+            for size, tensor in tensors.items():
+                alone.step(min(batches))  # leaves the caches as training does
+                found["sweep"][size].append(_timed(world, lambda tensor=tensor: dist.all_reduce(tensor)))
+            for size in sorted(sizes)[-2:]:
+                found["beside"][size].append(alone.step(batches[-1], tensors[size])[1])
+            found["broadcast"][0].append(_timed(world, lambda: dist.broadcast(small, 0)))
+            found["copy"][largest.nbytes].append(_timed(world, lambda: largest.copy_(other.copy_(largest))))
             for name in list(trainers)[:: 1 - 2 * (turn % 2)]:  # there and back: each goes first as often
-                seconds, losses[name] = trainers[name].step()
-                found["ddp"][name].append(seconds)
-        for of in found.values():
-            for key in of:
-                del of[key][:WARM_UP]
-        by_itself = []
+                found["ddp"][name].append(sum(trainers[name].step(trainers[name].batch)))
         if solo:
-            by_itself = [sum(alone.parts(solo, meet=False)) for _ in range(WARM_UP + rounds) if world.rank == 0]
+            for _ in range(WARM_UP + rounds if world.rank == 0 else 0):
+                found["solo"][solo].append(sum(alone.step(solo, meet=False)))
             dist.barrier()
         return {
-            **found,
-            "copy": (4 * buffers[max(sizes)].numel(), copies[WARM_UP:]),
-            "ready": ready[WARM_UP:],
+            **{kind: {key: samples[WARM_UP:] for key, samples in of.items()} for kind, of in found.items()},
             "bytes": alone.order,
-            "broadcasts": any(True for _ in alone.module.buffers()),
-            "handed": handed[WARM_UP:],
-            "loss": losses,
-            "solo": by_itself[WARM_UP:],
+            "broadcasts": bool(buffers),
+            "loss": {name: trainer.loss for name, trainer in trainers.items()},
         }
 
 
 class Trainer:
     """A model on this rank, alone or, given a batch, with DDP."""
 
-    def __init__(self, world, make, shape, classes, batch=None, bucket_mb=None, accumulation=1, compression=None):
+    def __init__(self, world, make, shape, batch=None, bucket_mb=None, accumulation=1, compression=None):
         torch.manual_seed(0)
-        self.world, self.shape, self.classes = world, shape, classes
-        self.module = make().to(world.device)
-        self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.005, momentum=0.9)
-        self.batch, self.accumulation, self.ddp = batch, accumulation, None
+        self.world, self.shape, self.batch, self.accumulation = world, shape, batch, accumulation
+        self.model = make().to(world.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.005, momentum=0.9)
         if batch is not None:
             ids = None if world.device.type == "cpu" else [world.device.index]
-            self.ddp = DistributedDataParallel(self.module, device_ids=ids, bucket_cap_mb=bucket_mb)
+            self.model = DistributedDataParallel(self.model, device_ids=ids, bucket_cap_mb=bucket_mb)
             if compression:
-                self.ddp.register_comm_hook(None, HOOKS[compression])
-        self.data = torch.Generator().manual_seed(world.rank)
-        self.order, self.batches = [], {}
+                self.model.register_comm_hook(None, HOOKS[compression])
+        self.random, self.batches = torch.Generator().manual_seed(world.rank), {}
+        self.moments, self.order, self.loss = [], [], 0.0
 
-    def samples(self, batch, part=0):
-        """The same for the same arguments; each micro-batch (`part`) of an update has samples of its own."""
+    def samples(self, batch, part):
+        """Cached random samples for each (batch, micro-batch)."""
         if (batch, part) not in self.batches:
-            images = torch.randn(batch, *self.shape, generator=self.data).to(self.world.device)
-            labels = torch.randint(0, self.classes, (batch,), generator=self.data).to(self.world.device)
-            self.batches[batch, part] = images, labels
-        return self.batches[batch, part]
+            images = torch.randn(batch, *self.shape, generator=self.random)
+            self.batches[batch, part] = images, torch.randint(0, 10, (batch,), generator=self.random)
+        return [tensor.to(self.world.device) for tensor in self.batches[batch, part]]
 
-    def parts(self, batch, meet=True):
-        """(forward, backward, update) of a step alone, in seconds; all ranks begin it together, if they `meet`."""
-        images, labels = self.samples(batch)
+    def step(self, batch, tensor=None, meet=True):
+        """Seconds of forward and backward, for each micro-batch, and of the update; the ranks begin together (`meet`).
+
+        An all-reduce of `tensor`, if given, goes on beside backward. `loss` becomes the mean of the micro-batches.
+        """
+        pieces, losses, sending = [self.samples(batch, part) for part in range(self.accumulation)], [], None
         if meet:
             _meet(self.world)
-        moments = [self._now()]
+        self.moments = [self._now()]
         self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.module(images), labels)
-        moments.append(self._now())
-        loss.backward()
-        moments.append(self._now())
+        for part, (images, labels) in enumerate(pieces, start=1):
+            self.model.require_backward_grad_sync = part == self.accumulation  # what DDP's no_sync() sets
+            losses.append(F.cross_entropy(self.model(images), labels) / self.accumulation)
+            if tensor is not None:
+                _meet(self.world)
+            self.moments.append(self._now())
+            if tensor is not None:
+                sending = dist.all_reduce(tensor, async_op=True)
+            losses[-1].backward()
+            self.moments.append(self._now())
+        if sending:
+            sending.wait()
         self.optimizer.step()
-        moments.append(self._now())
-        return [b - a for a, b in itertools.pairwise(moments)]
+        self.moments.append(self._now())
+        self.loss = sum(loss.item() for loss in losses)
+        return [b - a for a, b in itertools.pairwise(self.moments)]
 
     def readiness(self, batch):
         """For each gradient, in the order of its coming, the share of backward after which it is there."""
-        images, labels = self.samples(batch)
         came, hooks = [], []
-        for p in self.module.parameters():
-            hooks.append(p.register_post_accumulate_grad_hook(lambda p: came.append((self._now(), p.numel() * 4))))
-        self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.module(images), labels)
-        begin = self._now()
-        loss.backward()
-        end = self._now()
+        for p in self.model.parameters():
+            hooks.append(p.register_post_accumulate_grad_hook(lambda p: came.append((p.nbytes, self._now()))))
+        self.step(batch)
         for hook in hooks:
             hook.remove()
-        self.order = [size for _, size in came]
-        return [(moment - begin) / (end - begin) for moment, _ in came]
-
-    def backward(self, batch, buffer=None):
-        """Seconds of a backward pass, beside an all-reduce of `buffer` if one is given."""
-        images, labels = self.samples(batch)
-        self.optimizer.zero_grad()
-        loss = F.cross_entropy(self.module(images), labels)
-        _meet(self.world)
-        began = self._now()
-        sending = None if buffer is None else dist.all_reduce(buffer, async_op=True)
-        loss.backward()
-        if self.world.device.type != "cpu":
-            torch.accelerator.current_stream().synchronize()  # the stream that computes, not the one that sends
-        took = time.perf_counter() - began
-        if sending:
-            sending.wait()
-        return took
-
-    def step(self):
-        """(seconds, loss) of a step with DDP; the loss is the mean of its micro-batches."""
-        batches, losses = [self.samples(self.batch, part) for part in range(self.accumulation)], []
-        _meet(self.world)
-        began = self._now()
-        self.optimizer.zero_grad()
-        for part, (images, labels) in enumerate(batches):
-            self.ddp.require_backward_grad_sync = part == self.accumulation - 1  # what no_sync() sets
-            losses.append(F.cross_entropy(self.ddp(images), labels))
-            (losses[-1] / self.accumulation).backward()
-        self.optimizer.step()
-        return self._now() - began, sum(loss.item() for loss in losses) / self.accumulation
+        self.order, (begin, end) = [size for size, _ in came], self.moments[1:3]
+        return [(moment - begin) / (end - begin) for _, moment in came]
 
     def _now(self):
-        device.synchronize(self.world.device)
+        if self.world.device.type != "cpu":
+            torch.accelerator.current_stream().synchronize()  # the stream that computes, not the one that sends
         return time.perf_counter()
 
 
@@ -180,22 +147,3 @@ def _timed(world, call):
     call()
     device.synchronize(world.device)
     return time.perf_counter() - began
-
-
-def _hand_out(world, module):
-    """Seconds until this rank has the buffers of rank 0, a message a dtype, as DDP sends them before forward."""
-    flat = {}
-    for buffer in module.buffers():
-        flat.setdefault(buffer.dtype, []).append(buffer.detach().flatten())
-
-    def broadcast():
-        for work in [dist.broadcast(torch.cat(parts), 0, async_op=True) for parts in flat.values()]:
-            work.wait()
-
-    return _timed(world, broadcast)
-
-
-def _copies(world, buffer):
-    """Seconds to copy a tensor there and back, as gradients go into buckets and come out; the same by way of fp16."""
-    others = torch.zeros_like(buffer), torch.zeros_like(buffer, dtype=torch.float16)
-    return [_timed(world, lambda other=other: buffer.copy_(other.copy_(buffer))) for other in others]

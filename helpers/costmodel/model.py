@@ -11,14 +11,13 @@ experiences on accelerating data parallel training", VLDB 2020, arXiv:2006.15704
 
 import math
 from dataclasses import dataclass, replace
-from statistics import median
 
-from ..launcher.language import marked
+from ..language import N_
 
-FIRST_BUCKET, BUCKET = 2**20, 25 * 2**20  # bytes: what DDP collects before it sends
-COMPUTE, BANDWIDTH, LATENCY = marked("compute-bound"), marked("bandwidth-bound"), marked("latency-bound")
+LIMITS = (2**20, 25 * 2**20)  # bytes that DDP collects before it sends the first bucket, and each of the rest
+HOST = 8  # devices
+COMPUTE, BANDWIDTH, LATENCY = N_("compute-bound"), N_("bandwidth-bound"), N_("latency-bound")
 HIDDEN = 0.1  # a step is compute-bound while the exchange (waiting, and what it takes) is at most this share of it
-ALGORITHMS = ("ring", "tree", "best")
 
 
 @dataclass(frozen=True)
@@ -27,25 +26,22 @@ class Link:
 
     Attributes:
         latency: α, seconds a message, however small. per_byte: β, seconds a byte: the inverse of the bandwidth.
-        taken_per_byte: seconds of a device's *computing* time that sending a byte of gradient takes away, and that
-            does not hide: near 0 where a network card does the work; on CPUs the thread that communicates needs a
-            core and memory, and where the ranks have no core to spare, they pay.
-        copy_per_byte: seconds a byte to copy gradients into buckets and back, in line with the computing.
-        convert_per_byte: seconds a byte to make gradients half as large and whole again (fp16).
-        broadcast: seconds until the next device has a small tensor that one device hands out (0: as a message).
+        taken_per_byte: seconds of computing that sending a byte of gradient takes away, and that does not hide: near
+            0 where a network card does the work; on CPUs the thread that communicates needs a core and memory.
+        copy_per_byte: seconds a byte to copy gradients into buckets and back.
+        broadcast: seconds until the next device has a small tensor that one device broadcasts (0: as a message).
     """
 
     latency: float
     per_byte: float
     taken_per_byte: float = 0.0
     copy_per_byte: float = 0.0
-    convert_per_byte: float = 0.0
     broadcast: float = 0.0
 
     def __post_init__(self):
         for name, value in vars(self).items():
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"a link's {name!s} is {value}; give 0 or more, in seconds")
+                raise ValueError(f"a link's {name} is {value}; give 0 or more, in seconds")
 
     @property
     def bandwidth(self) -> float:
@@ -59,17 +55,15 @@ class Compute:
 
     Attributes:
         forward, backward: (seconds a step, seconds a sample) each; their sum is linear in b.
-        update: seconds that the optimizer takes. wait: seconds that a step waits for its input.
+        update: seconds that the optimizer takes.
         gradients: ((bytes, ready), …) in the order in which they become ready; ready is a share of backward, 0 to 1.
-        broadcasts: whether rank 0 hands out buffers before each forward, as DDP does with BatchNorm's statistics.
-        spread: how much longer each of some steps took than the mean of all ranks at that time, as a share of it:
-            what makes one rank wait for another.
+        broadcasts: whether rank 0 broadcasts buffers before each forward, as DDP does with BatchNorm's statistics.
+        spread: for each of some steps, its relative difference to the mean of all ranks: why ranks wait for another.
     """
 
     forward: tuple
     backward: tuple
     update: float = 0.0
-    wait: float = 0.0
     gradients: tuple = ()
     broadcasts: bool = False
     spread: tuple = ()
@@ -77,11 +71,11 @@ class Compute:
     @property
     def bytes(self) -> int:
         """Size of all gradients together."""
-        return sum(size for size, _ in self.gradients)
+        return sum(size for size, _ready in self.gradients)
 
     def seconds(self, batch) -> float:
-        """One device alone: wait, forward, backward, update."""
-        return self.wait + _linear(self.forward, batch) + _linear(self.backward, batch) + self.update
+        """One device alone: forward, backward, update."""
+        return _linear(self.forward, batch) + _linear(self.backward, batch) + self.update
 
 
 @dataclass(frozen=True)
@@ -125,50 +119,41 @@ class Step:
         return LATENCY if self.latency > self.bandwidth else BANDWIDTH
 
 
-# -- all-reduce ---------------------------------------------------------------------------
-
-
 def all_reduce(size, devices, link, algorithm="ring") -> tuple:
     """(latency part, bandwidth part) of an all-reduce of `size` bytes, in seconds.
 
     "ring": 2 (n-1) messages of size/n each, which is the least a device can send: 2 (n-1)/n of the size.
     "tree": up and down a binary tree, 2 ⌈log₂ n⌉ messages of the full size: few messages, many bytes.
     "best": whichever is faster for this size, as the libraries choose.
-
-    Raises:
-        ValueError: a size below 0, less than one device, or an unknown algorithm.
     """
     if size < 0 or devices < 1 or int(devices) != devices:
         raise ValueError(f"all-reduce of {size} bytes on {devices} devices: give 0 bytes or more, 1 device or more")
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"no algorithm called {algorithm!r}; there are {', '.join(ALGORITHMS)}")
-    if devices == 1:
-        return 0.0, 0.0
     hops = 2 * math.ceil(math.log2(devices))
     ring = 2 * (devices - 1) * link.latency, 2 * (devices - 1) / devices * size * link.per_byte
     tree = hops * link.latency, hops * size * link.per_byte
-    return {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}[algorithm]
+    costs = {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}
+    return costs[algorithm]
 
 
 def in_hosts(size, devices, per_host, inside, between) -> tuple:
     """(latency part, bandwidth part) of a hierarchical all-reduce: links are faster inside a host than between hosts.
 
-    Each host adds up its own gradients (a reduce-scatter inside), the hosts all-reduce the sums, each device its
-    1/per_host of them over the host's one network card, and each host hands them round (an all-gather inside). So the
-    number of messages between hosts grows with the hosts, not with the devices.
-
-    Raises:
-        ValueError: `devices` do not fill the hosts.
+    A reduce-scatter inside each host, an all-reduce of the sums between the hosts, each device 1/per_host of them over
+    the host's one network card, and an all-gather inside. Raises ValueError if `devices` do not fill the hosts.
     """
     if devices <= per_host:
         return all_reduce(size, devices, inside)
     if devices % per_host:
         raise ValueError(f"{devices} devices do not fill hosts of {per_host}; give a multiple of {per_host}")
-    parts = all_reduce(size, per_host, inside), all_reduce(size, devices // per_host, between)
-    return tuple(sum(part) for part in zip(*parts, strict=True))
+    return added(all_reduce(size, per_host, inside), all_reduce(size, devices // per_host, between))
 
 
-def buckets(gradients, first=FIRST_BUCKET, rest=BUCKET) -> list:
+def added(*costs) -> tuple:
+    """(latency part, bandwidth part) of one after the other."""
+    return sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
+
+
+def buckets(gradients, first=LIMITS[0], rest=LIMITS[1]) -> list:
     """[(bytes, ready), …]: gradients collected as DDP does, from its second step on.
 
     A bucket is closed, and may be sent, once it holds at least `first` bytes (the first one) or `rest` bytes; it is
@@ -183,46 +168,33 @@ def buckets(gradients, first=FIRST_BUCKET, rest=BUCKET) -> list:
     return found + ([(held, gradients[-1][1])] if held else [])
 
 
-# -- a step -------------------------------------------------------------------------------
-
-
 def step(
-    compute,
-    link,
-    devices,
-    batch,
-    algorithm="best",
-    first=FIRST_BUCKET,
-    rest=BUCKET,
-    accumulation=1,
-    factor=1.0,
-    inside=None,
-    per_host=8,
+    compute, link, devices, batch, *, algorithm="best", limits=LIMITS, accumulation=1, factor=1.0, inside=None
 ) -> Step:
     """The cost of a step in which each of `devices` devices trains on `batch` samples.
 
     Args:
-        first, rest: sizes of DDP's buckets (its bucket_cap_mb). accumulation: micro-batches of `batch` samples before
-            one exchange. factor: bytes sent for a byte of gradient, 0.5 for fp16 compression.
-        inside: the Link inside hosts of `per_host` devices; then `link` joins the hosts (see `in_hosts`).
+        limits: of DDP's first bucket and of the rest, in bytes (its bucket_cap_mb). accumulation: micro-batches of
+            `batch` samples before one exchange. factor: bytes sent for a byte of gradient, 0.5 for fp16 compression.
+        inside: the Link inside hosts of HOST devices; then `link` joins the hosts (see `in_hosts`).
     """
     forward, backward = _linear(compute.forward, batch), _linear(compute.backward, batch)
-    alone = compute.wait + accumulation * (forward + backward) + compute.update
+    alone = accumulation * (forward + backward) + compute.update
     straggling = alone * max(0.0, expected_max(compute.spread, devices) - expected_max(compute.spread, 1))
     if devices == 1:
         return Step(alone, 0.0, 0.0, 0.0, 0.0, 0.0, 1, batch * accumulation)
-    sent = buckets(compute.gradients, first, rest)
+    sent = buckets(compute.gradients, *limits)
     costs = [
-        in_hosts(factor * size, devices, per_host, inside, link)
+        in_hosts(factor * size, devices, HOST, inside, link)
         if inside
         else all_reduce(factor * size, devices, link, algorithm)
         for size, _ in sent
     ]
     needs = [link.taken_per_byte * factor * size for size, _ in sent]
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
-    taken += compute.bytes * (link.copy_per_byte + (link.convert_per_byte if factor != 1 else 0.0))
-    latency, bandwidth = (sum(part) for part in zip(*costs, strict=True)) if costs else (0.0, 0.0)
-    near = inside if inside and devices <= per_host else link  # the slowest link on the way of the buffers
+    taken += compute.bytes * link.copy_per_byte
+    latency, bandwidth = added(*costs)
+    near = inside if inside and devices <= HOST else link  # the slowest link on the way of the buffers
     before = math.ceil(math.log2(devices)) * (near.broadcast or near.latency) if compute.broadcasts else 0.0
     latency, exposed = latency + before, exposed + before
     return Step(alone, taken, exposed, straggling, latency, bandwidth, devices, batch * accumulation)
@@ -237,66 +209,47 @@ def overlap(backward, ready, costs, taken) -> tuple:
     Args:
         backward: seconds without communication. ready: for each bucket the share of backward at which it is complete.
     """
-    clock = done = free = 0.0  # seconds; of them, seconds of backward that are done; when the network is free
-    active = []  # (begin, end, share of the core) of each bucket
+    free, sent = 0.0, []  # when the network is free; (begin, cost, taken) of each bucket
     for share, cost, needs in zip(ready, costs, taken, strict=True):
-        clock, done = _run_until(share * backward, clock, done, active)
-        begin = max(clock, free)
+        begin = max(_reached(share * backward, sent), free)
+        sent.append((begin, cost, min(needs, cost)))
         free = begin + cost
-        active.append((begin, free, min(1.0, needs / cost) if cost else 0.0))
-    clock, _ = _run_until(backward, clock, done, active)
-    return clock - backward, max(0.0, free - clock)
+    end = _reached(backward, sent)
+    return end - backward, max(0.0, free - end)
 
 
-def _run_until(goal, clock, done, active):
-    """(when, goal): let backward go on until `goal` seconds of it are done, beside the buckets that are under way."""
-    while done < goal:
-        running = [(end, share) for begin, end, share in active if begin <= clock < end]
-        later = [begin for begin, *_ in active if begin > clock]
-        speed = 1 - max((share for _, share in running), default=0.0)
-        event = min([end for end, _ in running] + later, default=math.inf)
-        if speed > 0 and clock + (goal - done) / speed <= event:
-            return clock + (goal - done) / speed, goal
-        clock, done = event, done + speed * (event - clock)
-    return clock, done
+def _reached(goal, sent):
+    """When `goal` seconds of backward are done, beside the buckets that are sent until then."""
+    for begin, cost, taken in sent:
+        left = goal - begin
+        if left > 0:
+            goal += taken if left >= cost - taken else left * taken / (cost - taken)
+    return goal
 
 
 def _linear(line, batch):
     return line[0] + line[1] * batch
 
 
-# -- stragglers ---------------------------------------------------------------------------
-
-
 def expected_max(samples, devices) -> float:
     """The mean of the largest of `devices` values, each drawn from `samples`.
 
-    Exact for the measured steps: the largest of n is at most the i-th of m sorted ones with probability (i/m)ⁿ. It
-    never exceeds the slowest step that was measured, so that it is too low for many more devices than samples.
+    The largest of n is at most the i-th of m sorted ones with probability (i/m)ⁿ. With many more devices than samples
+    it is too low, as it never exceeds the slowest step that was measured.
     """
     ordered, m = sorted(samples), len(samples)
     return sum(x * (((i + 1) / m) ** devices - (i / m) ** devices) for i, x in enumerate(ordered))
 
 
-# -- curves -------------------------------------------------------------------------------
-
-
 def curve(compute, link, devices, batch=None, global_batch=None, **options) -> list:
-    """Steps for each number of devices: with `batch` samples on each, or `global_batch` on all together.
-
-    Raises:
-        ValueError: not exactly one of the two is given.
-    """
+    """Steps for each number of devices: with either `batch` samples on each, or `global_batch` on all together."""
     if (batch is None) == (global_batch is None):
         raise ValueError("give either batch (samples a device) or global_batch (samples of all devices together)")
     return [step(compute, link, n, global_batch / n if batch is None else batch, **options) for n in devices]
 
 
 def scaled(compute, size=1.0, speed=1.0) -> Compute:
-    """The same model with `size` times the weights, on devices `speed` times as fast.
-
-    More weights are more bytes and, in proportion, more arithmetic, which is true of wider or deeper networks.
-    """
+    """The same model with `size` times the weights, and so arithmetic, on devices `speed` times as fast."""
     work = size / speed
     return replace(
         compute,
@@ -305,9 +258,3 @@ def scaled(compute, size=1.0, speed=1.0) -> Compute:
         update=compute.update * work,
         gradients=tuple((part * size, ready) for part, ready in compute.gradients),
     )
-
-
-def error(predicted, measured) -> float:
-    """Relative error of a prediction: +0.05 is 5 % too slow. `measured` may be samples, of which the median counts."""
-    truth = measured if isinstance(measured, (int, float)) else median(measured)
-    return predicted / truth - 1

@@ -13,24 +13,17 @@ PIECES = 128  # in which a model's gradients become ready
 
 
 def load(name) -> dict:
-    """A file of recorded/published: "interconnects" or "scaling".
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
-    folder = paths.project_root() / "recorded" / "published"
-    file = folder / f"{name}.json"
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"nothing published as {name!r}: {folder.name} has "
-            f"{', '.join(sorted(f.stem for f in folder.glob('*.json')))}"
-        )
-    return json.loads(file.read_text(encoding="utf-8"))
+    """A file of recorded/published: "devices", "interconnects" or "scaling". Raises FileNotFoundError."""
+    return json.loads((paths.project_root() / "recorded" / "published" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def links() -> dict:
     """{name: Link} of published interconnects."""
     return {name: _link(of) for name, of in load("interconnects")["links"].items()}
+
+
+def _link(of):
+    return Link(of["latency"], 1 / of["bandwidth"])
 
 
 def against(name) -> list:
@@ -41,18 +34,18 @@ def against(name) -> list:
         of seconds), and `given`: whether the model was made from that row, so that its residual says nothing.
     """
     table = load("scaling")["tables"][name]
-    seconds = name == "cifar ladder"
-    expected = _ladder(table) if seconds else _images(table)
+    ladder = name == "cifar ladder"  # in seconds an epoch
+    model = _ladder(table) if ladder else _images(table)
     return [
         {
             "name": row["name"],
             "devices": row["devices"],
             "published": row["value"],
             "model": value,
-            "residual": (row["value"] / value if seconds else value / row["value"]) - 1,
-            "given": row["devices"] in given,
+            "residual": (row["value"] / value if ladder else value / row["value"]) - 1,
+            "given": row["devices"] <= (2 if ladder else 1),
         }
-        for row, (value, given) in zip(table["rows"], expected, strict=True)
+        for row, value in zip(table["rows"], model, strict=True)
     ]
 
 
@@ -61,19 +54,16 @@ def _ladder(table):
     what a ring takes, 2 (n-1)/n of the bytes; how long a byte takes is read off the row of two devices."""
     epoch = {row["devices"]: row["value"] for row in table["rows"]}
     longer = 2 * epoch[2] / epoch[1] - 1  # exchange between two devices, in steps of one device
-    for n in epoch:
-        ring = sum(all_reduce(1.0, n, Link(0.0, longer)))
-        yield epoch[1] * (1 + ring) / n, (1, 2)
+    return [epoch[1] * (1 + sum(all_reduce(1.0, n, Link(0.0, longer)))) / n for n in epoch]
 
 
 def _images(table):
     """Images a second, from the row of one device, the size of the model and the network; nothing is fitted."""
-    rate = table["rows"][0]["value"]
-    compute = typical(table["batch"] / rate, table["batch"], table["bytes"])
+    compute = typical(table["batch"] / table["rows"][0]["value"], table["batch"], table["bytes"])
     inside, between = links()["PCI Express 4.0 ×16"], _link(table["network"])
     for row in table["rows"]:
         link = inside if row["devices"] <= table["per_host"] and "K80" in table["title"] else between
-        yield step(compute, link, row["devices"], table["batch"]).rate, (1,)
+        yield step(compute, link, row["devices"], table["batch"]).rate
 
 
 def typical(seconds, batch, size) -> Compute:
@@ -84,7 +74,3 @@ def typical(seconds, batch, size) -> Compute:
     sample = seconds / batch
     gradients = tuple((size / PIECES, (k + 1) / PIECES) for k in range(PIECES))
     return Compute((0.0, (1 - BACKWARD) * sample), (0.0, BACKWARD * sample), gradients=gradients)
-
-
-def _link(of):
-    return Link(of["latency"], 1 / of["bandwidth"])

@@ -3,16 +3,16 @@
 Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Adam. The formulas:
 
 - memory: 2 bytes a parameter for the weight, 2 for its gradient, 12 for Adam and a 32-bit copy. ZeRO shards the last,
-  the last two, or all three (Rajbhandari et al., "ZeRO", SC 2020, arXiv:1910.02054, section 3); FSDP is the third.
+  the last two, or all three (Rajbhandari et al., 2020, arXiv:1910.02054, section 3); FSDP is the third.
 - activations: for each token and block 2 + 14/t numbers of the width with t tensor-parallel ranks, which also share
-  norms and residuals (Korthikanti et al., "Reducing activation recomputation", MLSys 2023, arXiv:2205.05198, section 4:
-  16/t, as it gathers the inputs of two layers again in backward, and PyTorch keeps them; without dropout's masks, and
-  without the scores of attention, which fused attention does not keep).
+  norms and residuals (Korthikanti et al., 2023, arXiv:2205.05198, section 4: 16/t, as it gathers the inputs of two
+  layers again in backward, and PyTorch keeps them; without dropout's masks, and without attention's scores, which fused
+  attention does not keep).
 - tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (Shoeybi et al.,
   "Megatron-LM", 2019, arXiv:1909.08053, section 3).
-- a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (Huang et al., "GPipe", NeurIPS 2019,
-  arXiv:1811.06965); with 1F1B its first stage keeps min(m, p) of them (Narayanan et al., "Efficient large-scale
-  language model training", SC 2021, arXiv:2104.04473, section 2.2).
+- a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (Huang et al., "GPipe", 2019,
+  arXiv:1811.06965); with 1F1B its first stage keeps min(m, p) of them (Narayanan et al., 2021, arXiv:2104.04473,
+  section 2.2).
 - data parallelism: an all-reduce of the gradients; FSDP sends 1.5 times as much (ZeRO, section 7), and for each
   micro-batch. It hides behind backward, FSDP's behind all computing: as well as it can.
 - arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (Chowdhery et
@@ -23,7 +23,7 @@ import itertools
 from dataclasses import dataclass
 
 from ..training.split import CannotSplit, share_evenly
-from .model import Step, all_reduce
+from .model import HOST, Step, added, all_reduce
 from .published import BACKWARD, load
 
 NUMBER, WEIGHT, GRADIENT, ADAM = 2, 2, 2, 12  # bytes
@@ -115,16 +115,12 @@ class Layout:
         share_evenly(each, "sequences of a group", self.micro_batches, "micro-batches")
 
 
-# -- memory -------------------------------------------------------------------------------
-
-
 def memory(model, layout, batch) -> dict:
     """{kind: bytes} on the device that needs most: the first or the last stage. `batch`: sequences of all devices."""
     layout.check(model, batch)
-    first = _stage_memory(model, layout, batch, min(layout.micro_batches, layout.pipeline), model.embedding, False)
-    if layout.pipeline == 1:
-        return _stage_memory(model, layout, batch, 1, model.embedding + model.head, True)
-    last = _stage_memory(model, layout, batch, 1, model.head, True)
+    alone = layout.pipeline == 1
+    first = _of_stage(model, layout, batch, model.embedding + model.head * alone, loss=alone)
+    last = first if alone else _of_stage(model, layout, batch, model.head, loss=True)
     return max(first, last, key=lambda kinds: sum(kinds.values()))
 
 
@@ -133,18 +129,20 @@ def numbers(tensor) -> float:
     return 2 + 14 / tensor
 
 
-def _stage_memory(model, layout, batch, kept, extra, scores):
-    """`kept`: micro-batches in memory at once. extra: parameters beside the blocks. scores: whether it has the loss."""
+def _of_stage(model, layout, batch, extra, loss):
+    """Memory of the first stage, or of the last, which has the `loss`. extra: parameters beside the blocks."""
     mine = _parameters(model, layout, extra)
     tokens = batch // layout.data // layout.micro_batches * model.length
+    kept = 1 if loss else min(layout.micro_batches, layout.pipeline)  # micro-batches in memory at once
     activations = kept * model.layers // layout.pipeline * tokens * model.width * numbers(layout.tensor) * NUMBER
-    if scores:  # in 32 bits, and their gradient
+    if loss:  # the scores in 32 bits, and their gradient
         activations += 8 * tokens * model.vocabulary / layout.tensor
-    whole = 2 * model.block / layout.tensor if layout.zero == 3 else 0  # this block, and the next on its way
+    shards = [layout.data if layout.zero >= stage else 1 for stage in (1, 2, 3)]
+    gathered = 2 * model.block / layout.tensor if layout.zero == 3 else 0  # this block, and the next on its way
     return {
-        "parameters": WEIGHT * (mine / (layout.data if layout.zero == 3 else 1) + whole),
-        "gradients": GRADIENT * (mine / (layout.data if layout.zero >= 2 else 1) + whole / 2),
-        "optimizer state": ADAM * mine / (layout.data if layout.zero >= 1 else 1),
+        "parameters": WEIGHT * (mine / shards[2] + gathered),
+        "gradients": GRADIENT * (mine / shards[1] + gathered / 2),
+        "optimizer state": ADAM * mine / shards[0],
         "activations": activations,
     }
 
@@ -152,9 +150,6 @@ def _stage_memory(model, layout, batch, kept, extra, scores):
 def _parameters(model, layout, extra):
     """Of a device before the data-parallel ranks shard them; a tensor-parallel rank has its share of nearly all."""
     return (model.layers // layout.pipeline * model.block + extra) / layout.tensor
-
-
-# -- a step -------------------------------------------------------------------------------
 
 
 def sent(model, layout, batch) -> dict:
@@ -170,51 +165,34 @@ def sent(model, layout, batch) -> dict:
     }
 
 
-def step(model, layout, batch, device, inside, between, per_host=8) -> Step:
-    """The step of a layout: hosts of `per_host` devices, joined by a network card each; `inside` and `between` Links.
+def step(model, layout, batch, device, inside, between) -> Step:
+    """The step of a layout: hosts of HOST devices, joined by a network card each; `inside` and `between` are Links.
 
     Tensor-parallel ranks are neighbours, then come data-parallel ones, then stages. Of the Step, `straggling` is the
     pipeline's bubble.
     """
     compute = batch * model.operations / layout.devices / device.speed
-    size, m, blocks = sent(model, layout, batch), layout.micro_batches, model.layers // layout.pipeline
-    near = min(layout.data, max(1, per_host // layout.tensor))  # data-parallel ranks of a group in a host
-    through_card = size["data"] * min(layout.tensor, per_host)
-    data = _both(all_reduce(size["data"], near, inside), all_reduce(through_card, layout.data // near, between))
-    calls = 4 * m * blocks
-    each = all_reduce(size["tensor"] / calls, layout.tensor, inside if layout.tensor <= per_host else between)
-    tensor = tuple(calls * part for part in each)
-    far = inside if layout.devices <= per_host else between
-    hops = 2 * m * (layout.pipeline > 1)
-    pipeline = hops * far.latency, size["pipeline"] * far.per_byte
+    size, m = sent(model, layout, batch), layout.micro_batches
+    near = min(layout.data, max(1, HOST // layout.tensor))  # data-parallel ranks of a group in a host
+    through_card = size["data"] * min(layout.tensor, HOST)
+    data = added(all_reduce(size["data"], near, inside), all_reduce(through_card, layout.data // near, between))
+    calls = 4 * m * (model.layers // layout.pipeline)
+    each = all_reduce(size["tensor"] / calls, layout.tensor, inside if layout.tensor <= HOST else between)
+    tensor = calls * each[0], calls * each[1]
+    far = inside if layout.devices <= HOST else between
+    pipeline = 2 * m * (layout.pipeline > 1) * far.latency, size["pipeline"] * far.per_byte
     hidden = compute if layout.zero == 3 else BACKWARD * compute / m  # gradients are ready in the last micro-batch
-    waits = sum(tensor) + sum(pipeline)
+    exposed = sum(tensor) + sum(pipeline) + max(0.0, sum(data) - hidden)
     bubble = (compute + sum(tensor)) * (layout.pipeline - 1) / m
-    latency, bandwidth = _both(data, tensor, pipeline)
-    return Step(
-        compute,
-        0.0,
-        waits + max(0.0, sum(data) - hidden),
-        bubble,
-        latency,
-        bandwidth,
-        layout.devices,
-        batch / layout.devices,
-    )
+    exchange = added(data, tensor, pipeline)
+    return Step(compute, 0.0, exposed, bubble, *exchange, layout.devices, batch / layout.devices)
 
 
-def _both(*parts):
-    return tuple(sum(part) for part in zip(*parts, strict=True))
-
-
-# -- which --------------------------------------------------------------------------------
-
-
-def layouts(model, devices, batch, per_host=8):
+def layouts(model, devices, batch):
     """All layouts of so many devices in powers of two that share out heads, blocks and batch evenly."""
     for tensor, pipeline in itertools.product(POWERS, POWERS):
         data = devices // (tensor * pipeline)
-        if tensor > per_host or data * tensor * pipeline != devices or batch % data:
+        if tensor > HOST or data * tensor * pipeline != devices or batch % data:
             continue
         if model.heads % tensor or model.layers % pipeline:
             continue
@@ -225,10 +203,9 @@ def layouts(model, devices, batch, per_host=8):
 
 def fastest(model, devices, batch, device, inside, between, only=lambda layout: True):
     """(layout, its Step) of the fastest that fits into memory, of those for which `only` is true; None if none fits."""
-    fitting = [
-        layout
+    steps = (
+        (layout, step(model, layout, batch, device, inside, between))
         for layout in layouts(model, devices, batch)
         if only(layout) and sum(memory(model, layout, batch).values()) <= ROOM * device.memory
-    ]
-    steps = ((layout, step(model, layout, batch, device, inside, between)) for layout in fitting)
+    )
     return min(steps, key=lambda pair: (round(pair[1].seconds, 6), pair[0].zero, pair[0].micro_batches), default=None)

@@ -3,51 +3,42 @@
 Every block comes from torch.profiler, which hears of each allocation of PyTorch's CPU allocator or of CUDA's caching
 allocator: address, size, time. What a block holds is found by its address: the parameters' and gradients' from the
 optimizer, its state, and what autograd saves for backward from torch.autograd.graph.saved_tensors_hooks, with the
-module that was running. What libraries such as oneDNN take for themselves, and what NumPy holds, is not in it.
-Of a sharded model (DTensors, FSDP) a rank's own shards are its parameters, gradients and state; a weight that was put
-together for a module's forward or backward is a gathered one.
+module that was running. What libraries such as oneDNN
+take for themselves, and what NumPy holds, is not in it. Of a sharded model (DTensors, FSDP) a rank's own shards are its
+parameters, gradients and state; a weight that was put together for a module's forward or backward is a gathered one.
 """
 
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from .. import device
-from ..launcher.language import marked
-from ..launcher.launch import launch
+import torch
+from torch.nn.modules import module as hooks
 
-PARAMETERS, STATE, GRADIENTS, ACTIVATIONS, CASTS, GATHERED, OTHER = (
-    marked("parameters"),
-    marked("optimizer state"),
-    marked("gradients"),
-    marked("activations"),
-    marked("cast weights"),
-    marked("gathered weights"),
-    marked("other"),
-)
-KINDS = (PARAMETERS, STATE, GRADIENTS, CASTS, GATHERED, ACTIVATIONS, OTHER)
-OUTSIDE = marked("outside the model")  # such as the loss
+from .. import device
+from ..language import N_
+from ..launcher.launch import launch
+from .kinds import ACTIVATIONS, CASTS, GATHERED, GRADIENTS, MEMORY, OTHER, PARAMETERS, STATE
+from .record import Recorder, check_recorded, prepared
+from .spans import spans_of
+
+OUTSIDE = N_("outside the model")  # such as the loss
+ORDER = PARAMETERS, STATE, GRADIENTS, CASTS, GATHERED, ACTIVATIONS  # which mark of a block counts
 
 
 def memory(what, nprocs=1, *args, warm_up=2, timeout=None, threads=None, env=None, **kwargs):
     """Train `warm_up + 1` steps on every rank and return the `Memory` of the last one, on rank 0.
 
-    Arguments and errors are those of `timeline`. The model runs eagerly: what a compiled one keeps is not told apart.
-    On CUDA the blocks are those of the caching allocator, and `reserved` is what it holds of the device's memory
-    (written for it, but tried on CPUs only).
+    Arguments and errors are those of `timeline`. The model runs eagerly: of a compiled one the kinds are not known.
     """
-    from .timeline import checked, counted, differentiated, of_what
-
-    made = counted("warm_up", warm_up) + 1
-    nprocs, threads, env, what, args = of_what(what, nprocs, args, kwargs, made, threads, env)
-    answers = launch(count_memory, nprocs, what, args, kwargs, made, timeout=timeout, threads=threads, env=env)
-    checked([recording for _, recording, _ in answers], made, 0)
-    differentiated([(recording.rank, {name for name, *_ in each.phases}) for _, recording, each in answers])
-    found = answers[0][-1]
-    found.peaks, found.answers = [each.peak_bytes for *_, each in answers], [answer for answer, *_ in answers]
-    found.conditions = device.machine().describe()
-    return found
+    steps = warm_up + 1
+    nprocs, threads, env, what, args = prepared(what, nprocs, args, kwargs, steps, threads, env)
+    answers = launch(count_memory, nprocs, what, args, kwargs, steps, timeout=timeout, threads=threads, env=env)
+    check_recorded([(recording, {name for name, *_ends in phases}) for _, recording, phases, _ in answers], steps, 0)
+    _answer, _recording, phases, in_use = answers[0]
+    return Memory(*in_use, phases, [answer for answer, *_rest in answers], device.machine().describe())
 
 
 @dataclass
@@ -58,15 +49,12 @@ class Memory:
         curve: (s from the step's start, {kind: bytes}) after each allocation or release.
         modules: {module: bytes of activations} when there are most, in the order of the model.
         phases: (name, begin, end) of forward, backward and optimizer (s).
-        reserved: the most bytes that CUDA's caching allocator held; 0 on a CPU.
-        peaks: the peak of each rank. answers: what the function returned on each.
+        answers: what the function returned on each rank.
     """
 
     curve: list
     modules: dict
     phases: list = field(default_factory=list)
-    reserved: int = 0
-    peaks: list = field(default_factory=list)
     answers: list = field(default_factory=list, repr=False)
     conditions: str = ""
 
@@ -84,27 +72,20 @@ class Memory:
     def peak_phase(self) -> str:
         """In which phase of the step that is."""
         here = (name for name, begin, end in self.phases if begin <= self.peak[0] <= end)
-        return next(here, marked("between the phases"))
+        return next(here, N_("between the phases"))
 
     def most(self) -> dict:
         """{kind: the most bytes of it at any time of the step}."""
-        return {kind: max(point[kind] for _, point in self.curve) for kind in KINDS}
+        return {kind: max(point[kind] for _when, point in self.curve) for kind in MEMORY}
 
     def rows(self) -> list:
-        """A dict for each kind: its bytes at the peak, their share, and the most that there is of it."""
-        most, (_, at_peak) = self.most(), self.peak
-        whole = self.peak_bytes or 1
+        """A dict for each kind: its bytes at the peak, and the most that there is of it."""
+        at_peak = self.peak[1]
         return [
-            {"kind": kind, "bytes at the peak": at_peak[kind], "share": at_peak[kind] / whole, "most bytes": most[kind]}
-            for kind in KINDS
-            if most[kind]
+            {"kind": kind, "bytes at the peak": at_peak[kind], "most bytes": most}
+            for kind, most in self.most().items()
+            if most
         ]
-
-    def table(self):
-        """`rows` as a pandas DataFrame of texts."""
-        from .timeline import frame
-
-        return frame(self.rows())
 
     def figure(self, title=None):
         """(figure, alt): the memory over the step, by kind, with its peak; for `plots.show(*…)`."""
@@ -113,125 +94,109 @@ class Memory:
         return draw_memory(self, title)
 
 
-# -- in a rank ----------------------------------------------------------------------------
+# -- on a rank ----------------------------------------------------------------------------
 
 
 def count_memory(what, args, kwargs, steps):
-    from . import record
-    from .spans import spans
-
-    recorder = _recorder(steps)
+    """On a rank: (what the function returned, Recording, phases, the curve and the modules of a Memory)."""
+    recorder = MemoryRecorder(steps)
     with recorder.watching():
-        answer, recording, events = record.record(what, args, kwargs, recorder)
+        answer, recording, events = recorder.record(what, args, kwargs)
     if not events:
-        return answer, recording, None
-    phases = [span for span in spans(events, recording) if span.step == steps - 1]
-    return answer, recording, _memory(events, recorder.marks, recording, phases)
+        return answer, recording, [], None
+    begin = recording.ends[-2]
+    found = [span for span in spans_of(events, recording) if span.step == steps - 1]
+    phases = [(span.kind, 1e-9 * (span.start - begin), 1e-9 * (span.end - begin)) for span in found]
+    return answer, recording, phases, in_use(events, recorder.marks, recording)
 
 
-def _recorder(steps):
-    """A Recorder that also notes, at each moment, which address holds what."""
-    import time
+class MemoryRecorder(Recorder):
+    """Also notes, at each moment, which address holds what."""
 
-    import torch
-    from torch.nn.modules import module as hooks
+    options = {"profile_memory": True}
 
-    from .record import Recorder
+    def __init__(self, steps):
+        super().__init__(0, steps)
+        self.marks, self.running_modules, self.names = [], [], {}
+        self.own, self.gathered = set(), set()  # parameters between steps; storages of those put together in one
 
-    class Marking(Recorder):
-        options = {"profile_memory": True}
+    def mark(self, tensor, kind, name=""):
+        tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor has no memory but that of its shard
+        if torch.is_tensor(tensor) and tensor.layout == torch.strided and tensor.untyped_storage().nbytes():
+            self.marks.append((time.time_ns(), tensor.untyped_storage().data_ptr(), kind, name))
 
-        def __init__(self):
-            super().__init__(0, steps)
-            self.marks, self.running_modules, self.names = [], [], {}
-            self.own, self.gathered = set(), set()  # parameters between steps; storages of those put together in one
+    def watching(self):
+        """A context manager: while it lasts, modules and autograd are watched."""
+        stack = ExitStack()
+        stack.callback(hooks.register_module_forward_pre_hook(self.enter).remove)
+        stack.callback(hooks.register_module_forward_hook(self.leave, always_call=True).remove)
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.saved, self.needed))
+        return stack
 
-        def mark(self, tensor, kind, name=""):
-            tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor has no memory but that of its shard
-            if torch.is_tensor(tensor) and tensor.layout == torch.strided and tensor.untyped_storage().nbytes():
-                self.marks.append((time.monotonic_ns(), tensor.untyped_storage().data_ptr(), kind, name))
+    def enter(self, module, _inputs):
+        if not self.running_modules and module not in self.names:  # the whole model
+            for name, part in module.named_modules():
+                self.names.setdefault(part, name.removeprefix("module.") or type(module).__name__)
+            for parameter in module.parameters():
+                self.mark(parameter, PARAMETERS)
+                self.own.add(id(parameter))
+        self.running_modules.append(module)
 
-        def watching(self):
-            stack = ExitStack()
-            stack.callback(hooks.register_module_forward_pre_hook(self.enter).remove)
-            stack.callback(hooks.register_module_forward_hook(self.leave, always_call=True).remove)
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self.saved, self.needed))
-            return stack
+    def leave(self, module, *_answer):
+        if self.running_modules:
+            self.running_modules.pop()
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in self.own:
+                self.gathered.add(parameter.untyped_storage()._cdata)
+                self.mark(parameter, GATHERED)
 
-        def enter(self, module, _):
-            if not self.running_modules and module not in self.names:  # the whole model
-                for name, part in module.named_modules():
-                    self.names.setdefault(part, name.removeprefix("module.") or type(module).__name__)
-                for parameter in module.parameters():
-                    self.mark(parameter, PARAMETERS)
-                    self.own.add(id(parameter))
-            self.running_modules.append(module)
+    def saved(self, tensor):
+        if not isinstance(tensor, torch.nn.Parameter):
+            module = self.running_modules[-1] if self.running_modules else None
+            own = list(module.parameters(recurse=False)) if module else []
+            cast = any(tensor.dtype != p.dtype and sorted(tensor.shape) == sorted(p.shape) for p in own)
+            self.mark(tensor, CASTS if cast else ACTIVATIONS, self.names.get(module, OUTSIDE))
+        return tensor
 
-        def leave(self, module, *_):
-            if self.running_modules:
-                self.running_modules.pop()
-            for parameter in module.parameters(recurse=False):
-                if id(parameter) not in self.own:
-                    self.gathered.add(parameter.untyped_storage()._cdata)
-                    self.mark(parameter, GATHERED)
+    def needed(self, tensor):
+        if torch.is_tensor(tensor) and tensor.untyped_storage()._cdata in self.gathered:
+            self.mark(tensor, GATHERED)  # for backward, at another address than for forward
+        return tensor
 
-        def needed(self, tensor):
-            if torch.is_tensor(tensor) and tensor.untyped_storage()._cdata in self.gathered:
-                self.mark(tensor, GATHERED)  # for backward, at another address than for forward
-            return tensor
+    def before(self, optimizer, *rest):
+        super().before(optimizer, *rest)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self.mark(parameter, PARAMETERS)
+                self.mark(parameter.grad, GRADIENTS)
 
-        def saved(self, tensor):
-            if not isinstance(tensor, torch.nn.Parameter):
-                module = self.running_modules[-1] if self.running_modules else None
-                own = [p for p in module.parameters(recurse=False)] if module else []
-                cast = any(tensor.dtype != p.dtype and sorted(tensor.shape) == sorted(p.shape) for p in own)
-                self.mark(tensor, CASTS if cast else ACTIVATIONS, self.names.get(module, OUTSIDE))
-            return tensor
-
-        def before(self, optimizer, *rest):
-            super().before(optimizer, *rest)
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    self.mark(parameter, PARAMETERS)
-                    self.mark(parameter.grad, GRADIENTS)
-
-        def after(self, optimizer, *rest):
-            for state in optimizer.state.values():
-                for value in state.values():
-                    self.mark(value, STATE)
-            super().after(optimizer, *rest)
-
-    return Marking()
+    def after(self, optimizer, *rest):
+        for state in optimizer.state.values():
+            for value in state.values():
+                self.mark(value, STATE)
+        super().after(optimizer, *rest)
 
 
-def _memory(events, marks, recording, phases):
-    """The Memory of the last step, from the allocator's events and the marks."""
-    begin, end = recording.ends[-2], recording.ends[-1]
+def in_use(events, marks, recording) -> tuple:
+    """(curve, modules) of the last step's `Memory`, from the allocator's events and the marks."""
+    begin, end = recording.ends[-2:]
     blocks = _blocks(events, 0 if recording.device == "cpu" else 1)  # numbers of torch's DeviceType
-    kinds = _kinds(blocks, marks)
-    changes = [(begin, None, "", 0)]
-    for (_, size, born, died), (kind, name) in zip(blocks, kinds, strict=True):
+    changes = []
+    for (_address, size, born, died), (kind, name) in zip(blocks, _kinds(blocks, marks), strict=True):
         if died > begin and born < end:
-            changes += [(max(born, begin), kind, name, size), (died, kind, name, -size)]
-    now, curve, held, most = dict.fromkeys(KINDS, 0), [], Counter(), {}
-    for when, kind, name, size in sorted(changes, key=lambda change: (change[0], change[3])):
+            changes += [(max(born, begin), size, kind, name), (died, -size, kind, name)]
+    now, curve, held, most = dict.fromkeys(MEMORY, 0), {0.0: dict.fromkeys(MEMORY, 0)}, Counter(), Counter()
+    for when, size, kind, name in sorted(changes):
         if when > end:
             break
-        if kind:
-            now[kind] += size
+        now[kind] += size
         if kind == ACTIVATIONS:
             held[name] += size
-            if held.total() > sum(most.values()):
-                most = dict(held)
-        if curve and curve[-1][0] == 1e-9 * (when - begin):
-            curve.pop()
-        curve.append((1e-9 * (when - begin), dict(now)))
-    curve.append((1e-9 * (end - begin), dict(now)))
-    order = {name: place for place, (*_, name) in reversed(list(enumerate(marks)))}
-    most = {name: most[name] for name in sorted(most, key=order.get) if most[name]}
-    reserved = max((event["args"]["Total Reserved"] for event in events if event["name"] == "[memory]"), default=0)
-    spans = [(span.kind, 1e-9 * (span.start - begin), 1e-9 * (span.end - begin)) for span in phases]
-    return Memory(curve, most, spans, reserved)
+            most = held.copy() if held.total() > most.total() else most
+        curve[1e-9 * (when - begin)] = dict(now)
+    curve[1e-9 * (end - begin)] = dict(now)
+    order = {name: place for place, (*_mark, name) in reversed(list(enumerate(marks)))}
+    return list(curve.items()), {name: most[name] for name in sorted(most, key=order.get) if most[name]}
 
 
 def _blocks(events, device_type):
@@ -241,10 +206,9 @@ def _blocks(events, device_type):
     """
     blocks, alive, places = [], {}, []
     for event in events:
-        about = event.get("args", {})
-        if event["name"] != "[memory]" or about["Device Type"] != device_type:
+        if event["name"] != "[memory]" or event["args"]["Device Type"] != device_type:
             continue
-        address, size = about["Addr"], about["Bytes"]
+        address, size = event["args"]["Addr"], event["args"]["Bytes"]
         if size > 0:
             place = bisect_left(places, address)
             if place and sum(blocks[alive[places[place - 1]]][:2]) > address:
@@ -257,18 +221,14 @@ def _blocks(events, device_type):
         elif address in alive:
             places.remove(address)
             blocks[alive.pop(address)][3] = event["ts"]
-    return [tuple(block) for block in blocks]
+    return blocks
 
 
 def _kinds(blocks, marks):
-    """(kind, module) of each block: what was marked at its address while it lived; PARAMETERS above all."""
+    """Yields (kind, module) of each block: what was marked at its address while it lived, by the first of ORDER."""
     at = defaultdict(list)
     for when, address, kind, name in marks:
         at[address].append((when, kind, name))
-    found = []
-    for address, _, born, died in blocks:
+    for address, _size, born, died in blocks:
         mine = [mark for mark in at[address] if born <= mark[0] <= died]
-        rank = {PARAMETERS: 0, STATE: 1, GRADIENTS: 2, CASTS: 3, GATHERED: 4, ACTIVATIONS: 5}
-        best = min(mine, key=lambda mark: rank[mark[1]], default=(0, OTHER, ""))
-        found.append(best[1:])
-    return found
+        yield min(mine, key=lambda mark: ORDER.index(mark[1]), default=(0, OTHER, ""))[1:]

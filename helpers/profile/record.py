@@ -1,66 +1,65 @@
-"""In a rank: profile some steps of a function that trains. Nothing that it computes changes.
+"""Profile some steps of a function that trains, on each rank. Nothing that it computes changes.
 
-Steps are counted by the global hooks of torch.optim, so the function needs no marks. The clock of the profiler is
-set against the monotonic clock, which all processes of a machine share: before and after the profiled steps, by
-labels that carry the time at which they were made.
+Steps are counted by the global hooks of torch.optim, so the function needs no marks. Times are those of the machine's
+clock, in ns, which the profiler and all ranks share.
 """
 
-import gzip
 import json
 import os
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 
 from torch.optim import optimizer as hooks
-from torch.profiler import profile, record_function, supported_activities
+from torch.profiler import profile, supported_activities
 
-CLOCK = "helpers clock "  # a label, followed by time.monotonic_ns()
+from ..config import RunConfig
+from .kinds import BACKWARD
+
 MARGIN = 1_000_000  # ns before the first step and after the last that are kept
-MARKS = 20  # labels each time: the quickest of them counts
+
+
+class NoTraining(RuntimeError):
+    """The function made too few steps of an optimizer for a timeline; `ranks` names who."""
+
+    def __init__(self, message, ranks):
+        super().__init__(message)
+        self.ranks = ranks
+
+
+def prepared(what, nprocs, args, kwargs, steps, threads, env):
+    """(ranks, threads, env, function, arguments) of a function as it is, or of a RunConfig for so many steps."""
+    env = {"KINETO_LOG_LEVEL": "99", **(env or {})}  # where the profiler finds no GPU it would say so in every cell
+    if not isinstance(what, RunConfig):
+        if not callable(what):
+            raise TypeError(f"a function that trains or a RunConfig is needed, got {type(what).__name__}: {what!r}")
+        return nprocs, threads, env, what, args
+    if args or kwargs or nprocs not in (1, what.processes):
+        raise TypeError(
+            f"{what.label} is a RunConfig for {what.processes} rank(s) and has all settings; leave out other ranks and "
+            "arguments, or change it with `.but(…)`"
+        )
+    from ..data import sets
+    from ..training.loop import train
+
+    if isinstance(what.data, str):
+        sets.ensure(what.data)
+    threads = threads or what.threads or what.check_machine().threads
+    env = {**({"HELPERS_DEVICE": what.device} if what.device else {}), **env}
+    return what.processes, threads, env, train, (what.but(steps=steps, epochs=None, evaluate=False),)
 
 
 @dataclass
 class Recording:
-    """What one rank has recorded.
+    """What one rank has recorded."""
 
-    Attributes:
-        ends: when each profiled step ended; the first is the start of the first step (ns, monotonic).
-        updates: optimizer steps that the function made.
-        events: those of the profiler as JSON, compressed, with ts in ns of the monotonic clock; b"" if none.
-        main: the thread that trains.
-        clock_error: how far the two settings of the clock differ (ns).
-        note: what had to be left out.
-    """
-
-    ends: list = field(default_factory=list)
-    updates: int = 0
-    events: bytes = b""
-    main: int = 0
-    clock_error: int = 0
-    note: str = ""
-    size: int = 0  # bytes of the whole trace
+    rank: int
+    ends: list = field(default_factory=list)  # of the profiled steps, after the start of the first (ns)
+    updates: int = 0  # optimizer steps that the function made
+    main: int = 0  # the thread that trains
     device: str = "cpu"
-    rank: int = 0
-
-
-def record(fn, args, kwargs, recorder):
-    """Call `fn` while `recorder` counts its steps; (its answer, Recording, the profiler's events sorted by time)."""
-    handles = [
-        hooks.register_optimizer_step_pre_hook(recorder.before),
-        hooks.register_optimizer_step_post_hook(recorder.after),
-    ]
-    try:
-        if not recorder.warm_up:
-            recorder.start()
-        answer = fn(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
-        recorder.stop()
-    recording = recorder.recording
-    recording.rank = int(os.environ.get("RANK", 0))
-    return answer, recording, _read(recorder.profiler, recording) if len(recording.ends) > recorder.steps else []
+    events: bytes = b""  # those of the profiler as JSON, compressed
 
 
 class Recorder:
@@ -70,7 +69,25 @@ class Recorder:
 
     def __init__(self, warm_up, steps):
         self.warm_up, self.steps = warm_up, steps
-        self.recording, self.counted, self.profiler, self.running = Recording(), None, None, False
+        self.recording = Recording(int(os.environ.get("RANK", 0)))
+        self.counted, self.profiler, self.running = None, None, False
+
+    def record(self, fn, args, kwargs):
+        """Call `fn` and count its steps; (its answer, Recording, the profiler's events sorted by time)."""
+        handles = [
+            hooks.register_optimizer_step_pre_hook(self.before),
+            hooks.register_optimizer_step_post_hook(self.after),
+        ]
+        try:
+            if not self.warm_up:
+                self.start()
+            answer = fn(*args, **kwargs)
+        finally:
+            for handle in handles:
+                handle.remove()
+            self.stop()
+        enough = len(self.recording.ends) > self.steps
+        return answer, self.recording, _events(self.profiler, self.recording.ends) if enough else []
 
     def before(self, optimizer, *_):
         if self.counted in (None, optimizer) and len(self.recording.ends) > self.steps:
@@ -84,61 +101,50 @@ class Recorder:
             return
         self.recording.updates += 1
         if self.running:
-            self.recording.ends.append(time.monotonic_ns())
+            self.recording.ends.append(time.time_ns())
         elif self.profiler is None and self.recording.updates == self.warm_up:
             self.start()
 
     def start(self):
         self.profiler = profile(activities=supported_activities(), **self.options)
         self.profiler.start()
-        self.running = True
-        _mark()
-        self.recording.ends.append(time.monotonic_ns())
+        self.running, self.recording.main = True, threading.get_native_id()
+        self.recording.ends.append(time.time_ns())
 
     def stop(self):
         if self.running:
             self.running = False
-            _mark()
             self.profiler.stop()
 
 
-def _mark():
-    for _ in range(MARKS):
-        with record_function(f"{CLOCK}{time.monotonic_ns()}"):
-            pass
-
-
-def _read(profiler, recording):
-    """The profiler's events, with ts and dur in ns of the monotonic clock."""
+def _events(profiler, ends):
+    """The profiler's events of the steps, with ts and dur in ns."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "trace.json")
         profiler.export_chrome_trace(path)
-        recording.size = os.path.getsize(path)
         with open(path, encoding="utf-8", errors="replace") as file:
-            events = json.load(file, strict=False)["traceEvents"]
-    marks = [event for event in events if event["name"].startswith(CLOCK) and event["ph"] == "X"]
-    early, late = (
-        min(round(1e3 * mark["ts"]) - int(mark["name"][len(CLOCK) :]) for mark in some)
-        for some in (marks[:MARKS], marks[-MARKS:])
-    )
-    recording.main, recording.clock_error = marks[0]["tid"], abs(late - early)
-    first, last = recording.ends[0], recording.ends[-1]
-    kept = [{"ts": 0, **event} for event in events if event["ph"] == "M" and event["name"] == "thread_name"]
-    for event in events:
-        if event["ph"] in "Xsfi" and event.get("cat", "Trace") != "Trace" and not event["name"].startswith(CLOCK):
-            event.update(ts=round(1e3 * event["ts"]) - early, dur=round(1e3 * event.get("dur", 0)))
-            if first - MARGIN < event["ts"] < last + MARGIN:
+            trace = json.load(file, strict=False)
+    base, kept = trace.get("baseTimeNanoseconds", 0), []
+    for event in trace["traceEvents"]:
+        if event["ph"] == "M" and event["name"] == "thread_name":
+            kept.append({"ts": 0, **event})
+        elif event["ph"] in "Xsfi" and event.get("cat", "Trace") != "Trace":
+            event.update(ts=base + round(1e3 * event["ts"]), dur=round(1e3 * event.get("dur", 0)))
+            if ends[0] - MARGIN < event["ts"] < ends[-1] + MARGIN:
                 kept.append(event)
     return sorted(kept, key=lambda event: event["ts"])
 
 
-def keep(recording, events, most_bytes):
-    """Put the events into the recording, compressed; no more of them than `most_bytes` of JSON."""
-    if recording.size > most_bytes:
-        whole = len(events)
-        events = events[: max(1, whole * most_bytes // recording.size)]
-        recording.note = (
-            f"the trace of rank {recording.rank} had {recording.size / 1e6:.1f} MB; the first {len(events):,} of "
-            f"{whole:,} events were kept"
+def check_recorded(recorded, steps, warm_up):
+    """Refuse (Recording, kinds of its spans) of ranks that made too few steps, or no backward. Raises NoTraining."""
+    short = [each.rank for each, _kinds in recorded if len(each.ends) <= steps]
+    if short:
+        made = ", ".join(f"rank {each.rank}: {each.updates}" for each, _kinds in recorded)
+        raise NoTraining(
+            f"{steps} step(s) after {warm_up} to warm up need {warm_up + steps} calls of optimizer.step() on every "
+            f"rank; there were fewer ({made}). Train for more steps, or ask for fewer.",
+            short,
         )
-    recording.events = gzip.compress(json.dumps(events).encode(), 1)
+    short = [each.rank for each, kinds in recorded if BACKWARD not in kinds]
+    if short:
+        raise NoTraining(f"rank {', '.join(map(str, short))} called optimizer.step(), but never backward()", short)

@@ -1,6 +1,6 @@
 """From the profiler's events of one rank to what it did when: the spans of its steps.
 
-Nothing is marked by the one who wrote the training function; it is found in the names that PyTorch gives:
+The training function has no marks; its phases are found by the names that PyTorch gives:
 - backward: `autograd::engine::evaluate_function`, and what DDP's reducer does after the last of them;
 - forward: from the first operator whose sequence number a node of that backward carries, to its begin;
 - optimizer: `Optimizer.step#…`; input: `enumerate(DataLoader)#…`, or the operators between that and forward;
@@ -14,42 +14,16 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..launcher.language import marked
+from .kinds import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT
 
-INPUT, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER, COMMUNICATION, WAIT = (
-    marked("input"),
-    marked("forward"),
-    marked("backward"),
-    marked("gradients"),
-    marked("optimizer"),
-    marked("communication"),
-    marked("wait"),
-)
-PHASES = (INPUT, FORWARD, BACKWARD, GRADIENTS, OPTIMIZER)
-NODE, REDUCER, STEP, LOADER = (
-    "autograd::engine::evaluate_function",
-    "torch.distributed.ddp.reducer::",
-    "Optimizer.step#",
-    "enumerate(DataLoader)",
-)
-DDP = "DistributedDataParallel.forward"
+NODE, REDUCER = "autograd::engine::evaluate_function", "torch.distributed.ddp.reducer::"
+STEP, LOADER, DDP = "Optimizer.step#", "enumerate(DataLoader)", "DistributedDataParallel.forward"
 FRAMES = ("autograd::", "torch::autograd", "c10d::", "torch::distributed", "torch.distributed")  # they may wait
-SIZES = {
-    "float": 4,
-    "double": 8,
-    "c10::half": 2,
-    "c10::bfloat16": 2,
-    "half": 2,
-    "bfloat16": 2,
-    "int": 4,
-    "long": 8,
-    "long int": 8,
-    "short": 2,
-    "unsigned char": 1,
-    "signed char": 1,
-    "char": 1,
-    "bool": 1,
-    "byte": 1,
+SIZES = {  # bytes of a number, by the profiler's names
+    1: ("unsigned char", "signed char", "char", "bool", "byte"),
+    2: ("half", "bfloat16", "c10::half", "c10::bfloat16", "short"),
+    4: ("float", "int", "tensorlist"),
+    8: ("double", "long", "long int"),
 }
 SHORT_WAIT, JOINED = 50_000, 200_000  # ns: a shorter gap is Python's; operators closer together are one span
 LATE = 3_000_000  # ns that gloo's thread may note the end of a message after the training thread goes on; 1.8 ms seen
@@ -70,44 +44,28 @@ class Span:
     number: int = -1
     collective: "Span | None" = None  # that a wait is for
 
-    @property
-    def length(self):
-        return self.end - self.start
 
-
-def spans(events, recording):
-    """The Spans of one rank's steps, with times in ns of the monotonic clock."""
-    done = [event for event in events if event.get("ph") == "X"]
-    of_thread = defaultdict(list)
-    for event in done:
-        event["end"] = event["ts"] + event["dur"]
-        of_thread[event["tid"]].append(event)
-    main = of_thread[recording.main]
-    backward = _backward(done)
-    forward = [(_forward_start(links, done, since), begin) for begin, _, links, since in backward]
-    found = [Span(recording.rank, "backward", BACKWARD, "backward", begin, end) for begin, end, *_ in backward]
-    found += [
-        Span(recording.rank, "main", FORWARD, "forward", begin, end) for begin, end in forward if begin is not None
-    ]
-    optimizer = [event for event in done if event["name"].startswith(STEP)]
-    found += [
-        Span(recording.rank, "main", OPTIMIZER, event["name"][len(STEP) :], event["ts"], event["end"])
-        for event in _outermost(optimizer)
-    ]
-    collectives = _collectives(done, main, backward, recording.rank)
-    waits = [] if recording.device != "cpu" else _waits(main, collectives, recording.rank)
+def spans_of(events, recording):
+    """The Spans of one rank's steps, with times in ns."""
+    done = [{**event, "end": event["ts"] + event["dur"]} for event in events if event.get("ph") == "X"]
+    main = [event for event in done if event["tid"] == recording.main]
+    rank, passes, found = recording.rank, _passes(done, main), []
+    for forward, begin, end in passes:
+        found.append(Span(rank, "backward", BACKWARD, "backward", begin, end))
+        if forward is not None:
+            found.append(Span(rank, "main", FORWARD, "forward", forward, begin))
+    for event in _outermost(event for event in done if event["name"].startswith(STEP)):
+        found.append(Span(rank, "main", OPTIMIZER, event["name"][len(STEP) :], event["ts"], event["end"]))
     found += _between(done, main, found, recording)
-    found = _in_steps(found, recording.ends)
-    found = [piece for span in found for piece in _without(span, waits)]
-    rest = waits + collectives + _kernels(done, backward, forward, recording.rank)
-    return sorted(found + _in_steps(rest, recording.ends), key=lambda span: span.start)
-
-
-# -- phases -------------------------------------------------------------------------------
+    collectives = _collectives(done, passes, rank)
+    waits = _waits(main, collectives, rank) if recording.device == "cpu" else []
+    pieces = [piece for span in _in_steps(found, recording.ends) for piece in _without(span, waits)]
+    rest = _in_steps(waits + collectives + _kernels(done, passes, rank), recording.ends)
+    return sorted(pieces + rest, key=lambda span: span.start)
 
 
 def _outermost(events):
-    """Those that lie in no other of the same thread, in order."""
+    """Top-level events of each thread, in order."""
     until = defaultdict(int)
     for event in sorted(events, key=lambda event: (event["ts"], -event["end"])):
         if event["end"] > until[event["tid"]]:
@@ -115,56 +73,46 @@ def _outermost(events):
             yield event
 
 
-def _backward(events):
-    """(begin, end, the forward operators it goes back to, end of the backward before) of each backward pass."""
+def _passes(events, main):
+    """(begin of its forward or None, begin, end) of each backward pass."""
+    made = {}  # by sequence number: when the operator that made a node of the graph began, the last with its number
+    for event in main:
+        about = event.get("args", {})
+        if event["cat"] == "cpu_op" and "Sequence number" in about and not about.get("Fwd thread id"):
+            made[about["Sequence number"]] = event["ts"]
     nodes = list(_outermost(event for event in events if event["name"].startswith((NODE, REDUCER))))
-    operators = defaultdict(list)
-    for event in events:
-        arguments = event.get("args", {})
-        if "Sequence number" in arguments and not arguments.get("Fwd thread id") and event["cat"] == "cpu_op":
-            operators[arguments["Sequence number"]].append(event["ts"])
-    starts = []  # of the forward operator of each node
-    for node in nodes:
-        candidates = operators.get(node.get("args", {}).get("Sequence number"), ())
-        place = bisect_left(candidates, node["ts"])
-        starts.append(candidates[place - 1] if place else None)
-    known = sorted(start for start in starts if start is not None)
-    passes = []
-    for node, start in zip(nodes, starts, strict=True):
-        end = passes[-1][1] if passes else None
-        if end is None or bisect_left(known, node["ts"]) > bisect_right(known, end):  # forward work lies between
-            passes.append([node["ts"], node["end"], [], end or 0])
+    links = [made.get(node.get("args", {}).get("Sequence number")) for node in nodes]
+    known, passes = sorted(link for link in links if link is not None), []
+    for node, link in zip(nodes, links, strict=True):
+        if not passes or bisect_left(known, node["ts"]) > bisect_right(known, passes[-1][1]):  # forward lies between
+            passes.append([node["ts"], node["end"], []])
         passes[-1][1] = max(passes[-1][1], node["end"])
-        if start is not None:
-            passes[-1][2].append(start)
-    return [tuple(each) for each in passes if each[2]]
-
-
-def _forward_start(links, events, since):
-    links = [link for link in links if link > since]
-    if not links:
-        return None
-    first = min(links)
-    around = [
-        event["ts"]
-        for event in events
-        if event["ts"] <= first < event["end"]
-        and event["ts"] >= since
-        and (event["cat"] == "cpu_op" or event["name"] == DDP)
-    ]
-    return min([first, *around])
+        passes[-1][2] += [link] if link is not None else []
+    found, since = [], 0
+    for begin, end, own in passes:
+        if own:
+            first = min((link for link in own if link > since), default=None)
+            around = [  # operators that the first one is a part of, and DDP's own forward
+                event["ts"]
+                for event in main
+                if first is not None and since <= event["ts"] <= first < event["end"]
+                if event["cat"] == "cpu_op" or event["name"] == DDP
+            ]
+            found.append((min(around, default=first), begin, end))
+        since = end
+    return found
 
 
 def _between(events, main, found, recording):
     """Spans of what is done before forward (input) and between backward and optimizer (gradients)."""
     phases = sorted((span.start, span.end, span.kind) for span in found)
-    starts, pairs = [phase[0] for phase in phases], defaultdict(list)
+    pairs = defaultdict(list)
     for event in _outermost(event for event in main if _is_work(event)):
-        place = bisect_right(starts, event["ts"])
-        before = phases[place - 1] if place else (0, 0, OPTIMIZER)
+        place = bisect_right(phases, (event["ts"], float("inf")))
+        _start, end, before = phases[place - 1] if place else (0, 0, OPTIMIZER)
         after = phases[place][2] if place < len(phases) else None
-        kind = {(OPTIMIZER, FORWARD): INPUT, (BACKWARD, OPTIMIZER): GRADIENTS}.get((before[2], after))
-        if kind and event["ts"] >= before[1] and event["ts"] >= recording.ends[0]:
+        kind = {(OPTIMIZER, FORWARD): INPUT, (BACKWARD, OPTIMIZER): GRADIENTS}.get((before, after))
+        if kind and event["ts"] >= max(end, recording.ends[0]):
             pairs[kind].append((event["ts"], event["end"]))
     loader = [event for event in events if event["name"].startswith(LOADER) or event["name"] == INPUT]
     if loader:
@@ -172,41 +120,37 @@ def _between(events, main, found, recording):
     return [
         Span(recording.rank, "input" if kind == INPUT else "main", kind, kind, *pair)
         for kind, some in pairs.items()
-        for pair in (_joined(some, JOINED))
+        for pair in _joined(some, JOINED)
     ]
 
 
 def _is_work(event):
     name = event["name"]
-    own = "::" in name and not name.startswith(FRAMES)
-    return event["cat"] == "cpu_op" and own or "Compiled" in name
+    return event["cat"] == "cpu_op" and "::" in name and not name.startswith(FRAMES) or "Compiled" in name
 
 
-# -- communication ------------------------------------------------------------------------
-
-
-def _collectives(events, main, backward, rank):
+def _collectives(events, passes, rank):
     """Each collective with its bytes, in the order in which they were queued: gloo's threads may begin in another."""
-    gloo = [event for event in events if event["name"].startswith("gloo:") and event["cat"] != "gpu_user_annotation"]
-    nccl = [event for event in events if event["cat"] == "kernel" and "nccl" in event["name"].lower()]
     launched, queued, found = _launches(events), defaultdict(list), []
     for event in events:
         if event["name"].startswith("c10d::"):
             queued[_plain(event["name"])].append(event)
-    for event in sorted(gloo + nccl, key=lambda event: event["ts"]):
-        arguments = event.get("args", {})
-        if event in nccl:
-            kind = str(arguments.get("Collective name", "nccl"))
-            size = arguments.get("In msg nelems", 0) * SIZES.get(str(arguments.get("dtype", "float")).lower(), 4)
-            when = launched.get(arguments.get("correlation"), event["ts"])
+    for event in sorted(events, key=lambda event: event["ts"]):
+        about = event.get("args", {})
+        if event["cat"] == "kernel" and "nccl" in event["name"].lower():
+            kind = str(about.get("Collective name", "nccl"))
+            size = about.get("In msg nelems", 0) * _size(about.get("dtype", "float"))
+            when = launched.get(about.get("correlation"), event["ts"])
+        elif event["name"].startswith("gloo:") and event["cat"] != "gpu_user_annotation":
+            kind, size = event["name"][5:], _bytes(about)
+            when = _queued(queued[_plain(kind)], event, size)
         else:
-            kind, size = event["name"][5:], _bytes(arguments)
-            when = _queued(queued[_plain(event["name"])], event, size)
-        inside = any(begin <= when <= end for begin, end, *_ in backward)
+            continue
+        inside = any(begin <= when <= end for _forward, begin, end in passes)
         name = "bucket" if inside and _plain(kind) == "allreduce" else kind
         span = Span(rank, "communication", COMMUNICATION, name, event["ts"], event["end"], bytes=size)
         found.append((when, len(found), span))
-    return [span for _, _, span in sorted(found)]
+    return [span for *_order, span in sorted(found)]
 
 
 def _queued(waiting, event, size):
@@ -223,11 +167,15 @@ def _plain(name):
     return name.split(":")[-1].replace("_", "").removesuffix("base").removesuffix("coalesced")
 
 
-def _bytes(arguments):
+def _size(kind):
+    return next((size for size, kinds in SIZES.items() if str(kind).lower() in kinds), 0)
+
+
+def _bytes(about):
     total = 0
-    for kind, dims in zip(arguments.get("Input type", ()), arguments.get("Input Dims", ()), strict=False):
+    for kind, dims in zip(about.get("Input type", ()), about.get("Input Dims", ()), strict=False):
         for shape in dims if dims and isinstance(dims[0], list) else [dims]:
-            total += prod(shape) * SIZES.get(kind.lower(), 4 if kind == "TensorList" else 0)
+            total += prod(shape) * _size(kind)
     return total
 
 
@@ -236,23 +184,17 @@ def _waits(main, collectives, rank):
 
     The end of a collective may be noted up to LATE after the thread has gone on; a wait then ends with the gap before.
     """
-    work = list(_outermost(event for event in main if _is_work(event)))
-    starts, latest = [event["ts"] for event in work], []
-    for event in work:
-        latest.append(max(event["end"], latest[-1] if latest else 0))
-    waits = []
+    work = _joined((event["ts"], event["end"]) for event in main if _is_work(event))
+    starts, waits = [begin for begin, _end in work], []
     for span in sorted(collectives, key=lambda span: span.end):
         gaps = []
         for place in {bisect_right(starts, span.end), bisect_right(starts, span.end - LATE)}:
-            begin = max(latest[place - 1] if place else 0, waits[-1].end if waits else 0, span.start)
+            begin = max(work[place - 1][1] if place else 0, waits[-1].end if waits else 0, span.start)
             gaps.append((begin, min(span.end, starts[place]) if place < len(starts) else span.end))
         begin, end = max(gaps, key=lambda gap: gap[1] - gap[0])
         if end - begin > SHORT_WAIT:
             waits.append(Span(rank, "main", WAIT, span.name, begin, end, collective=span))
     return waits
-
-
-# -- CUDA ---------------------------------------------------------------------------------
 
 
 def _launches(events):
@@ -264,28 +206,22 @@ def _launches(events):
     }
 
 
-def _kernels(events, backward, forward, rank):
+def _kernels(events, passes, rank):
     """What each stream of a GPU computed, by the phase in which the CPU launched it."""
     launched, streams = _launches(events), defaultdict(list)
     for event in events:
         if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset") and "nccl" not in event["name"].lower():
             when = launched.get(event["args"].get("correlation"), event["ts"])
-            kind = OPTIMIZER
-            if any(begin <= when <= end for begin, end, *_ in backward):
-                kind = BACKWARD
-            elif any(begin is not None and begin <= when <= end for begin, end in forward):
-                kind = FORWARD
-            elif event["cat"] == "gpu_memcpy":
-                kind = INPUT
+            kind = INPUT if event["cat"] == "gpu_memcpy" else OPTIMIZER
+            for forward, begin, end in passes:
+                if begin <= when <= end:
+                    kind = BACKWARD
+                elif forward is not None and forward <= when <= begin:
+                    kind = FORWARD
             streams[f"stream {event['args'].get('stream', 0)}", kind].append((event["ts"], event["end"]))
     return [
-        Span(rank, row, kind, kind, *pair)
-        for (row, kind), pairs in streams.items()
-        for pair in _joined(sorted(pairs), 20_000)
+        Span(rank, row, kind, kind, *pair) for (row, kind), some in streams.items() for pair in _joined(some, 20_000)
     ]
-
-
-# -- intervals ----------------------------------------------------------------------------
 
 
 def _joined(pairs, gap=0):
@@ -293,24 +229,10 @@ def _joined(pairs, gap=0):
     union = []
     for begin, end in sorted(pairs):
         if union and begin - union[-1][1] <= gap:
-            union[-1][1] = max(union[-1][1], end)
+            union[-1] = union[-1][0], max(union[-1][1], end)
         else:
-            union.append([begin, end])
-    return [tuple(pair) for pair in union]
-
-
-def common(some, others):
-    """How long both were going on; each a list of (begin, end)."""
-    total, some, others = 0, _joined(some), _joined(others)
-    place = 0
-    for begin, end in some:
-        while place < len(others) and others[place][1] <= begin:
-            place += 1
-        for low, high in others[place:]:
-            if low >= end:
-                break
-            total += min(end, high) - max(begin, low)
-    return total
+            union.append((begin, end))
+    return union
 
 
 def length(pairs):
@@ -318,18 +240,20 @@ def length(pairs):
     return sum(end - begin for begin, end in _joined(pairs))
 
 
+def common(some, others):
+    """How long both were going on; each a list of (begin, end)."""
+    return max(0.0, length(some) + length(others) - length([*some, *others]))
+
+
 def _without(span, waits):
     """The pieces of a span in which the rank did not wait."""
     begin, pieces = span.start, []
     for wait in waits:
-        if wait.end <= begin or wait.start >= span.end:
-            continue
-        if wait.start > begin:
+        if wait.end > begin and wait.start < span.end:
             pieces.append((begin, wait.start))
-        begin = wait.end
-    if begin < span.end:
-        pieces.append((begin, span.end))
-    return [replace(span, start=start, end=end) for start, end in pieces]
+            begin = wait.end
+    pieces.append((begin, span.end))
+    return [replace(span, start=start, end=end) for start, end in pieces if start < end]
 
 
 def _in_steps(found, ends):

@@ -37,7 +37,7 @@ def run(rate=RATE, steps=STEPS):
         dicts with method, ms (median of a step), sent (bytes a step and rank), loss (of the last step, mean of the
         ranks), and losses of rank 0 in LONGER steps without a limit: the link changes times, not numbers.
     """
-    rows = twohosts.run(compare, tuple(METHODS), models.plain_convnet, steps, rate=rate, by="tbf", timeout=120)[0]
+    rows = twohosts.run(compare, tuple(METHODS), models.plain_convnet, steps, rate=rate, timeout=120)[0]
     options = {"sent_so_far": int, "threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 600}
     longer = launch(compare, 2, tuple(METHODS), models.plain_convnet, LONGER - WARM, **options)[0]
     return [

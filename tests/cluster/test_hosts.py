@@ -100,7 +100,7 @@ def test_srun_gets_every_word_as_it_was_given(odd, tmp_path):
     settings, folder, calls, place = odd
     (folder / "scontrol").write_text("#!/bin/sh\n[ \"$*\" = 'show hostnames n[7-8]' ] && printf 'n7\\nn8\\n'\n")
     (folder / "scontrol").chmod(0o700)
-    text = commands(**settings, partition="gpu", time="1-00:30:00")["sbatch"]
+    text = commands(**settings, time="1-00:30:00")["sbatch"]
     in_bash(text, folder, SLURM_JOB_NODELIST="n[7-8]", SLURM_JOB_ID="40123")
     ((words, where, environment),) = calls()
     assert where == str(place) and environment["HELPERS_RESULTS"] == ODD and words[-6:] == settings["train"]
@@ -112,22 +112,17 @@ def test_srun_gets_every_word_as_it_was_given(odd, tmp_path):
         "ntasks-per-node=1",
         "cpus-per-task=4",
         "gpus-per-node=4",
-        "partition=gpu",
         "time=1-00:30:00",
     ]
 
 
-def test_what_else_is_said():
-    texts = commands("train --batch_size 8 --device cpu", wait=30, timeout=60, interface="eth0", rdzv_endpoint="z:1")
-    assert "--rdzv-conf=join_timeout=30" in texts["torchrun"] and "--rdzv-endpoint=z:1" in texts["sbatch"]
+def test_options_of_the_launchers():
+    texts = commands("train --batch_size 8 --device cpu", timeout=60, interface="eth0", rdzv_endpoint="z:1")
+    assert "--rdzv-endpoint=z:1" in texts["sbatch"] and "-x MASTER_ADDR=z -x MASTER_PORT=1 " in texts["mpirun"]
     assert all("HELPERS_TIMEOUT=60" in text and "GLOO_SOCKET_IFNAME=eth0" in text for text in texts.values())
-    assert "gpus" not in texts["sbatch"] and "MASTER_ADDR=z -x MASTER_PORT=1 " in texts["mpirun"]
-    unnamed = commands(hosts=None)["torchrun"]
-    assert "Put your hosts' names in place of host0" in unnamed and "# on host1:" in unnamed
-    assert "anew from the newest" not in unnamed and "--interface NAME" in unnamed
-    assert "begins anew, for nothing is saved" in commands(max_restarts=1)["torchrun"]
-    saved = commands("--checkpoint-dir x --checkpoint-every 5", max_restarts=1)["sbatch"]
-    assert "from the newest checkpoint, 1 time(s)" in saved
+    assert "gpus" not in texts["sbatch"]
+    assert "# on host1:" in commands(hosts=None)["torchrun"]
+    assert "--checkpoint-every" in commands(max_restarts=1)["torchrun"]  # a restart without checkpoints is warned of
     assert "runs on host10." in commands(hosts=["host9", "host10"])["torchrun"]  # torchrun sorts names as text
 
 
@@ -141,31 +136,18 @@ def test_variables_that_are_set_here_go_along(monkeypatch):
 @pytest.mark.parametrize(
     "settings, reason",
     [
-        (dict(nnodes=0), "nnodes is 0; it must be a whole number, 1"),
-        (dict(nnodes=2.0), "nnodes is 2.0"),
-        (dict(nproc_per_node=True), "nproc_per_node is True"),
-        (dict(max_restarts=-1), "max_restarts is -1"),
-        (dict(wait=0), "wait is 0"),
-        (dict(nnodes=3), r"2 host\(s\) named \(a, b\), but nnodes is 3"),
-        (dict(hosts="a,a"), "a is named twice"),
-        (dict(hosts="a,b c"), "a host's name is 'b c'"),
-        (dict(hosts=["a", "-b"]), "a host's name is '-b'"),
-        (dict(rdzv_endpoint="a"), "give HOST:PORT"),
-        (dict(rdzv_endpoint="a:70000"), "from 1 to 65535"),
-        (dict(rdzv_id="a b"), "rdzv_id is 'a b'"),
-        (dict(interface="eth0;x"), "interface is"),
-        (dict(partition="a b"), "partition is 'a b'"),
-        (dict(time="soon"), "time is 'soon'"),
-        (dict(environment={"A": "b\nc"}), "text of one line"),
-        (dict(environment={"A B": "c"}), "variable's name"),
-        (dict(train="--batch 32"), "unrecognized arguments: --batch 32"),
+        (dict(nnodes=0), "nnodes is 0"),
+        (dict(nnodes=3), "a, b; give 3"),
+        (dict(hosts="a,a"), "give 2 different"),
+        (dict(hosts=["a", "-b"]), "-b"),
+        (dict(rdzv_endpoint="a"), "HOST:PORT"),
+        (dict(train="--batch 32"), "--batch 32"),
         (dict(train="--steps x"), "invalid int"),
-        (dict(train="--help"), "refuse"),
-        (dict(train=["--data", "a\nb"]), "more than one line"),
-        (dict(train="--model resnet9"), "Did you mean"),
-        (dict(train="--strategy baseline"), "stays|one device"),
-        (dict(train="--global_batch 12"), r"nproc_per_node 4 × nnodes 2.*nearest that can: 8 or 16"),
-        (dict(train="--nproc-per-node 2"), "train is given --nproc-per-node 2, hosts 4"),
+        (dict(train="--help"), "--help"),
+        (dict(train="--model resnet9"), "resnet9"),
+        (dict(train="--strategy baseline"), "baseline"),
+        (dict(train="--global_batch 12"), "nproc_per_node 4 × nnodes 2"),
+        (dict(train="--nproc-per-node 2"), "--nproc-per-node 2"),
         (dict(train="--compiler-opt xla"), "xla"),
     ],
 )
@@ -270,12 +252,9 @@ def test_mpirun_says_where_it_is(monkeypatch):
         (dict(rate=True), "rate is True"),
         (dict(delay=-1), "delay is -1"),
         (dict(delay="1ms"), "delay is '1ms'"),
-        (dict(by="ssh"), "by is 'ssh'"),
-        (dict(delay=1, by="tbf"), "cannot do"),
-        (dict(rate=1, by="plain"), "cannot do"),
     ],
 )
-def test_cables_that_cannot_be(settings, reason):
+def test_links_that_cannot_be(settings, reason):
     with pytest.raises(ValueError, match=reason), twohosts.two_hosts(**settings):
         pass
 
@@ -286,12 +265,12 @@ def test_why_there_are_no_two_hosts(monkeypatch):
     monkeypatch.setattr(twohosts.sys, "platform", "linux")
     monkeypatch.setattr(twohosts.shutil, "which", lambda name, path: name)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert twohosts.why_not() == "not permitted here: unshare: unshare failed: Operation not permitted"
-    with pytest.raises(RuntimeError, match="no two hosts: not permitted here"), twohosts.two_hosts():
+    assert "Operation not permitted" in twohosts.why_not()
+    with pytest.raises(RuntimeError, match="Operation not permitted"), twohosts.two_hosts():
         pass
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "root" in twohosts.why_not()
     monkeypatch.setattr(twohosts.shutil, "which", lambda name, path: None)
-    assert twohosts.why_not().startswith("ip and tc and unshare and nsenter not found")
+    assert "nsenter" in twohosts.why_not()
     monkeypatch.setattr(twohosts.sys, "platform", "darwin")
-    assert "Linux" in twohosts.why_not()
+    assert "darwin" in twohosts.why_not()

@@ -154,7 +154,7 @@ def test_an_agent_is_killed_and_hosts_share_no_folder(pair, alone, tmp_path):
 
 
 @pytest.mark.long
-def test_the_cable_is_out_for_a_while(pair, alone, tmp_path):
+def test_the_link_is_out_for_a_while(pair, alone, tmp_path):
     with agents(pair, tmp_path, saving(tmp_path / ODD), {"note": [1, 7]}, timeout=10, max_restarts=2) as started:
         answers = started.start(0, 1)
         ranks = started.cut()
@@ -168,7 +168,7 @@ def test_the_cable_is_out_for_a_while(pair, alone, tmp_path):
 
 
 @pytest.mark.long
-def test_the_cable_is_cut(pair, tmp_path):
+def test_the_link_is_cut(pair, tmp_path):
     """Also that a host which does not come is an error that names those who did."""
     plan = {"note": [1, 2]}
     try:
@@ -183,11 +183,11 @@ def test_the_cable_is_cut(pair, tmp_path):
     assert record["status"] == "failed" and "RuntimeError" in record["error"]
 
 
-# -- the cable -----------------------------------------------------------------------------
+# -- the link -----------------------------------------------------------------------------
 
 
 def exchange(megabytes=0.0, times=3):
-    """The least seconds that an all-reduce took, the bytes that each put on the cable, and where this rank is."""
+    """The least seconds that an all-reduce took, the bytes that each put on the link, and where this rank is."""
     import torch
     import torch.distributed as dist
 
@@ -215,18 +215,18 @@ def test_ranks_of_the_launcher_on_two_hosts(pair):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("by", ["tbf", "process"])
-def test_a_narrow_cable_takes_its_time(by):
-    with twohosts.two_hosts(rate=40, by=by) as narrow:
+@pytest.mark.parametrize("delay", [None, 0])
+def test_a_narrow_link_takes_its_time(delay):
+    with twohosts.two_hosts(rate=40, delay=delay) as narrow:
         seconds, sent, _ = narrow.run(exchange, 1.0)[0]
         assert 0.9e6 < sent < 1.8e6 and 0.18 < seconds  # each of two ranks sends 1 MB, or again what came late: 0.2 s
-        narrow.shape(rate=400)
+        narrow.shape(400, delay)
         assert narrow.run(exchange, 1.0, 30)[0][0] < seconds  # the least of many
 
 
 @pytest.mark.long
 @pytest.mark.skipif(twohosts.why_not(1) is not None, reason=f"nothing delays packets here: {twohosts.why_not(1)}")
-def test_a_long_cable_is_late():
+def test_a_long_link_is_late():
     with twohosts.two_hosts(delay=20) as long:
         late = long.run(exchange)[0][0]
         assert 0.04 < late  # there and back at least, whatever the machine does meanwhile
@@ -239,7 +239,7 @@ def test_nothing_stays_when_the_maker_is_killed():
     script = (
         "import os, signal\nfrom helpers.cluster import twohosts\n"
         "with twohosts.two_hosts(delay=1) as made:\n"
-        "    print(*made.processes, made._carrier.pid if made._carrier else '', flush=True)\n"
+        "    print(*made.processes, made.emulator.pid, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=300)

@@ -10,19 +10,8 @@ import torch.distributed as dist
 
 import helpers
 from helpers import costmodel
-from helpers.costmodel import (
-    Compute,
-    Link,
-    all_reduce,
-    buckets,
-    expected_max,
-    fit,
-    links,
-    measure,
-    overlap,
-    published,
-    step,
-)
+from helpers.costmodel import Compute, Link, all_reduce, buckets, fit, links, measure, model, overlap, published, step
+from helpers.costmodel.model import expected_max
 
 LINK = Link(1e-4, 1e-8)
 EVEN = tuple((10 * 2**20, (k + 1) / 10) for k in range(10))  # ten gradients of 10 MB, one after the other
@@ -71,7 +60,6 @@ def test_a_hierarchical_all_reduce_sends_fewer_messages_between_hosts():
         lambda: all_reduce(-1, 2, LINK),
         lambda: all_reduce(1, 0, LINK),
         lambda: all_reduce(1, 2.5, LINK),
-        lambda: all_reduce(1, 2, LINK, "star"),
         lambda: Link(-1, 0),
         lambda: Link(0, math.nan),
         lambda: costmodel.curve(MODEL, LINK, [1]),
@@ -91,8 +79,7 @@ def test_buckets_are_those_of_ddp():
     for _ in range(20):
         sizes = [4 * draw.randint(1, 3 * 10**6) for _ in range(draw.randint(1, 40))]
         tensors = [torch.empty(size // 4, device="meta") for size in sizes]
-        caps = [costmodel.FIRST_BUCKET, costmodel.BUCKET]
-        theirs, _ = dist._compute_bucket_assignment_by_size(tensors, caps)
+        theirs, _ = dist._compute_bucket_assignment_by_size(tensors, list(model.LIMITS))
         ours = buckets([(size, k) for k, size in enumerate(sizes)])
         assert [size for size, _ in ours] == [sum(sizes[k] for k in of) for of in theirs]
         assert [ready for _, ready in ours] == [of[-1] for of in theirs]
@@ -112,7 +99,7 @@ def test_what_hides_and_what_does_not():
 def test_a_step_is_made_of_its_parts():
     one = step(MODEL, LINK, 1, 32)
     assert one.seconds == pytest.approx(MODEL.seconds(32)) == pytest.approx(1e-3 * (3 + 3 * 32 + 1))
-    assert (one.taken, one.exposed, one.efficiency, one.regime) == (0, 0, 1, costmodel.COMPUTE)
+    assert (one.taken, one.exposed, one.efficiency, one.regime) == (0, 0, 1, model.COMPUTE)
     two = step(MODEL, LINK, 2, 32, algorithm="ring")
     sent = buckets(EVEN)
     costs = [sum(all_reduce(size, 2, LINK)) for size, _ in sent]
@@ -124,17 +111,16 @@ def test_a_step_is_made_of_its_parts():
 def test_what_wins_back_time():
     slow, far = Link(1e-4, 1e-7), Link(2e-2, 1e-9)
     assert step(MODEL, slow, 8, 32, factor=0.5).exposed < 0.6 * step(MODEL, slow, 8, 32).exposed
-    assert step(MODEL, far, 8, 32, first=2**30, rest=2**30).seconds < step(MODEL, far, 8, 32).seconds
+    assert step(MODEL, far, 8, 32, limits=(2**30, 2**30)).seconds < step(MODEL, far, 8, 32).seconds
     assert step(MODEL, slow, 8, 32, accumulation=4).rate > 1.5 * step(MODEL, slow, 8, 32).rate
-    assert step(MODEL, Link(1e-4, 1e-9, convert_per_byte=1e-9), 8, 32, factor=0.5).taken > 0
     with_statistics = Compute(MODEL.forward, MODEL.backward, gradients=EVEN, broadcasts=True)
     assert step(with_statistics, far, 8, 32).exposed == pytest.approx(step(MODEL, far, 8, 32).exposed + 3 * 2e-2)
 
 
 def test_regimes():
-    assert step(MODEL, Link(1e-7, 1e-12), 1024, 32).regime == costmodel.COMPUTE
-    assert step(MODEL, Link(1e-7, 1e-7), 8, 32).regime == costmodel.BANDWIDTH
-    assert step(MODEL, Link(1e-2, 1e-12), 1024, 32).regime == costmodel.LATENCY
+    assert step(MODEL, Link(1e-7, 1e-12), 1024, 32).regime == model.COMPUTE
+    assert step(MODEL, Link(1e-7, 1e-7), 8, 32).regime == model.BANDWIDTH
+    assert step(MODEL, Link(1e-2, 1e-12), 1024, 32).regime == model.LATENCY
 
 
 def test_the_slowest_of_many():
@@ -170,25 +156,21 @@ def answers(compute, link, ranks=2, batches=(8, 32), rounds=9, noise=0.0, taken=
 
     sizes = (2**12, 2**20, 2**24)
     cost = {size: sum(all_reduce(size, ranks, link)) for size in sizes}
+    seconds = {
+        b: (*(part[0] + b * part[1] for part in (compute.forward, compute.backward)), compute.update) for b in batches
+    }
+    backward = seconds[batches[-1]][1]
     return [
         {
-            "one": {
-                b: [
-                    [
-                        about(compute.forward[0] + b * compute.forward[1]),
-                        about(compute.backward[0] + b * compute.backward[1]),
-                        about(compute.update),
-                    ]
-                    for _ in range(rounds)
-                ]
-                for b in batches
+            "one": {b: [[about(part) for part in seconds[b]] for _ in range(rounds)] for b in batches},
+            "sweep": {size: [about(cost[size]) for _ in range(rounds)] for size in sizes},
+            "beside": {
+                size: [backward + taken * min(size, backward * size / cost[size])] * rounds for size in sizes[1:]
             },
-            "sweep": {size: [[about(cost[size])] for _ in range(rounds)] for size in sizes},
-            "beside": {size: [[1.0, 1.0 + taken * size] for _ in range(rounds)] for size in sizes[1:]},
-            "copy": (1000, [[link.copy_per_byte * 1000, link.convert_per_byte * 1000]] * rounds),
-            "ready": [[ready for _, ready in compute.gradients]] * rounds,
+            "copy": {1000: [link.copy_per_byte * 1000] * rounds},
+            "ready": {0: [[ready for _, ready in compute.gradients]] * rounds},
+            "broadcast": {0: [link.broadcast * (ranks.bit_length() - 1)] * rounds},
             "broadcasts": True,
-            "handed": [link.broadcast * (ranks.bit_length() - 1)] * rounds,
             "bytes": [size for size, _ in compute.gradients],
             "ddp": {"DDP": [123.0] * rounds},
             "loss": {},
@@ -199,7 +181,7 @@ def answers(compute, link, ranks=2, batches=(8, 32), rounds=9, noise=0.0, taken=
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_planted_numbers_are_found(ranks):
-    planted = Link(3e-4, 2e-9, 2e-9, 4e-10, 5e-10, 6e-4)
+    planted = Link(3e-4, 2e-9, 2e-9, 4e-10, 6e-4)
     fitted = fit.fit(answers(MODEL, planted, ranks), (8, 32))
     for name, value in vars(planted).items():
         assert getattr(fitted.link, name) == pytest.approx(value), name
@@ -241,8 +223,6 @@ def test_too_little_to_fit_is_refused():
         fit.fit(answers(MODEL, LINK)[:1], (8, 32))
     with pytest.raises(ValueError, match="two ranks and two batch sizes"):
         fit.fit(answers(MODEL, LINK), (8, 8))
-    with pytest.raises(ValueError, match="two points"):
-        fit.line({1: 2.0})
 
 
 # -- real ranks ---------------------------------------------------------------------------
@@ -286,7 +266,7 @@ def test_two_ranks_measure_what_the_fit_needs():
     losses = [of["loss"] for of in row["ways"].values()]
     assert losses[0] == pytest.approx(losses[1], abs=1e-2) and losses[0] == pytest.approx(losses[3], abs=1e-6)
     assert abs(losses[2] - losses[0]) > 1e-4, "each micro-batch has samples of its own"
-    assert len(found[0]["solo"]) == 5 and min(found[0]["solo"]) > 0 and found[1]["solo"] == []
+    assert len(found[0]["solo"][8]) == 5 and min(found[0]["solo"][8]) > 0 and "solo" not in found[1]
 
 
 # -- what is kept -------------------------------------------------------------------------
@@ -299,9 +279,8 @@ def test_the_recorded_run_says_where_and_when_and_keeps_its_promise():
         fitted = fit.restored(row["fit"])
         for name, of in row["ways"].items():
             again = links.predict(fitted, links.WAYS[name]).seconds
-            assert again == pytest.approx(of["predicted"]) and of["error"] == pytest.approx(
-                costmodel.error(of["predicted"], of["measured"])
-            )
+            assert again == pytest.approx(of["predicted"])
+            assert of["error"] == pytest.approx(of["predicted"] / of["measured"] - 1)
     assert abs(kept["here"]["ways"]["DDP"]["error"]) <= 0.1
     assert all(abs(row["ways"]["DDP"]["error"]) <= 0.2 for row in kept["links"])
 
@@ -309,7 +288,7 @@ def test_the_recorded_run_says_where_and_when_and_keeps_its_promise():
 def test_published_figures_have_sources():
     assert all(of["source"] and of["read"] for of in published.load("interconnects")["links"].values())
     assert all(of["source"] and of["read"] for of in published.load("scaling")["tables"].values())
-    with pytest.raises(FileNotFoundError, match="interconnects"):
+    with pytest.raises(FileNotFoundError):
         published.load("hearsay")
 
 

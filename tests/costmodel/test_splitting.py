@@ -174,7 +174,7 @@ def test_the_fastest_layout_fits_and_beats_the_others(devices):
         (Layout(data=1024), "512 sequences"),
         (Layout(data=4, micro_batches=3), "128 sequences"),
         (Layout(tensor=0), "0 tensor-parallel"),
-        (Layout(zero=4), "zero=4: give 0"),
+        (Layout(zero=4), "zero=4"),
     ],
 )
 def test_what_cannot_be_shared_evenly_is_refused(layout, what):

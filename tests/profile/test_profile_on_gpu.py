@@ -32,7 +32,6 @@ def test_memory_is_counted_by_kind():
     assert most["parameters"] == pytest.approx(weights, rel=0.02) == most["gradients"]
     assert most["optimizer state"] == pytest.approx(2 * weights, rel=0.02) and most["activations"] > 0
     assert {name for name, *_ in found.phases} >= {"forward", "backward", "optimizer"}
-    assert found.reserved >= found.peak_bytes if KIND == "cuda" else found.reserved == 0
     assert plots.style.svg(*found.figure())
 
 

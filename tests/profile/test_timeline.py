@@ -14,8 +14,9 @@ from torch.nn import functional as F
 import helpers
 from helpers.cluster import twohosts
 from helpers.launcher import launch as launcher
-from helpers.profile import figure, spans, timeline
-from helpers.profile.spans import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT, Span
+from helpers.profile import record, timeline
+from helpers.profile.kinds import BACKWARD, COMMUNICATION, FORWARD, GRADIENTS, INPUT, OPTIMIZER, WAIT
+from helpers.profile.spans import Span, spans_of
 
 STEPS = 5
 OPTIONS = {"steps": STEPS, "warm_up": 2, "threads": 1, "timeout": 600}
@@ -84,7 +85,7 @@ def planted(wait_until=900):
 
 def found(events):
     recording = SimpleNamespace(rank=0, main=1, device="cpu", ends=[0, 1_000_000])
-    return {(span.kind, span.start // 1000, span.end // 1000): span for span in spans.spans(events, recording)}
+    return {(span.kind, span.start // 1000, span.end // 1000): span for span in spans_of(events, recording)}
 
 
 def test_phases_of_planted_events():
@@ -150,19 +151,19 @@ def test_kernels_of_a_gpu_are_streams():
         events.append(event("cudaLaunchKernel", launched, launched + 5, "cuda_runtime", correlation=number))
         events.append(event(name, begin, end, "kernel", 7, correlation=number, stream=7, **more))
     recording = SimpleNamespace(rank=0, main=1, device="cuda", ends=[0, 1_000_000])
-    shown = spans.spans(events, recording)
+    shown = spans_of(events, recording)
     streams = [(span.kind, span.start // 1000, span.end // 1000) for span in shown if span.row == "stream 7"]
     assert streams == [(FORWARD, 150, 260), (BACKWARD, 400, 700), (OPTIMIZER, 950, 960)]
     assert [(span.name, span.bytes) for span in shown if span.kind == COMMUNICATION] == [("bucket", 1000)]
     line = timeline.Timeline(1, shown, [[0, 1_000_000]])
-    assert line.rows()[0]["hidden"] == pytest.approx(0.5)  # 200 of 400 µs beside a kernel
+    assert line.hidden_shares() == [pytest.approx(0.5)]  # 200 of 400 µs beside a kernel
 
 
 def test_what_a_rank_waits_for():
     begun = {0: 0.2, 1: 0.6}
     sent = [Span(rank, "communication", COMMUNICATION, "bucket", begun[rank], 0.9, 0, 8, 0) for rank in begun]
     wait = Span(0, "main", WAIT, "bucket", 0.3, 0.9, 0, number=0)
-    pieces = [(span.name, span.start, span.end) for span in timeline._reasons([*sent, wait]) if span.kind == WAIT]
+    pieces = [(span.name, span.start, span.end) for span in timeline._by_cause([*sent, wait]) if span.kind == WAIT]
     assert pieces == [("rank 1", 0.3, 0.6), ("bucket 0", 0.6, 0.9)]
 
 
@@ -171,11 +172,11 @@ def test_a_receive_does_not_wait_for_that_of_another_rank():
     begun = {0: 0.6, 1: 0.2}
     messages = [Span(rank, "communication", COMMUNICATION, "recv", begun[rank], 0.9, 0, 8, 0) for rank in begun]
     wait = Span(1, "main", WAIT, "recv", 0.3, 0.9, 0, number=0)
-    assert [span.name for span in timeline._reasons([*messages, wait]) if span.kind == WAIT] == ["recv 0"]
+    assert [span.name for span in timeline._by_cause([*messages, wait]) if span.kind == WAIT] == ["recv 0"]
 
 
 def test_the_panel_names_the_function_and_not_its_wrappers():
-    given = (train, ("ddp",), {}, 2, STEPS, 1)
+    given = (train, ("ddp",), {}, 2, STEPS)
     assert launcher._shown_name(timeline.record_timeline, given) == "train"
     assert launcher._shown_name(twohosts._on_its_host, ([1, 2], 1, timeline.record_timeline, given, {})) == "train"
     assert launcher._shown_name(train, ("ddp",)) == "train"
@@ -185,7 +186,7 @@ def test_the_panel_names_the_function_and_not_its_wrappers():
 
 
 def test_the_timeline_of_ddp(ddp):
-    assert ddp.steps == STEPS and ddp.clock_error_s < 0.1  # a ten-thousandth of it, unless the process had to wait then
+    assert ddp.steps == STEPS
     parameters = sum(p.nbytes for p in ddp.answers[0])
     buckets = ddp.collectives()
     assert len(buckets) > 1 and all(row["collective"].startswith("bucket") for row in buckets)
@@ -200,14 +201,14 @@ def test_the_timeline_of_ddp(ddp):
             assert ddp.ends[rank][step] <= min(first.values()) and max(first.values()) <= ddp.ends[rank][step + 1]
     overlap = ddp.overlap()
     assert 0 <= overlap["q1"] <= overlap["median"] <= overlap["q3"] <= 1 and overlap["n"] == STEPS
-    assert len(ddp.table()) == 2
 
 
 def test_a_blocking_all_reduce_hides_nothing():
     line = helpers.timeline(train, 2, "naive", late=1.0, **OPTIONS)
     assert len(line.collectives()) == len(line.answers[0]) and line.overlap()["median"] < 0.2
-    assert line.rows()[0]["waits for a rank (ms)"] > 500  # rank 1 comes 1000 ms late, whatever else delays either
-    assert line.rows()[0]["waits for a rank (ms)"] > line.rows()[1]["waits for a rank (ms)"]
+    waits = [span for span in line.spans if (span.rank, span.kind, span.name) == (0, WAIT, "rank 1")]
+    assert sum(span.end - span.start for span in waits) > 0.5 * STEPS  # rank 1 comes 1 s late, whatever else delays
+    assert line.rows()[0]["waits (ms)"] > line.rows()[1]["waits (ms)"]
 
 
 def test_the_same_is_trained_as_without(ddp):
@@ -220,12 +221,12 @@ def test_the_timeline_of_a_configuration():
     line = helpers.timeline(helpers.RunConfig(threads=1), **{**OPTIONS, "threads": None})
     row = line.rows()[0]
     assert all(row[f"{phase} (ms)"] > 0 for phase in (INPUT, FORWARD, BACKWARD, OPTIMIZER))
-    assert row["hidden"] is None and line.overlap() is None and "no communication" in line.figure()[1]
+    assert line.overlap() is None and line.figure()
 
 
 @pytest.mark.skipif(bool(twohosts.why_not()), reason=twohosts.why_not() or "")
 def test_a_timeline_over_a_slow_cable():
-    with twohosts.two_hosts(rate=50, by="tbf") as hosts:
+    with twohosts.two_hosts(rate=50) as hosts:
         line = helpers.timeline(train, 2, "naive", hosts=hosts, **OPTIONS)
         with pytest.raises(ValueError, match="3 ranks"):
             helpers.timeline(train, 3, "naive", hosts=hosts, **OPTIONS)
@@ -238,41 +239,30 @@ def test_a_timeline_over_a_slow_cable():
 
 def test_the_figure_and_its_words(ddp):
     picture, alt = ddp.figure()
-    assert f"{ddp.overlap()['median']:.1%}" in alt and len(alt) < 400
+    assert f"{ddp.overlap()['median']:.1%}" in alt
     assert_readable(picture)
     names = [label.get_text() for label in picture.axes[0].get_yticklabels()]
     assert names[:2] == ["rank 0, input", "rank 0, main"] and "rank 1, communication" in names
-    assert figure.size(310_000) == "310 kB" and figure.size(12) == "12 B"
 
 
 def test_a_timeline_that_was_saved_is_the_same(ddp, tmp_path):
     ddp.save(tmp_path / "line.json")
     kept = timeline.load(tmp_path / "line.json")
-    assert kept.conditions.startswith("recorded 20") and ddp.conditions in kept.conditions
+    assert ddp.conditions in kept.conditions
     assert kept.overlap()["median"] == pytest.approx(ddp.overlap()["median"], abs=0.01)
     assert len(kept.collectives()) == len(ddp.collectives()) and kept.figure()
-    with pytest.raises(ValueError, match="record it anew"):
+    with pytest.raises(ValueError):
         kept.write_trace(tmp_path / "trace.json")
 
 
 def test_the_trace_holds_all_ranks(ddp, tmp_path):
-    said = ddp.write_trace(tmp_path / "trace.json")
+    ddp.write_trace(tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())
-    assert {each["pid"] for each in trace["traceEvents"]} == {0, 1} and "2 rank(s)" in said and "cut" not in said
+    assert {each["pid"] for each in trace["traceEvents"]} == {0, 1}
     names = {each["args"]["name"] for each in trace["traceEvents"] if each["name"] == "process_name"}
     assert names == {"rank 0", "rank 1"} and ddp.conditions == trace["otherData"]["conditions"]
     begun = [each["ts"] for each in trace["traceEvents"] if each["ph"] == "X" and each["name"] == "gloo:all_reduce"]
     assert min(begun) > -1e5 and max(begun) < 1e6 * ddp.ends[0][-1] + 1e5
-
-
-def test_a_large_trace_is_cut_with_a_note(ddp, tmp_path, monkeypatch):
-    monkeypatch.setattr(timeline, "LARGEST", 100_000)
-    said = ddp.write_trace(tmp_path / "trace.json")
-    assert (tmp_path / "trace.json").stat().st_size <= 100_000 and "cut at" in said
-    assert json.loads((tmp_path / "trace.json").read_text())["otherData"]["notes"]
-    line = helpers.timeline(train, 2, "ddp", **OPTIONS)  # what a rank sends is cut, too; what is shown is not
-    assert len(line.notes) == 2 and "rank 1" in line.notes[1] and "were kept" in line.notes[1]
-    assert line.collectives()[0]["steps"] == STEPS
 
 
 # -- bad input ----------------------------------------------------------------------------
@@ -314,7 +304,7 @@ def fails():
     ],
 )
 def test_a_function_that_does_not_train_is_named(what, ranks, args, who, words):
-    with pytest.raises(timeline.NoTraining, match=words) as caught:
+    with pytest.raises(record.NoTraining, match=words) as caught:
         helpers.timeline(what, ranks, *args, **OPTIONS)
     assert caught.value.ranks == who
 
@@ -341,20 +331,6 @@ def test_bad_arguments_are_refused_before_any_rank_starts(call, monkeypatch):
         ((two, 2, 8), {}, TypeError, "leave out"),
         ((train, 0), {}, ValueError, "at least 1 rank"),
         ((train, "two"), {}, TypeError, "nprocs is 'two'"),
-        ((train,), {"warm_up": "2"}, TypeError, "warm_up is '2'"),
-        ((train,), {"warm_up": -1}, ValueError, "is -1"),
     ):
         with pytest.raises(error, match=words):
             call(*args, **options)
-    if call is helpers.timeline:
-        for options in ({"steps": 5.5}, {"hosts": 5}):
-            with pytest.raises(TypeError, match=" is 5"):
-                call(train, 2, "ddp", **options)
-
-
-def test_a_file_that_holds_no_timeline_is_named(tmp_path):
-    path = tmp_path / "line.json"
-    for text in ('{"ranks": ', '{"ranks": 2}', "[]"):
-        path.write_text(text)
-        with pytest.raises(ValueError, match="line.json holds no timeline"):
-            timeline.load(path)

@@ -11,7 +11,8 @@ from helpers.costmodel import figures as cost
 from helpers.costmodel import published
 from helpers.plots.panels import panels
 from helpers.profile import timeline
-from helpers.profile.memory import KINDS, Memory
+from helpers.profile.kinds import MEMORY
+from helpers.profile.memory import Memory
 from helpers.records import read
 from helpers.report import figures as of_report
 from helpers.report import published as beside
@@ -211,7 +212,7 @@ def report():
 def memory():
     """A step whose memory grows in forward and shrinks in backward."""
     full = [min(k, 19 - k) for k in range(20)]
-    steps = [(1e-3 * k, {kind: 1e5 * (1 + of * at) for at, kind in enumerate(KINDS)}) for k, of in enumerate(full)]
+    steps = [(1e-3 * k, {kind: 1e5 * (1 + of * at) for at, kind in enumerate(MEMORY)}) for k, of in enumerate(full)]
     phases = [("forward", 0, 0.0102), ("backward", 0.0102, 0.017), ("optimizer", 0.017, 0.019)]
     return Memory(steps, {}, phases, conditions="torch 2.10.0, Some CPU")
 

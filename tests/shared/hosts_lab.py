@@ -82,9 +82,9 @@ def _agent(process, host, told, plan, wait):
     """In a process of the launcher: be the agent of a host."""
     from torch.distributed import run
 
-    from helpers.cluster import cable, torchrun
+    from helpers.cluster import link_emulator, torchrun
 
-    cable.enter(process, "mnt", "uts", "net")
+    link_emulator.enter(process, "mnt", "uts", "net")
     os.chdir(ROOT)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name)

@@ -1,4 +1,4 @@
-"""A long and narrow cable between two network namespaces (Linux, root).
+"""A long and narrow link between two network namespaces (Linux, root), for kernels without `tc netem`.
 
 Run as a process of its own (`helpers.cluster.twohosts` does): it makes a TUN device in each namespace and carries
 the packets from one to the other, no more than so many bits a second and each of them late. Lines on its
@@ -25,7 +25,7 @@ def enter(process, *kinds):
     """Move the calling thread into namespaces (kinds such as "net") of `process`. Raises PermissionError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if "mnt" in kinds:
-        libc.unshare(OWN_FOLDER)  # no mounts of one's own as long as the folder is shared with other threads
+        libc.unshare(OWN_FOLDER)  # a thread that shares its folder with others cannot change its mounts
     for kind in kinds:
         with open(f"/proc/{process}/ns/{kind}", "rb") as file:
             if libc.setns(file.fileno(), 0):
@@ -33,21 +33,21 @@ def enter(process, *kinds):
 
 
 def device(process, name):
-    """A new TUN device in the network namespace of `process`; the descriptor gives and takes its packets."""
+    """A new TUN device in the network namespace of `process`; its descriptor reads and writes packets."""
     enter(process, "net")
     file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(file, SET_INTERFACE, struct.pack("16sH22x", name.encode(), TUN | BARE))
     return file
 
 
-class Line:
-    """One direction: packets go in as they come and out when they are due."""
+class Direction:
+    """One direction of the link: packets leave when they are due."""
 
     def __init__(self, source, target):
         self.source, self.target = source, target
         self.waiting, self.free = deque(), 0.0
 
-    def fill(self, rate, delay):
+    def receive(self, rate, delay):
         """Take all packets that are there. rate: bytes a second or None; delay: seconds."""
         now = time.perf_counter()
         while True:
@@ -58,8 +58,8 @@ class Line:
             self.free = max(now, self.free) + (len(packet) / rate if rate else 0)
             self.waiting.append((self.free + delay, packet))
 
-    def drain(self):
-        """Hand over what is due; seconds until the next packet is, None if none waits."""
+    def send(self):
+        """Send what is due; seconds until the next packet is, None if none waits."""
         while self.waiting:
             left = self.waiting[0][0] - time.perf_counter()
             if left > EARLY:
@@ -68,35 +68,28 @@ class Line:
             try:
                 os.write(self.target, packet)
             except OSError:
-                pass  # the far end is down or full: a cable loses such packets too
+                pass  # the far end is down or full: a real link loses such packets too
         return None
 
 
-def main(arguments):
-    """Arguments: the device's name, a process of either namespace, megabits a second (0: any), milliseconds."""
-    name, *processes = arguments[:3]
+def main(name, *processes):
+    """Carry packets between devices called `name` in the namespaces of two processes."""
     ends = [device(process, name) for process in processes]
-    rate, delay = settings(arguments[3:])
-    lines = [Line(*ends), Line(*ends[::-1])]
+    rate, delay, directions = None, 0.0, [Direction(*ends), Direction(*ends[::-1])]
     print("ready", flush=True)
     while True:
-        due = [left for left in [line.drain() for line in lines] if left is not None]
+        due = [left for left in [each.send() for each in directions] if left is not None]
         ready = select.select([*ends, sys.stdin], [], [], min(due, default=None))[0]
         if sys.stdin in ready:
-            line = sys.stdin.readline()
+            line = sys.stdin.readline().split()  # megabits a second (0: no limit), milliseconds
             if not line:
                 return
-            rate, delay = settings(line.split())
+            rate, delay = float(line[0]) * 125e3 or None, float(line[1]) / 1e3
             print("ready", flush=True)
-        for line in lines:
-            if line.source in ready:
-                line.fill(rate, delay)
-
-
-def settings(words):
-    """(bytes a second or None, seconds) from megabits a second and milliseconds."""
-    return float(words[0]) * 125e3 or None, float(words[1]) / 1e3
+        for each in directions:
+            if each.source in ready:
+                each.receive(rate, delay)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
