@@ -6,7 +6,6 @@ from functools import partial
 
 from .. import device
 from ..config import RunConfig, dtype_of
-from ..launcher import turns
 from ..launcher.background import start
 from ..launcher.language import marked
 from ..launcher.launch import RankError
@@ -109,7 +108,7 @@ def compare(
     if background:
         return start(title, work, labels)
     progress = Progress(labels)
-    with progress, turns.turn(title, progress.queued):
+    with progress.turn(title):
         return work(progress)
 
 

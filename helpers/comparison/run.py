@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 
 from .. import releases
 from ..config import TORCHVISION_MODELS
-from ..launcher import group, turns
+from ..launcher import group
 from ..launcher.background import start
 from ..launcher.language import in_english, marked
 from ..launcher.launch import launch, prepare_launcher
@@ -28,7 +28,7 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None, backg
     if background:
         return start(config.label, work)
     progress = progress or Progress([config.label])
-    with progress, turns.turn(config.label, progress.queued):
+    with progress.turn(config.label):
         return work(progress)
 
 
