@@ -11,7 +11,7 @@ from kernel import kernel, wait_until
 
 import helpers
 from helpers import RankError, RunConfig, RunStopped, compare, launch, run
-from helpers.launcher import display, progress, turns
+from helpers.launcher import display, progress, run_queue
 
 TINY = RunConfig(steps=6, global_batch=16, evaluate=False, threads=1)
 
@@ -55,7 +55,7 @@ def test_bad_arguments_are_refused_before_anything_starts():
         launch(until, 2, background=True)
     with pytest.raises(ValueError, match="does not fit"):
         run(RunConfig(global_batch=10**6, threads=1), background=True)
-    assert not turns._line
+    assert not run_queue._queue
 
 
 def test_runs_take_turns_in_the_order_of_their_start(gate, tmp_path):
@@ -98,7 +98,7 @@ def test_stopping_one_that_runs_and_one_that_waits(gate):
         with pytest.raises(RunStopped, match="was stopped before its end"):
             handle.result()
         handle.stop()  # once more changes nothing
-    assert launch(lambda: 1, 1) == [1] and not turns._line
+    assert launch(lambda: 1, 1) == [1] and not run_queue._queue
 
 
 def test_a_failure_is_that_of_the_foreground():
@@ -122,15 +122,15 @@ def test_a_comparison_is_one_turn_and_the_same_as_in_the_foreground(tmp_path, mo
 
 
 def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
-    ticket = turns.Ticket("another thread's", thread=-1)
-    turns._line.append(ticket)
+    ticket = run_queue.Ticket("another thread's", thread=-1)
+    run_queue._queue.append(ticket)
     try:
         child = os.fork()
         if not child:
-            os._exit(len(turns._line))
+            os._exit(len(run_queue._queue))
         assert os.waitpid(child, 0)[1] == 0
     finally:
-        turns._line.remove(ticket)
+        run_queue._queue.remove(ticket)
 
 
 # In a kernel

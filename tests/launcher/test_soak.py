@@ -14,7 +14,7 @@ from kernel import wait_until
 
 import helpers
 from helpers.launcher import client
-from helpers.launcher.kept import handle
+from helpers.launcher.persistent import ranks as persistent
 from tools.soak import held, judge
 from tools.soak.plans import PLANTED, Plan, plan
 
@@ -239,7 +239,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step,
 
 
 @pytest.mark.parametrize("step", [1499, pytest.param(41, marks=pytest.mark.long)])
-def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capfd):
+def test_an_interrupt_at_any_line_leaves_ranks_that_work_or_none(step, capfd):
     def rank():
         return int(os.environ["RANK"])
 
@@ -266,7 +266,7 @@ def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capf
     while where is not None:
         number += step
         where = interrupted_at(number, use)
-        for known in list(handle.opened):  # the interrupt came in `with`, just before or after the ranks were its own
+        for known in list(persistent.opened):  # the interrupt came at the edge of `with`
             known.close()
         assert wait_until(lambda: not lost(), 300) is not None, f"after SIGINT at {where}: {lost()}"
     assert number > 1499

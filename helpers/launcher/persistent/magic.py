@@ -5,14 +5,13 @@ loss = model(batch).sum()     # names stay from cell to cell
 loss                          # the last expression is shown, rank by rank
 """
 
+import argparse
 import linecache
 import shlex
 from collections import deque
 from html import escape
 
 import IPython
-from IPython.core.error import UsageError
-from IPython.core.magic_arguments import MagicArgumentParser
 
 from .. import context, display
 from ..progress import plain
@@ -22,7 +21,13 @@ from . import worker
 SHORT = 30  # lines of output that stay as they came; more of them are folded, a block a rank
 MOST = 2000  # lines of each rank that its block holds
 
-_parser = MagicArgumentParser(prog="%%ranks", add_help=False, description="Run the cell on every persistent rank.")
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise ValueError(f"%%ranks: {message}. {self.format_usage().strip()}")
+
+
+_parser = _Parser(prog="%%ranks", add_help=False)
 _parser.add_argument("ranks", nargs="?", help="numbers, such as 0,2 or 1:3 (default: all)")
 _parser.add_argument("--on", help="the same")
 _parser.add_argument("--timeout", type=float, help="seconds that the cell may take")
@@ -30,9 +35,18 @@ _parser.add_argument("--timeout", type=float, help="seconds that the cell may ta
 
 def run(line, cell):
     """What `%%ranks` does with its line and its cell."""
+    try:
+        _run(line, cell)
+    except (ValueError, RuntimeError) as error:
+        # All that matters is in the message: the rank's own traceback, with the lines of this cell.
+        error._render_traceback_ = f"{type(error).__name__}: {error}".splitlines
+        raise
+
+
+def _run(line, cell):
     options = _parser.parse_args(shlex.split(line))
     if not open_ranks.opened:
-        raise UsageError("%%ranks: no ranks are open; open them with ranks = helpers.ranks(2)")
+        raise RuntimeError("%%ranks: no ranks are open; open them with ranks = helpers.ranks(2)")
     ranks = open_ranks.opened[-1]
     numbers = chosen(options.ranks or options.on, ranks.nprocs)
     name = f"<%%ranks cell {IPython.get_ipython().execution_count}>"
@@ -46,25 +60,21 @@ def run(line, cell):
         for rank, text in zip(numbers, shown, strict=True):
             if text is not None:
                 output.take(rank, "stdout", text + "\n")
-    except RuntimeError as error:
-        # All that matters is in the message: the rank's own traceback, with the lines of this cell.
-        error._render_traceback_ = f"{type(error).__name__}: {error}".splitlines
-        raise
     finally:
         output.fold()
 
 
 def chosen(text, nprocs):
-    """The ranks that `text` names: "0", "0,2", "1:3"; all for None. Raises UsageError."""
+    """The ranks that `text` names: "0", "0,2", "1:3"; all for None. Raises ValueError."""
     numbers = [] if text else list(range(nprocs))
     try:
         for part in text.split(",") if text else ():
             ends = [int(end) if end.strip() else None for end in part.split(":")]
             numbers += range(nprocs)[slice(*ends)] if len(ends) > 1 else [range(nprocs)[ends[0]]]
     except (IndexError, TypeError, ValueError):
-        numbers = []
+        numbers = []  # no number, or not one of these
     if not numbers:
-        raise UsageError(f"%%ranks: {text!r} names none of the ranks 0 to {nprocs - 1}; write 0 or 0,2 or 1:3")
+        raise ValueError(f"%%ranks: {text!r} names none of the ranks 0 to {nprocs - 1}; write 0 or 0,2 or 1:3")
     return list(dict.fromkeys(numbers))
 
 
