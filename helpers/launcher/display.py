@@ -44,14 +44,11 @@ class NullDisplay:
     def open(self, rows, stop):
         """Show all rows, and a button that sets `stop` (a threading.Event, or None for no button)."""
 
-    def wait(self, text):
-        """Say why nothing runs yet."""
-
     def update(self, rows, row):
         """Draw a row again: its run goes on, or has just ended."""
 
-    def say(self, text):
-        """Show a message between the runs."""
+    def say(self, text, passing=False):
+        """Show a message between the runs; `passing`: until something runs."""
 
     def clear(self):
         """Make room for other output."""
@@ -73,12 +70,6 @@ class Text(NullDisplay):
     def __init__(self, moves=False):
         self.moves, self.drawn = moves, False
 
-    def wait(self, text):
-        if self.moves:
-            self._redraw(text)
-        else:
-            self.say(text)
-
     def update(self, rows, row):
         if row.state != "running":
             self.say(state(rows, row))
@@ -87,9 +78,12 @@ class Text(NullDisplay):
             share = "" if row.share is None else f"{'█' * filled}{'·' * (12 - filled)} {row.share:4.0%}  "
             self._redraw(f"{name(rows, row):<21} {share}{row.summary()}")  # fits 80 columns
 
-    def say(self, text):
-        self.clear()
-        print(text, flush=True)
+    def say(self, text, passing=False):
+        if passing and self.moves:
+            self._redraw(text)
+        else:
+            self.clear()
+            print(text, flush=True)
 
     def clear(self):
         if self.drawn:

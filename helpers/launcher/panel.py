@@ -18,9 +18,7 @@ STYLE = """<style>
 .helpers-panel {font: 13px/1.5 system-ui, sans-serif; color: var(--jp-content-font-color1, #222); max-width: 62rem}
 .helpers-panel .helpers-run {display: grid; grid-template-columns: minmax(8rem, 14rem) 6.5rem minmax(5rem, 1fr)
   minmax(17rem, 1.6fr); gap: 0 .8rem; align-items: center; padding: 2px 0}
-.helpers-panel .helpers-bar {height: .6rem; border-radius: .3rem; overflow: hidden;
-  background: var(--jp-layout-color3, #ddd); border: 1px solid var(--jp-border-color1, #bbb)}
-.helpers-panel .helpers-bar > div {height: 100%; min-width: 2px; background: var(--jp-brand-color1, #1976d2)}
+.helpers-panel progress {width: 100%; accent-color: var(--jp-brand-color1, #1976d2)}
 .helpers-panel .helpers-numbers {font-variant-numeric: tabular-nums; white-space: nowrap; overflow: hidden;
   text-overflow: ellipsis}
 .helpers-panel .helpers-label {overflow: hidden; text-overflow: ellipsis}
@@ -57,18 +55,17 @@ class Panel(display.NullDisplay):
             bundle = {"text/plain": bundle["text/plain"], "application/vnd.jupyter.widget-view+json": view}
         self.places.append(IPython.display.display(bundle, raw=True, display_id=True).display_id)
 
-    def wait(self, text):
-        self.waits = text
-        self._draw()
-
     def update(self, rows, row):
         self.waits = ""
         self._draw()
 
-    def say(self, text):
+    def say(self, text, passing=False):
         if self.widget is None:
             print(text, flush=True)
-        self.messages.append(text)
+        elif passing:
+            self.waits = text
+        else:
+            self.messages.append(text)
         self._draw()
 
     def close(self, rows):
@@ -112,16 +109,14 @@ class Panel(display.NullDisplay):
 def _row(rows, row):
     label, state = escape(display.name(rows, row)), row.state
     word = _(display.WORDS[state])
-    share = {"completed": 1.0, "waiting": 0.0}.get(state, row.share)
-    value = "" if share is None else f' aria-valuenow="{share * 100:.0f}"'
+    share = 1.0 if state == "completed" else row.share or 0.0
     text = row.summary() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
     text = escape(text or (f"{row.seconds:.1f} s" if row.seconds else ""))
-    done = f'<div style="width:{share * 100:.1f}%"></div>' if share else ""
     return (
         f'<div class="helpers-run"><span class="helpers-label" title="{label}">{label}</span>'
         f'<span class="helpers-state">{SIGNS[state]} {word}</span>'
-        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {word}" aria-valuemin="0" '
-        f'aria-valuemax="100"{value}>{done}</div><span class="helpers-numbers" title="{text}">{text}</span></div>'
+        f'<progress aria-label="{label}: {word}" value="{share:.3f}"></progress>'
+        f'<span class="helpers-numbers" title="{text}">{text}</span></div>'
     )
 
 

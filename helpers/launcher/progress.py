@@ -113,7 +113,7 @@ class Progress:
     def queued(self, names):
         """Runs with these `names` come first."""
         self.open()
-        self.display.wait(display.waiting_for(names))
+        self.display.say(display.waiting_for(names), passing=True)
 
     def begin(self, label):
         """A run starts."""
@@ -226,42 +226,30 @@ class Log(Progress):
         self.display.say(line.format(**values))
 
 
-def of_launch(label):
-    """The Progress of a single launch: shown once it has taken a while, and only where the display moves."""
-    progress = Progress([label])
-    progress.patience = PATIENCE if progress.display.moves else math.inf
-    return progress
-
-
 @contextmanager
 def launching(label, progress=None):
-    """Run the block when it is its turn, and show it in `progress`, or in one of its own; not within a shown run."""
+    """Run the block, a launch, when it is its turn, and show it in `progress`.
+
+    Without a `progress` it is shown once it has taken a while, where the display moves; within a run, which is shown
+    and has its turn, this does nothing.
+    """
     if progress is None and context.progress():
         yield
         return
-    progress = progress or of_launch(label)
+    if progress is None:
+        progress = Progress([label])
+        progress.patience = PATIENCE if progress.display.moves else math.inf
     with progress.turn(label), progress.showing(label):
         yield
 
 
 @contextmanager
 def waiting(label):
-    """Show a row for a block without progress events, such as another program."""
-    progress, over = of_launch(label), threading.Event()
+    """Show a row in the notebook for a block without progress events, such as another program."""
+    progress = Progress([label], best_display(quiet=True))
     progress.stop = None  # no button of its own: nobody would look whether it was pressed
-
-    def tick():
-        while not over.wait(REDRAW):
-            progress.tick()
-
-    ticker = threading.Thread(target=tick, daemon=True)
     try:
         with progress.showing(label):
-            ticker.start()
-            try:
-                yield
-            finally:
-                over.set()
-                ticker.join()
+            yield
     finally:
         progress.display.close(progress.rows)

@@ -201,7 +201,7 @@ def test_the_panel_moves_and_its_last_state_stays(watched, gate):
     shown = [content for kind, content in seen if kind == "display_data"]
     assert len(shown) == 1 and "application/vnd.jupyter.widget-view+json" in shown[0]["data"]
     rows = [c["data"]["state"].get("value", "") for kind, c in seen if kind == "comm_msg"]
-    assert sum('role="progressbar"' in row and "running" in row for row in rows) >= 2, "it did not move"
+    assert sum("<progress" in row and "running" in row for row in rows) >= 2, "it did not move"
     (last,) = [content for kind, content in seen if kind == "update_display_data"]
     assert last["transient"] == shown[0]["transient"] and "✓ done" in last["data"]["text/html"]
     assert last["data"]["text/plain"] == "wait on 1 rank: done", "times do not belong in what is compared"

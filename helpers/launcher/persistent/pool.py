@@ -1,10 +1,11 @@
 """Watches persistent ranks: hands out calls, collects answers, interrupts them all when one has failed."""
 
 import time
+from contextlib import closing
 
 from .. import context, errors, payload
 from ..supervisor import GRACE, LOST, SETTLE, TICK, Supervisor, loaded
-from . import debug, shared_message
+from . import shared_message, worker
 
 PATIENCE = 10.0  # s in which an interrupted rank has to come back before the next call
 AGAIN = 0.5  # s between two interrupts of a rank that does not come back
@@ -18,7 +19,8 @@ class Ended(errors.RankError):
 class RankPool(Supervisor):
     """The processes of one `helpers.ranks`. One thread at a time may use it."""
 
-    def __init__(self, server, nprocs, file, on_event=None):
+    def __init__(self, server, nprocs, file, on_event=None, group=True):
+        self.group, self.grouped, self.attempt = group, False, 0
         self.number, self.name, self.called, self.deadline = 0, "", (), None  # of the last call
         self.values, self.raised, self.waiting = {}, [], []  # what came of it, and the ranks that have not answered
         self.sources = {rank: set() for rank in range(nprocs)}  # the cells whose source a rank has
@@ -27,12 +29,29 @@ class RankPool(Supervisor):
     def call(self, ranks, message, name, timeout=None):
         """Have `ranks` perform the call in `message`; {rank: what it returned, for shared_message.opened}.
 
+        If the call before did not end well, all of them join a new process group first.
+
         Raises:
             RankError: a rank raised an exception; the others were interrupted, and all are still there.
             RankTimeout: `timeout` has passed; all were interrupted.
             Ended: a rank has ended, and so have all the others.
             KeyboardInterrupt: the stop button; all were interrupted.
         """
+        if not self.grouped:
+            self.regroup(timeout)
+        self.grouped = False
+        values = self._perform(ranks, message, name, timeout)
+        self.grouped = True
+        return values
+
+    def regroup(self, timeout):
+        """Have all ranks leave their groups and join a new one."""
+        self.attempt += 1
+        with closing(packed(worker.join, (self.attempt, self.group))) as message:
+            self._perform(range(self.nprocs), message, "joining the process group", timeout)
+        self.grouped = True
+
+    def _perform(self, ranks, message, name, timeout):
         self.settle()
         self.number, self.name, self.called, self.waiting = self.number + 1, name, list(ranks), list(ranks)
         self.values, self.raised = {}, []
@@ -80,10 +99,17 @@ class RankPool(Supervisor):
                     self.raised.append(errors.Failure(rank, when, text, loaded(carried)))
 
     def _ask(self, rank, text):
-        """Show what pdb on a rank says, and send what is typed; meanwhile the time of the call stands still."""
+        """Show what pdb on a rank says, and send what the reader types; meanwhile the time of the call stands still."""
         asked = time.monotonic()
         self._drain_output()
-        self._tell([rank], "input", debug.typed(rank, text))
+        context.printed(None, "stdout", text)
+        try:
+            line = input(f"[rank {rank}] (Pdb) ")
+        except Exception as error:  # IPython's own, where the front end cannot ask; EOFError in a script
+            line = None
+            text = f"rank {rank} waits in pdb, but nobody can type here ({error}): it goes on\n"
+            context.printed(None, "stderr", text)
+        self._tell([rank], "input", line)
         self.deadline += time.monotonic() - asked
 
     def _tell(self, ranks, *message):
@@ -113,18 +139,12 @@ class RankPool(Supervisor):
         return errors.rank_error(self.raised, finished, len(self.called), kept=True)
 
     def _too_late(self, timeout):
-        waiting = list(self.waiting)
-        self.ask_for_stacks()
-        self.interrupt()
-        self._drain_output()
+        waiting = self._interrupt_for_stacks()
         others = "they were interrupted, and keep what they hold"
         return errors.timeout_error(timeout, self.stacks, waiting, self.nprocs, others)
 
     def _interrupted(self):
-        waiting = list(self.waiting)
-        self.ask_for_stacks()
-        self.interrupt()
-        if waiting:
+        if waiting := self._interrupt_for_stacks():
             context.printed(None, "stderr", "interrupted; " + errors.stacks_text(self.stacks, waiting) + "\n")
         return errors.interrupted(f"{self.name} was interrupted; the {self.nprocs} ranks keep what they hold")
 
@@ -133,6 +153,14 @@ class RankPool(Supervisor):
         self.stop()
         error = errors.rank_error(self.failures, (), self.nprocs)
         return Ended(f"{error}\n\nWhat the ranks held is lost.", error.rank, exitcode=error.exitcode)
+
+    def _interrupt_for_stacks(self):
+        """Ask where the ranks stand that have not answered, interrupt them, and return which these are."""
+        waiting = list(self.waiting)
+        self.ask_for_stacks()
+        self.interrupt()
+        self._drain_output()
+        return waiting
 
     def interrupt(self, seconds=GRACE):
         """Have all ranks give up the call; those that take longer are waited for before the next one."""
@@ -171,3 +199,8 @@ class RankPool(Supervisor):
             self.waiting = []
             self._pump_until(self._ended, FAREWELL)
         self.stop()
+
+
+def packed(fn, args=(), kwargs=None):
+    """The SharedMessage of a call. Raises TypeError, which names what cannot be sent."""
+    return payload.packed_call(fn, args, kwargs or {}, shared_message.SharedMessage)

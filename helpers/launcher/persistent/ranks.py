@@ -12,16 +12,15 @@ import atexit
 import os
 import re
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from ...language import Message, shown
 from .. import client, context, display, errors, payload, run_queue
 from ..launch import Options, check_function, check_timeout, prepare_launcher
 from ..progress import Progress, best_display
-from ..supervisor import TICK
 from . import shared_message, worker
-from .pool import Ended, RankPool
+from .pool import Ended, RankPool, packed
 
 INTERVAL = 1.0  # s between two looks while nobody calls the ranks
 MEMORY_EVERY = 5  # looks between two readings of the memory, which take the system milliseconds
@@ -62,18 +61,17 @@ class Ranks:
         if worker.worker is not None:
             raise RuntimeError("a rank cannot open ranks of its own: open them in the notebook")
         options = Options(nprocs, timeout, threads, env, on_event, python)
-        self.nprocs, self.timeout, self.group = options.nprocs, timeout, bool(group)
+        self.nprocs, self.timeout = options.nprocs, timeout
         self.ended = ""  # why they have ended
-        self._attempt, self._grouped, self._owner = 0, False, os.getpid()
-        self._lock, self._calling = threading.RLock(), False
-        self._pool, self._over = None, threading.Event()
+        self._pool, self._owner = None, os.getpid()
+        self._lock, self._over = threading.RLock(), threading.Event()
         label = Message("{n} persistent ranks", n=self.nprocs) if self.nprocs > 1 else Message("1 persistent rank")
         self._progress = Progress([label], best_display(quiet=True))
         try:
             with context.interrupts_held_back(), payload.as_file(options.packed(worker.main, (), {})) as file:
                 prepare_launcher(options.python)  # else each rank would import torch's compiler for its first optimizer
-                self._pool = RankPool(client.server(options.python), self.nprocs, file, on_event)
-                self._regroup()
+                self._pool = RankPool(client.server(options.python), self.nprocs, file, on_event, bool(group))
+                self._pool.regroup(timeout)
                 opened.append(self)
                 self._progress.begin(label)
                 threading.Thread(target=self._look_after, name="helpers: persistent ranks", daemon=True).start()
@@ -122,12 +120,12 @@ class Ranks:
         return [] if self.ended else [pid for _, pid in sorted(self._pool.pids.items())]
 
     def debug(self, rank):
-        """Open pdb in this cell where the last exception of `rank` came from; if there was none, at its next one.
+        """Open pdb in this cell where the last exception of `rank` came from.
 
         The other ranks wait meanwhile. `breakpoint()` in a function or cell of the ranks opens pdb, too.
         """
-        if not self[rank](worker.examine):
-            print(f"rank {rank} has had no exception since; pdb opens in the cell of its next one")
+        if not self[rank](worker.debug_last):
+            print(f"rank {rank} has had no exception")
 
     def close(self):
         """End the ranks; what they hold is lost. Closing twice does no harm."""
@@ -149,62 +147,29 @@ class Ranks:
 
     def call(self, numbers, fn, args=(), kwargs=None, timeout=None, name=None, sink=context.write):
         """The values of the ranks `numbers`, in their order; `sink(rank, stream, text)` shows what they print."""
-        kwargs = kwargs or {}
-        check_function(fn, args, kwargs, "ranks")
+        check_function(fn, args, kwargs or {}, "ranks")
         check_timeout(timeout)
         if not numbers or len(set(numbers)) < len(numbers):
             raise ValueError(f"ranks {list(numbers)} were chosen: choose one or more of {self.nprocs}, each once")
+        if self._progress in context.stack():
+            raise RuntimeError(f"the ranks are busy with {self._pool.name}: on_event cannot call them")
         self._check_open()
-        message = payload.packed_call(fn, args, kwargs, shared_message.SharedMessage)
         name = name or f"{getattr(fn, '__name__', 'a function')}()"
         title = Message("{name} on persistent ranks", name=name)
         turn = nullcontext() if context.stack() else run_queue.turn(title, _say_that_it_waits)
-        try:
-            with context.interrupts_held_back(), turn, self._exclusively(), context.entered(self._progress):
-                self._progress.sink = sink
-                answers = self._perform(numbers, message, name, timeout or self.timeout)
-        finally:
-            self._progress.sink = context.write
-            message.close()
+        with closing(packed(fn, args, kwargs)) as message, context.interrupts_held_back(), turn, self._lock:
+            self._check_open()
+            self._progress.sink = sink
+            try:
+                with context.entered(self._progress):
+                    answers = self._pool.call(numbers, message, name, timeout or self.timeout)
+            except context.Stopped:
+                self._stopped()
+                raise context.Stopped(f"the {self.nprocs} persistent ranks were closed") from None
+            except (Ended, errors.LauncherError) as error:
+                self._end("failed", errors.in_short(error))
+                raise
         return [shared_message.opened(answers[rank]) for rank in numbers]
-
-    def _perform(self, numbers, message, name, timeout):
-        """Call, and leave the ranks in order however it ends."""
-        self._check_open()
-        if self._calling:
-            raise RuntimeError(f"the ranks are busy with {self._pool.name}: on_event cannot call them")
-        self._calling = True
-        try:
-            if not self._grouped:
-                self._regroup()
-            return self._pool.call(numbers, message, name, timeout)
-        except context.Stopped:
-            self._stopped()
-            raise context.Stopped(f"the {self.nprocs} persistent ranks were closed") from None
-        except (Ended, errors.LauncherError) as error:
-            self._end("failed", errors.in_short(error))
-            raise
-        except (errors.RankError, KeyboardInterrupt):
-            self._grouped = False
-            raise
-        finally:
-            self._calling = False
-
-    def _regroup(self):
-        """Have all ranks leave their groups and join a new one."""
-        self._attempt += 1
-        message = payload.packed_call(worker.join, (self._attempt, self.group), {}, shared_message.SharedMessage)
-        self._pool.call(range(self.nprocs), message, "joining the process group", self.timeout)
-        self._grouped = True
-
-    @contextmanager
-    def _exclusively(self):
-        while not self._lock.acquire(timeout=TICK):
-            context.raise_if_stopped()
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def _check_open(self):
         if os.getpid() != self._owner:

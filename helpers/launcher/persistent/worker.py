@@ -8,36 +8,37 @@ process and what it holds survive; its groups do not, so all ranks join a new on
 import ast
 import bdb
 import gc
+import io
 import linecache
 import os
+import pdb
 import queue
 import signal
 import sys
 import threading
 from types import ModuleType
 
-from .. import errors, group, rank
-from . import debug, shared_message, sockets
+from .. import group, rank
+from . import shared_message, sockets
+from .shared_message import SharedMessage
 
 OURS = (__file__, rank.__file__, bdb.__file__)  # files whose calls are left out of tracebacks
-LONGEST = 20_000  # characters of a cell's value that are shown
 worker = None  # this process's PersistentWorker; None in a process that is no persistent rank
 
 
-class Channel:
-    """The launcher's channel; several threads send through it."""
+class Debugger(pdb.Pdb):
+    """pdb whose lines come from `ask(text)`, which shows what it has printed; None where nobody can type."""
 
-    def __init__(self, connection):
-        self.connection, self.lock = connection, threading.Lock()
-        self.recv = connection.recv
+    def __init__(self, ask):
+        super().__init__(stdin=self, stdout=io.StringIO(), nosigint=True)
+        self.ask, self.prompt, self.use_rawinput = ask, "", False  # the notebook shows a prompt of its own
 
-    def send(self, message):
-        with self.lock:
-            self.connection.send(message)
-
-    def send_shared(self, message, *words):
-        with self.lock:
-            message.send(self.connection, *words)
+    def readline(self):
+        text = self.stdout.getvalue()
+        self.stdout.seek(0)
+        self.stdout.truncate()
+        line = self.ask(text)
+        return "continue\n" if line is None else line + "\n"
 
 
 class PersistentWorker:
@@ -47,7 +48,7 @@ class PersistentWorker:
         self.channel, self.calls, self.inputs = channel, queue.SimpleQueue(), queue.SimpleQueue()
         self.running = self.unwanted = None  # numbers of calls
         self.interrupting = threading.Lock()
-        self.traceback, self.debug_next = None, False  # of the last exception; whether the next one opens pdb
+        self.traceback = None  # of the last exception
         # Named __main__, so that what cells define is pickled by value, as it would be in a notebook.
         self.state = sys.modules["__main__"] = ModuleType("__main__")
         vars(self.state).update(__builtins__=__builtins__)
@@ -60,63 +61,49 @@ class PersistentWorker:
             number, received, sources = call
             linecache.cache.update(sources)
             try:
-                answer = self._perform(number, received)
+                kind, message = self._perform(number, received)
             except KeyboardInterrupt:  # came while the one before was handled
-                answer = shared_message.SharedMessage(None), "interrupted"
+                kind, message = "interrupted", SharedMessage(None)
             self.running = None
             with self.interrupting:  # else it would shut connections of other ranks that go on already
-                message, kind = answer
-            rank.flush()
-            self.channel.send_shared(message, "answer", number, kind)
+                rank.flush()
+            message.send(self.channel, "answer", number, kind)
             message.close()
-            del message, answer, call, received
+            del message, call, received
 
     def _perform(self, number, received):
-        """(SharedMessage, kind) of one call."""
+        """(kind, SharedMessage) of one call."""
         try:
             try:
                 self.running = number
                 fn, args, kwargs = shared_message.opened(received)
                 value = fn(*args, **kwargs)
                 try:
-                    return shared_message.SharedMessage(value), "value"
+                    return "value", SharedMessage(value)
                 except Exception as error:
                     raise rank.unsendable(value, error) from None
             finally:
                 self.running = None
         except BaseException as error:
             if self.unwanted == number:
-                return shared_message.SharedMessage(None), "interrupted"
-            _, *failure = rank.failure(error, OURS)
-            if not errors.Failure(0, 0, failure[0]).secondary:  # else the exception of another rank is what matters
-                self._remember(error.__traceback__, number)
-            return shared_message.SharedMessage(failure), "failure"
+                return "interrupted", SharedMessage(None)
+            self.traceback = error.__traceback__
+            return "failure", SharedMessage(rank.failure(error, OURS)[1:])
 
-    def _remember(self, traceback, number):
-        """Keep where an exception came from, or open pdb there now, while the notebook waits for the call."""
-        self.traceback = traceback
-        if self.debug_next:
-            try:
-                self.running = number
-                self.debug()
-            except KeyboardInterrupt:
-                pass
-            finally:
-                self.running = None
+    # -- pdb, with its prompt in the cell -----------------------------------------------------
 
     def debug(self):
-        """Open pdb on the last exception, or have the next one open it; whether there was one."""
-        traceback, self.traceback = self.traceback, None
-        self.debug_next = traceback is None
-        if traceback is not None:
-            debugger = debug.Debugger(self._ask)
-            debugger.reset()
-            debugger.interaction(None, traceback)
-        return traceback is not None
+        """Open pdb on the last exception; whether there was one."""
+        if self.traceback is None:
+            return False
+        debugger = Debugger(self._ask)
+        debugger.reset()
+        debugger.interaction(None, self.traceback)
+        return True
 
     def breakpoint(self, *_, **__):
         """What `breakpoint()` does here."""
-        debug.Debugger(self._ask).set_trace(sys._getframe(1))
+        Debugger(self._ask).set_trace(sys._getframe(1))
 
     def _ask(self, text):
         self.channel.send(("ask", text))
@@ -130,7 +117,7 @@ class PersistentWorker:
                 kind, *rest = self.channel.recv()
                 if kind == "call":
                     number, sources, head = rest
-                    self.calls.put((number, shared_message.receive(self.channel.connection, head), sources))
+                    self.calls.put((number, shared_message.receive(self.channel, head), sources))
                 elif kind == "interrupt":
                     self._interrupt(rest[0])
                 elif kind == "input":
@@ -163,15 +150,12 @@ def main():
     import torch.distributed as dist
 
     global worker
-    # The channel is the launcher's own: after this call it goes on with it, to report the end.
-    rank._channel = Channel(rank._channel)
     worker = PersistentWorker(rank._channel)
     place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
     vars(worker.state).update(place, torch=torch, dist=dist)
     sockets.record()
     sys.breakpointhook = worker.breakpoint
     worker.serve()
-    rank._channel = rank._channel.connection
 
 
 def join(attempt, wanted):
@@ -218,8 +202,7 @@ def run_cell(source, name):
     if value is None or source.rstrip().endswith(";"):
         return None
     names["_"] = value
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text)} characters)"
+    return repr(value)
 
 
 def state():
@@ -234,10 +217,7 @@ def state():
 
 def read(name):
     """A value of the state, for the notebook."""
-    try:
-        return getattr(state(), name)
-    except AttributeError:
-        raise AttributeError(f"this rank's state has no {name!r}; a function sets it: ranks.state.{name} = …") from None
+    return getattr(state(), name)
 
 
 def write(name, value):
@@ -245,7 +225,7 @@ def write(name, value):
     setattr(state(), name, value)
 
 
-def examine():
+def debug_last():
     """`ranks.debug` on this rank."""
     return worker.debug()
 
