@@ -120,7 +120,7 @@ RIGHT = {
         "stop_s": 0.4,
         "queued": [[[0, 1.0, 5, True]]],
     },
-    Plan(5, "kept", rank=1, how="exception"): {
+    Plan(5, "persistent", rank=1, how="exception"): {
         "error": None,
         "caught": "RankError",
         "blamed": 1,
@@ -129,7 +129,7 @@ RIGHT = {
         "same": True,
         "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]],
     },
-    Plan(5, "kept", rank=1, how="sigkill"): {
+    Plan(5, "persistent", rank=1, how="sigkill"): {
         "error": "RuntimeError",
         "message": "these ranks have ended",
         "caught": "Ended",
@@ -154,12 +154,12 @@ WRONG = [
     ("stop", {"error": None}),
     ("stop", {"stop_s": 11.0}),
     ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
-    ("kept", {"caught": None}),
-    ("kept", {"blamed": 0, "said": ""}),
-    ("kept", {"same": False}),
-    ("kept", {"value": None}),
-    ("kept", {"error": "RankError", "message": "lost"}),
-    ("kept", {"caught_at": 21.0}),
+    ("persistent", {"caught": None}),
+    ("persistent", {"blamed": 0, "said": ""}),
+    ("persistent", {"same": False}),
+    ("persistent", {"value": None}),
+    ("persistent", {"error": "RankError", "message": "lost"}),
+    ("persistent", {"caught_at": 21.0}),
 ]
 
 
