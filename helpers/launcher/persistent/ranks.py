@@ -12,13 +12,14 @@ import atexit
 import os
 import re
 import threading
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from ...language import Message, shown
 from .. import client, context, display, errors, payload, run_queue
 from ..launch import Options, check_function, check_timeout, prepare_launcher
 from ..progress import Progress, best_display
+from ..supervisor import TICK
 from . import shared_message, worker
 from .pool import Ended, RankPool, packed
 
@@ -156,8 +157,9 @@ class Ranks:
         self._check_open()
         name = name or f"{getattr(fn, '__name__', 'a function')}()"
         title = Message("{name} on persistent ranks", name=name)
-        turn = nullcontext() if context.stack() else run_queue.turn(title, _say_that_it_waits)
-        with closing(packed(fn, args, kwargs)) as message, context.interrupts_held_back(), turn, self._lock:
+        say = lambda names: context.write(None, "stdout", display.waiting_for(names) + "\n")  # noqa: E731
+        turn = nullcontext() if context.stack() else run_queue.turn(title, say)
+        with closing(packed(fn, args, kwargs)) as message, context.interrupts_held_back(), turn, self._exclusively():
             self._check_open()
             self._progress.sink = sink
             try:
@@ -170,6 +172,15 @@ class Ranks:
                 self._end("failed", errors.in_short(error))
                 raise
         return [shared_message.opened(answers[rank]) for rank in numbers]
+
+    @contextmanager
+    def _exclusively(self):
+        while not self._lock.acquire(timeout=TICK):  # another thread calls them
+            context.raise_if_stopped()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _check_open(self):
         if os.getpid() != self._owner:
@@ -273,11 +284,6 @@ def private_memory(pids) -> str:
     if least == most:
         return Message("{least} MB a rank", least=least)
     return Message("{least} to {most} MB a rank", least=least, most=most)
-
-
-def _say_that_it_waits(names):
-    """A call waits for its turn; a silent wait would look like a hang."""
-    context.write(None, "stdout", display.waiting_for(names) + "\n")
 
 
 @atexit.register
