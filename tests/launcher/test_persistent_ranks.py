@@ -263,7 +263,7 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("how", ["receive", *(pytest.param(how, marks=LONG) for how in WAITS if how != "receive")])
+@pytest.mark.parametrize("how", WAITS)
 def test_wherever_the_others_wait_they_come_back(ranks, how, tmp_path):
     def wait():
         if ranks.state.rank == 1:

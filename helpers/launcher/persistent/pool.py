@@ -178,7 +178,7 @@ class RankPool(Supervisor):
                 self.stop()
                 raise Ended(
                     f"rank {rank} was interrupted and did not stop {self.name} within {PATIENCE:g} s, so all ranks "
-                    "were stopped, and what they held is lost. Where it stood:\n\n"
+                    "were stopped, and what they held is lost.\n\nWhere it stood:\n"
                     + errors.stacks_text(self.stacks, [rank]),
                     rank,
                 )

@@ -9,6 +9,8 @@ import socket
 import stat
 from functools import wraps
 
+from .. import group
+
 _of_groups = set()  # (own address, peer's address)
 _before = None  # while a group is made: the connections that there were already
 
@@ -18,6 +20,7 @@ def record():
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
+    group.join = _recorded(group.join)  # it may make a store of its own
     dist.init_process_group = c10d.init_process_group = _recorded(c10d.init_process_group)
     c10d._new_process_group_helper = _recorded(c10d._new_process_group_helper)  # all other ways to a group call it
 
@@ -32,15 +35,14 @@ def _recorded(make):
         try:
             return make(*args, **kwargs)
         finally:
-            _of_groups.update(_connections().keys() - before)
             _before = None
+            _of_groups.update(_connections().keys() - before)
 
     return recorded
 
 
 def shut():
     """Make whoever waits in a collective, in the store, or for a new group return with an error."""
-    global _before
     for connection, fd in _connections().items():
         if connection in _of_groups or (_before is not None and connection not in _before):
             try:
@@ -48,7 +50,13 @@ def shut():
                     one.shutdown(socket.SHUT_RDWR)
             except OSError:  # closed meanwhile
                 continue
-    _before = None
+
+
+def forget():
+    """The groups there were are no longer used."""
+    global _before
+    _before = None  # an interrupt may have left it
+    _of_groups.clear()
 
 
 def _connections():

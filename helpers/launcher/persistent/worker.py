@@ -169,6 +169,7 @@ def join(attempt, wanted):
     group.standing = None
     if dist.is_initialized():
         dist.destroy_process_group()
+    sockets.forget()
     rank.let_groups_follow_each_other(attempt)
     if not wanted:
         return
