@@ -428,6 +428,18 @@ def test_sets_and_launches_do_not_disturb_each_other(ranks):
         assert done == [[2.0, 2.0]] * 4
 
 
+def test_events_of_a_readers_thread_and_answers_do_not_mix():
+    def chat():
+        for _ in range(300):
+            helpers.emit("x", text="y" * 40_000)
+
+    seen, large = [], torch.zeros(100_000)
+    with helpers.ranks(1, on_event=seen.append) as alone:
+        alone(lambda: threading.Thread(target=chat).start())
+        while len(seen) < 300:
+            assert alone(lambda: large)[0].shape == large.shape
+
+
 def test_on_event_cannot_call_the_ranks_that_it_hears_from():
     refused = []
 

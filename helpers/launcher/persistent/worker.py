@@ -41,6 +41,17 @@ class Debugger(pdb.Pdb):
         return "continue\n" if line is None else line + "\n"
 
 
+class Channel:
+    """The launcher's channel, for several threads: one of the reader's may call `helpers.emit`."""
+
+    def __init__(self, connection):
+        self.connection, self.lock, self.recv = connection, threading.RLock(), connection.recv
+
+    def send(self, message):
+        with self.lock:
+            self.connection.send(message)
+
+
 class PersistentWorker:
     """One persistent rank. `state` is the module whose names functions and cells share from call to call."""
 
@@ -67,7 +78,8 @@ class PersistentWorker:
             self.running = None
             with self.interrupting:  # else it would shut connections of other ranks that go on already
                 rank.flush()
-            message.send(self.channel, "answer", number, kind)
+            with self.channel.lock:
+                message.send(self.channel.connection, "answer", number, kind)
             message.close()
             del message, call, received
 
@@ -117,7 +129,7 @@ class PersistentWorker:
                 kind, *rest = self.channel.recv()
                 if kind == "call":
                     number, sources, head = rest
-                    self.calls.put((number, shared_message.receive(self.channel, head), sources))
+                    self.calls.put((number, shared_message.receive(self.channel.connection, head), sources))
                 elif kind == "interrupt":
                     self._interrupt(rest[0])
                 elif kind == "input":
@@ -150,12 +162,15 @@ def main():
     import torch.distributed as dist
 
     global worker
+    # The channel is the launcher's own: after this call it goes on with it, to report the end.
+    rank._channel = Channel(rank._channel)
     worker = PersistentWorker(rank._channel)
     place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
     vars(worker.state).update(place, torch=torch, dist=dist)
     sockets.record()
     sys.breakpointhook = worker.breakpoint
     worker.serve()
+    rank._channel = rank._channel.connection
 
 
 def join(attempt, wanted):
