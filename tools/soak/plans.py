@@ -4,7 +4,16 @@ import random
 from dataclasses import asdict, dataclass
 
 # Kinds of planted failure and how often each of them is drawn.
-PLANTED = {"exception": 3, "sigkill": 3, "hang": 2, "interrupt": 4, "exit": 2, "collective": 3, "stop": 3, "persistent": 4}
+PLANTED = {
+    "exception": 3,
+    "sigkill": 3,
+    "hang": 2,
+    "interrupt": 4,
+    "exit": 2,
+    "collective": 3,
+    "stop": 3,
+    "persistent": 4,
+}
 BACKGROUND = 0.25  # share of the launches in the background
 EXTRAS = ("", "", "", "loader", "chatty", "large")  # what else the ranks do
 LONG = 20.0  # s that a rank waits which something else has to end
