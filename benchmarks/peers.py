@@ -1,7 +1,7 @@
 """From a real kernel, beside what people use today: how quick launches are, and what failures look like.
 
 Two ranks on the CPU, gloo, one all-reduce; the same function and the same failures for all (launchers.py). A launcher
-that starts new processes each time is compared with such, and kept ranks with others that live on.
+that starts new processes each time is compared with such, and persistent ranks with others that live on.
 """
 
 import itertools
@@ -95,7 +95,7 @@ def _visit(contender, python, what, cap, found):
         _count(found, LEFT_RUN, lambda: here.processes() - there, SETTLE)
         patience = cap + 2 * usual
         if what == "lost" and not contender.fresh:
-            _set_up(contender, here)  # one of the ranks that were kept is gone
+            _set_up(contender, here)  # one of the persistent ranks is gone
             patience = START
         works = _works(here, contender.cell("work"), patience)[0] is not None
         found.append((AGAIN, works, "" if works else f"no launch after {PLANTED[what]}"))
@@ -240,7 +240,7 @@ def bad_rows(rows, who):
 def quickest(rows, row, mine, peers):
     """(seconds, name) of the quickest of `peers` that is not bad in this row; None without any.
 
-    A later launch in new processes is compared with such, and a call of kept ranks with other calls.
+    A later launch in new processes is compared with such, and a call of persistent ranks with other calls.
     """
     names = [one.name for one in peers if row != LATER or one.fresh == mine.fresh]
     good = [(rows[f"{row}: {name}"]["median"], name) for name in names if "bad" not in rows[f"{row}: {name}"]]

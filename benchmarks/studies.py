@@ -41,7 +41,8 @@ def record(name, keep=False) -> Study:
     configs = {(config.label, config.seed): config for config in STUDIES[name]()}
     made = {(r["label"], r["config"]["seed"]): r for r in _usable(own_path(name))}
     missing = {key: config for key, config in configs.items() if key not in made}
-    with Progress([config.label for config in missing.values()]) as progress:
+    progress = Progress([config.label for config in missing.values()])
+    with progress.turn(f"the study {name}"):
         for key, config in missing.items():
             with _empty_caches():  # what was compiled before would hide what it costs
                 made[key] = _slim(run.run(config, group=f"study-{name}", progress=progress), name in UNTIMED)

@@ -31,7 +31,7 @@ _LATER = {
     "form": "comparison.form",
     "run": "comparison.run",
     "ladder": "comparison.ladder",
-    "ranks": "launcher.kept.handle",
+    "ranks": "launcher.persistent.ranks",
     "optimize": "compiler",
     "compiler_stats": "compiler",
     "timeline": "profile.timeline",
@@ -98,8 +98,8 @@ def _add_magic():
     """Let cells begin with %%ranks; the code for it is imported by the first that does."""
 
     def ranks(line, cell):
-        """Run the cell on every kept rank, or on some, as in %%ranks 0,2; see helpers.launcher.kept.magic."""
-        from .launcher.kept import magic
+        """Run the cell on every persistent rank, or on some, as in %%ranks 0,2."""
+        from .launcher.persistent import magic
 
         magic.run(line, cell)
 

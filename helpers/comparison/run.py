@@ -8,7 +8,6 @@ from importlib.metadata import entry_points
 from .. import releases
 from ..config import TORCHVISION_MODELS
 from ..launcher import group as launch_group
-from ..launcher import turns
 from ..launcher.background import start
 from ..launcher.launch import launch, prepare_launcher
 from ..launcher.progress import Progress
@@ -34,7 +33,7 @@ def in_turn(title, work, labels, background, progress=None):
     if background:
         return start(title, work, labels)
     progress = progress or Progress(labels)
-    with progress, turns.turn(title, progress.queued):
+    with progress.turn(title):
         return work(progress)
 
 

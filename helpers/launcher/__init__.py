@@ -1,8 +1,8 @@
 """`helpers.launch`: run a function on N ranks from a notebook cell, and see what they do.
 
 launch       checks the arguments, waits for its turn, runs the ranks, returns their values
-background   the same while the notebook is used for other things; `turns`: one run at a time
-kept         `helpers.ranks`: ranks that stay between calls
+background   the same while the notebook is used for other things; `run_queue`: one run at a time
+persistent   `helpers.ranks`: ranks that stay between calls
 payload      the reader's function on its way to the ranks
 client       the notebook's side of the fork server
 interpreter  the environment of another interpreter, in which ranks can run
@@ -11,7 +11,7 @@ hugepages    makes forking that process cheaper
 rank         what one rank does from its first line to its last; `malloc`: it keeps the memory that it frees;
              `limit`: how much it may hold
 supervisor   watches one run: streams output, finds the rank that failed first, stops the others
-scope        what surrounds a launch in its thread: stop buttons, output, progress
+context      what surrounds a launch in its thread: stop buttons, output, progress
 errors       what the reader sees when a run did not end well
 language     what the reader sees, in the reader's language
 progress     progress of runs; `display` and `panel`: how it is drawn

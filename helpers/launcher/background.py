@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 
-from . import display, scope, turns
+from . import context, run_queue
 from .errors import RunStopped
 from .progress import Progress, best_display
 
@@ -27,7 +27,7 @@ class BackgroundRun:
         self._done = threading.Event()
         progress.sink = lambda rank, stream, text: self._lines.append((rank, text))
         progress.open()
-        self._ticket = turns.draw(label)  # here, since threads may start in any order
+        self._ticket = run_queue.enqueue(label)  # here, since threads may start in any order
         threading.Thread(target=self._run, name=f"run of {label}", daemon=True).start()
 
     def stop(self):
@@ -57,7 +57,7 @@ class BackgroundRun:
         """What the ranks have printed so far in the order in which it came, or what one `rank` has."""
         lines = list(self._lines)
         if rank is None:
-            return "".join(scope.labelled(one, text) for one, text in lines)
+            return "".join(context.labelled(one, text) for one, text in lines)
         return "".join(text for one, text in lines if one == rank)
 
     def __repr__(self):
@@ -65,9 +65,9 @@ class BackgroundRun:
 
     def _run(self):
         try:
-            with self._progress, turns.turn(self.label, self._progress.queued, self._ticket):
+            with self._progress.turn(self.label, self._ticket):
                 self.status = "running"
-                self._value = self._work()
+                self._value = self._work(self._progress)
             self.status = "completed"
         except KeyboardInterrupt:
             self.status = "stopped"
@@ -86,6 +86,5 @@ def start(label, work, labels=None) -> BackgroundRun:
         work: shows what it does in `progress`, a Progress.
         labels: of its runs, if there are several.
     """
-    progress = Progress(labels or [label], best_display(without=(display.Plain, display.Terminal)))
-    with scope.interrupts_held_back():  # a ticket that nobody uses would keep all later runs waiting
-        return BackgroundRun(label, lambda: work(progress), progress)
+    with context.interrupts_held_back():  # a ticket that nobody uses would keep all later runs waiting
+        return BackgroundRun(label, work, Progress(labels or [label], best_display(quiet=True)))

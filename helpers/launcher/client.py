@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Connection
 
 from .. import releases
-from . import forkserver, interpreter, scope
+from . import context, forkserver, interpreter
 from .errors import LauncherError
 
 START_TIMEOUT = 120  # seconds; a cold disk can take most of a minute to deliver torch
@@ -82,7 +82,7 @@ class Server:
             generation = 0
         deadline = time.monotonic() + START_TIMEOUT
         while not self.ready[generation]:
-            scope.raise_if_stopped()
+            context.raise_if_stopped()
             if self._look(generation, 0.2):
                 return
             if self.process.poll() is not None:

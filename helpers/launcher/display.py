@@ -1,28 +1,26 @@
-"""What progress looks like: one line of a terminal, text that does not change, or a line of text below a cell."""
-
-from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
+"""How the progress of runs is drawn: not at all, as text, or (in `panel`) by widgets of a notebook."""
 
 import shutil
 import sys
 import time
 from dataclasses import dataclass
 
-from .language import local, marked
+from ..language import N_, _, shown
 
 WORDS = {
-    "waiting": marked("waiting"),
-    "running": marked("running"),
-    "completed": marked("done"),
-    "failed": marked("FAILED"),
-    "stopped": marked("stopped"),
-    "left out": marked("left out"),
+    "waiting": N_("waiting"),
+    "running": N_("running"),
+    "completed": N_("done"),
+    "failed": N_("FAILED"),
+    "stopped": N_("stopped"),
+    "left out": N_("left out"),
 }
 FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "COLAB_RELEASE_TAG")  # set where widgets can be shown
 
 
 @dataclass(eq=False)
 class Row:
-    """What is known of one run."""
+    """What is known of one run; texts are in the reader's language, the label is translated where it is shown."""
 
     label: str
     state: str = "waiting"  # one of WORDS
@@ -33,142 +31,85 @@ class Row:
     began: float = 0.0  # time.monotonic()
     seconds: float = 0.0
 
-    def begin(self, since=None):
-        self.state, self.began = "running", since or time.monotonic()
-
-    def end(self, status, why=""):
-        self.state, self.why, self.seconds = status, why, time.monotonic() - self.began
-
     def summary(self) -> str:
         """What it does now, in a line."""
         return self.numbers or " · ".join(filter(None, [f"{time.monotonic() - self.began:.0f} s", self.printed]))
 
 
-class Silent:
-    """Shows nothing; the other displays override what they show."""
+class NullDisplay:
+    """Draws nothing. The other displays override its methods; `rows` are all rows, `row` the one with news."""
+
+    moves = False  # whether it is redrawn while a run goes on
 
     def open(self, rows, stop):
-        """Show all rows; setting `stop` (a threading.Event), if there is one, stops their runs."""
-
-    def again(self, rows):
-        """Show the rows once more, as they are."""
-        for row in rows:
-            print(f"{name(rows, row)}: {local(WORDS[row.state])}", flush=True)
-
-    def forget(self):
-        """The rows are not shown again."""
-
-    def queued(self, rows, names):
-        """Other runs come first."""
+        """Show all rows, and a button that sets `stop` (a threading.Event, or None for no button)."""
 
     def update(self, rows, row):
-        """There is news of `row`."""
+        """Draw a row again: its run goes on, or has just ended."""
 
-    def end(self, rows, row):
-        """The run of `row` has ended."""
-
-    def say(self, text):
-        """A message between the runs."""
+    def say(self, text, passing=False):
+        """Show a message between the runs; `passing`: until something runs."""
 
     def clear(self):
-        """Other output follows."""
+        """Make room for other output."""
 
     def close(self, rows):
-        """All runs have ended."""
+        """Leave the last state: all runs have ended."""
+
+    def again(self, rows):
+        """Show the rows below the cell that runs now."""
+        print("\n".join(state(rows, row) for row in rows), flush=True)
+
+    def forget(self):
+        """Free what is held: the rows are not shown again."""
 
 
-class Plain(Silent):
-    """One line when a run ends, without numbers."""
+class Text(NullDisplay):
+    """A line when a run ends, without numbers that change from run to run; in a terminal a bar until then."""
 
-    def queued(self, rows, names):
-        self.say(waiting_for(names))
-
-    def end(self, rows, row):
-        self.say(f"{name(rows, row)}: {local(WORDS[row.state])}")
-
-    def say(self, text):
-        print(text, flush=True)
-
-
-class Terminal(Silent):
-    """A bar that redraws itself on one line."""
-
-    drawn = False
+    def __init__(self, moves=False):
+        self.moves, self.drawn = moves, False
 
     def update(self, rows, row):
-        share = "" if row.share is None else f"{bar(row.share, 12)} {row.share:4.0%}  "
-        self._line(f"{name(rows, row):<21} {share}{row.summary()}")  # fits 80 columns
-        self.drawn = True
+        if row.state != "running":
+            self.say(state(rows, row))
+        elif self.moves:
+            filled = round((row.share or 0) * 12)
+            share = "" if row.share is None else f"{'█' * filled}{'·' * (12 - filled)} {row.share:4.0%}  "
+            self._redraw(f"{name(rows, row):<21} {share}{row.summary()}")  # fits 80 columns
 
-    def queued(self, rows, names):
-        self._line(waiting_for(names))
-        self.drawn = True
-
-    def end(self, rows, row):
-        self.say(f"{name(rows, row)}: {local(WORDS[row.state])}")
-
-    def say(self, text):
-        self.clear()
-        print(text, flush=True)
+    def say(self, text, passing=False):
+        if passing and self.moves:
+            self._redraw(text)
+        else:
+            self.clear()
+            print(text, flush=True)
 
     def clear(self):
         if self.drawn:
-            self._line("")
+            self._redraw("")
             self.drawn = False
 
-    def _line(self, text):
-        columns, stream = shutil.get_terminal_size().columns - 1, self._stream()
-        stream.write(f"\r\x1b[2K{text[:columns]}")
-        stream.flush()
-
-    def _stream(self):
-        return sys.stdout
-
-
-class Notebook(Silent):
-    """A line of text for each run below the cell, replaced in place; for front ends of which nothing is known."""
-
-    def __init__(self):
-        self.lines = {}
-
-    def queued(self, rows, names):
-        for row in rows:
-            self._put(row, f"{name(rows, row)}: {waiting_for(names)}")
-
-    def say(self, text):
-        print(text, flush=True)
-
-    def update(self, rows, row):
-        share = "" if row.share is None else f"{bar(row.share, 24)} {row.share:4.0%}  "
-        self._put(row, f"{name(rows, row)}  {share}{row.summary()}")
-
-    def end(self, rows, row):
-        self._put(row, f"{name(rows, row)}: {local(WORDS[row.state])}")
-
-    def _put(self, row, text):
-        from IPython.display import display
-
-        if id(row) in self.lines:
-            self.lines[id(row)].update({"text/plain": text}, raw=True)
-        else:
-            self.lines[id(row)] = display({"text/plain": text}, raw=True, display_id=True)
+    def _redraw(self, text):
+        sys.stdout.write(f"\r\x1b[2K{text[: shutil.get_terminal_size().columns - 1]}")
+        sys.stdout.flush()
+        self.drawn = True
 
 
 def waiting_for(names) -> str:
     """Why a queued run does not start."""
-    return local("waiting for {names} to end", names=local(" and ").join(map(local, names)))
-
-
-def bar(share, width) -> str:
-    """`share` (0 to 1) of `width` characters filled."""
-    filled = round(share * width)
-    return "█" * filled + "·" * (width - filled)
+    return _("waiting for {names} to end").format(names=_(" and ").join(map(shown, names)))
 
 
 def name(rows, row) -> str:
     """A run's label in the reader's language, with its number where there are several."""
-    label = local(row.label)
+    label = shown(row.label)
     return f"[{rows.index(row) + 1}/{len(rows)}] {label}" if len(rows) > 1 else label
+
+
+def state(rows, row) -> str:
+    """A run's name and state."""
+    return f"{name(rows, row)}: {_(WORDS[row.state])}"
 
 
 def in_notebook() -> bool:

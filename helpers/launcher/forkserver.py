@@ -39,7 +39,7 @@ SECOND_GENERATION = (
     "torch.utils.data",
     "torchvision",
     "helpers.training.loop",
-    "helpers.launcher.kept.cell",
+    "helpers.launcher.persistent.worker",
 )
 
 

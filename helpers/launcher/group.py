@@ -30,7 +30,7 @@ RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_ST
 ROUND = "HELPERS_ROUND"  # set by helpers.cluster.torchrun: how often the hosts had met before
 _groups = itertools.count()  # those that this process was in
 _left = []  # gloo groups that this process has left
-standing = None  # the World of a kept rank, whose group outlives the functions that it runs
+standing = None  # the World of a persistent rank, whose group outlives the functions that it runs
 TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
 
 
@@ -71,7 +71,7 @@ def distributed(kind=None, backend=None, timeout=None):
     Works under `helpers.launch`, `torchrun` (RANK, WORLD_SIZE, …) and `mpirun` (Open MPI's
     OMPI_COMM_WORLD_*, no MASTER_ADDR needed if mpirun runs on the first host). In a process that
     nobody launched it makes a group of one, so that the same function can also be called directly. On
-    ranks that are kept (`helpers.ranks`) it yields the World of the group that they are in, and stays in it.
+    persistent ranks (`helpers.ranks`) it yields the World of the group that they are in, and stays in it.
 
     Args:
         kind: device kind (default: the best there is), see `helpers.device`.

@@ -16,16 +16,15 @@ from __future__ import annotations  # platforms.horovod is imported on Python 3.
 import inspect
 import math
 import os
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 
 from .. import device, releases
-from . import client, errors, interpreter, limit, payload, scope, turns
+from . import client, context, errors, interpreter, limit, payload
 from .background import start
 from .language import marked
-from .progress import Watch
+from .progress import launching
 from .rank import emit
 from .supervisor import Supervisor
 
@@ -97,7 +96,7 @@ def launch(
     plan = Plan(nprocs, data, timeout, on_event, options.python)
     if background:
         return start(label, partial(_in_turn, plan, label))
-    return _in_turn(plan, label, Watch(label))
+    return _in_turn(plan, label)
 
 
 class Options:
@@ -134,10 +133,9 @@ class Plan:
     python: str | None
 
 
-def _in_turn(plan, label, progress):
-    """Run the plan when it is its turn; `progress` shows how it goes, unless something around it does already."""
-    own = nullcontext() if scope.progress() else progress
-    with scope.interrupts_held_back(), own, turns.turn(label, progress.queued), progress.showing(label):
+def _in_turn(plan, label, progress=None):
+    """Run the plan when it is its turn; `progress` shows how it goes, if there is one."""
+    with context.interrupts_held_back(), launching(label, progress):
         answers = _run(plan)
     import cloudpickle
 
@@ -149,9 +147,9 @@ def _run(plan):
         with Supervisor(client.server(plan.python), plan.nprocs, file, plan.on_event) as run:
             try:
                 return run.run(plan.timeout)
-            except scope.Stopped:
+            except context.Stopped:
                 run.stop()
-                raise scope.Stopped(_stopped(run)) from None
+                raise context.Stopped(_stopped(run)) from None
             except KeyboardInterrupt:
                 _stop_interrupted(run)
 
@@ -172,7 +170,7 @@ def _stop_interrupted(run):
     finally:
         run.stop()
     waiting = sorted(run.stacks)
-    scope.printed(None, "stderr", "interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
+    context.printed(None, "stderr", "interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
     raise errors.interrupted(_stopped(run)) from None
 
 

@@ -9,8 +9,8 @@ from html import escape
 import IPython.display
 import ipywidgets
 
+from ..language import _
 from . import display
-from .language import local
 
 SIGNS = {"waiting": "○", "running": "▶", "completed": "✓", "failed": "✗", "stopped": "■", "left out": "–"}
 # Jupyter's own colours, so that dark themes hold; the values after the comma are for pages without a theme.
@@ -18,9 +18,7 @@ STYLE = """<style>
 .helpers-panel {font: 13px/1.5 system-ui, sans-serif; color: var(--jp-content-font-color1, #222); max-width: 62rem}
 .helpers-panel .helpers-run {display: grid; grid-template-columns: minmax(8rem, 14rem) 6.5rem minmax(5rem, 1fr)
   minmax(17rem, 1.6fr); gap: 0 .8rem; align-items: center; padding: 2px 0}
-.helpers-panel .helpers-bar {height: .6rem; border-radius: .3rem; overflow: hidden;
-  background: var(--jp-layout-color3, #ddd); border: 1px solid var(--jp-border-color1, #bbb)}
-.helpers-panel .helpers-bar > div {height: 100%; min-width: 2px; background: var(--jp-brand-color1, #1976d2)}
+.helpers-panel progress {width: 100%; accent-color: var(--jp-brand-color1, #1976d2)}
 .helpers-panel .helpers-numbers {font-variant-numeric: tabular-nums; white-space: nowrap; overflow: hidden;
   text-overflow: ellipsis}
 .helpers-panel .helpers-label {overflow: hidden; text-overflow: ellipsis}
@@ -29,20 +27,20 @@ STYLE = """<style>
 </style>"""
 
 
-class Panel(display.Silent):
+class Panel(display.NullDisplay):
     """Shows the rows of one Progress."""
+
+    moves = True
 
     def __init__(self):
         self.places, self.widget, self.messages, self.waits, self.over = [], None, [], "", False
 
     def open(self, rows, stop):
-        if self.widget is not None:
-            return
         self.rows = rows
         self.button = ipywidgets.Button(
-            description=local("Stop"), icon="stop", tooltip=local("Stop these runs; what they recorded so far is kept")
+            description=_("Stop"), icon="stop", tooltip=_("Stop these runs; what they recorded so far is kept")
         )
-        self.button.on_click(lambda _: self._pressed(stop))
+        self.button.on_click(lambda button: self._pressed(stop))
         self.button.layout.display = "none" if stop is None else ""
         _serve_while_a_cell_runs(self.button)
         self.text = ipywidgets.HTML()
@@ -51,35 +49,30 @@ class Panel(display.Silent):
         self.again(rows)
 
     def again(self, rows):
-        """Show the panel below the cell that runs: the widget while something runs, afterwards its last state."""
-        bundle = self._last_state() if self.over else self._alive()
+        bundle = self._last_state()
+        if not self.over:
+            view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+            bundle = {"text/plain": bundle["text/plain"], "application/vnd.jupyter.widget-view+json": view}
         self.places.append(IPython.display.display(bundle, raw=True, display_id=True).display_id)
-
-    def queued(self, rows, names):
-        names = local(" and ").join(map(local, names))
-        self.waits = local("Waiting for {names} to end: one run at a time, so that each has all cores.", names=names)
-        self._draw()
 
     def update(self, rows, row):
         self.waits = ""
         self._draw()
 
-    def end(self, rows, row):
-        self._draw()
-
-    def say(self, text):
+    def say(self, text, passing=False):
         if self.widget is None:
             print(text, flush=True)
+        elif passing:
+            self.waits = text
         else:
             self.messages.append(text)
-            self._draw()
+        self._draw()
 
     def close(self, rows):
         """Leave the last state where the widget was; pages that were reloaded since still show the widget."""
         if self.widget is None:
             return
-        self.waits = ""
-        self._draw()
+        self.update(rows, None)
         self.button.disabled = True
         self.button.layout.display = "none"
         self.over = True
@@ -87,56 +80,43 @@ class Panel(display.Silent):
             IPython.display.update_display(self._last_state(), raw=True, display_id=place)
 
     def forget(self):
-        """Free the widgets."""
-        if self.widget is not None:
-            for widget in (self.widget, self.text, self.button):
-                for part in (widget.layout, getattr(widget, "style", None), widget):
-                    if part is not None:
-                        part.close()
-            self.widget, self.over = None, True
+        for widget in (self.widget, self.text, self.button):
+            for part in (widget.layout, getattr(widget, "style", None), widget):
+                if part is not None:
+                    part.close()
+        self.widget = None
 
     def _pressed(self, stop):
         stop.set()
-        self.button.disabled, self.button.description = True, local("Stopping …")
+        self.button.disabled, self.button.description = True, _("Stopping …")
 
     def _draw(self):
         if self.widget is not None:
             self.text.value = self._html()
 
-    def _alive(self):
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        return {"text/plain": self._text(), "application/vnd.jupyter.widget-view+json": view}
-
     def _last_state(self):
-        return {"text/plain": self._text(), "text/html": self._html()}
-
-    def _text(self):
-        """Without numbers, which differ from run to run."""
-        return "\n".join(f"{display.name(self.rows, row)}: {local(display.WORDS[row.state])}" for row in self.rows)
+        """As text it is without numbers, which differ from run to run."""
+        text = "\n".join(display.state(self.rows, row) for row in self.rows)
+        return {"text/plain": text, "text/html": self._html()}
 
     def _html(self):
         rows = "".join(_row(self.rows, row) for row in self.rows)
         messages = [text for text in (self.waits, *self.messages) if text]
         notes = "".join(f'<p class="helpers-note">{escape(text)}</p>' for text in messages)
-        name = local("Runs")
-        return f'{STYLE}<div class="helpers-panel" role="group" aria-label="{name}">{rows}{notes}</div>'
+        return f'{STYLE}<div class="helpers-panel" role="group" aria-label="{_("Runs")}">{rows}{notes}</div>'
 
 
 def _row(rows, row):
     label, state = escape(display.name(rows, row)), row.state
-    word = local(display.WORDS[state])
-    share = {"completed": 1.0, "waiting": 0.0}.get(state, row.share)
-    value = "" if share is None else f' aria-valuenow="{share * 100:.0f}"'
+    word = _(display.WORDS[state])
+    share = 1.0 if state == "completed" else row.share or 0.0
     text = row.summary() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
-    if row.seconds and not text:
-        text = f"{row.seconds:.1f} s"
-    done = f'<div style="width:{share * 100:.1f}%"></div>' if share else ""
+    text = escape(text or (f"{row.seconds:.1f} s" if row.seconds else ""))
     return (
         f'<div class="helpers-run"><span class="helpers-label" title="{label}">{label}</span>'
         f'<span class="helpers-state">{SIGNS[state]} {word}</span>'
-        f'<div class="helpers-bar" role="progressbar" aria-label="{label}: {word}" aria-valuemin="0" '
-        f'aria-valuemax="100"{value}>{done}</div>'
-        f'<span class="helpers-numbers" title="{escape(text)}">{escape(text)}</span></div>'
+        f'<progress aria-label="{label}: {word}" value="{share:.3f}"></progress>'
+        f'<span class="helpers-numbers" title="{text}">{text}</span></div>'
     )
 
 

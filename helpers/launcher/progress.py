@@ -1,10 +1,11 @@
 """Progress of runs: a panel in a notebook, a bar in a terminal, plain text elsewhere.
 
 The plain text does not change from run to run, so that executed notebooks can be compared. It is chosen by
-HELPERS_PROGRESS=plain and wherever the output is neither a terminal nor a notebook.
+HELPERS_PROGRESS=plain and wherever the output is neither a terminal nor a notebook that shows widgets.
 """
 
 import importlib.util
+import math
 import os
 import sys
 import threading
@@ -12,13 +13,12 @@ import time
 from collections import deque
 from contextlib import contextmanager
 
-from . import display, errors, scope
-from .language import local
+from ..language import _, shown
+from . import context, display, errors, run_queue
 
 REDRAW = 0.2  # s
 PATIENCE = 2.0  # s that a single launch may take before its progress is shown
 KEPT = 20  # of the last runs and comparisons can be shown again
-
 
 recent = deque()
 
@@ -32,30 +32,12 @@ def panel():
     for progress in list(recent):
         progress.display.again(progress.rows)
     if not recent:
-        print(local("No runs yet in this kernel."))
-
-
-def best_display(without=()):
-    """The display that fits where this process shows its output; a silent one if that is among the types `without`."""
-    found = _best()
-    return display.Silent() if isinstance(found, without) else found
+        print(_("No runs yet in this kernel."))
 
 
 def plain() -> bool:
     """Whether output is to be text that does not change from run to run."""
     return os.environ.get("HELPERS_PROGRESS") == "plain"
-
-
-def _best():
-    if plain():
-        return display.Plain()
-    if not display.in_notebook():
-        return display.Terminal() if sys.stdout.isatty() else display.Plain()
-    if has_widgets():
-        from .panel import Panel
-
-        return Panel()
-    return display.Notebook()
 
 
 def has_widgets() -> bool:
@@ -65,74 +47,93 @@ def has_widgets() -> bool:
     return importlib.util.find_spec("ipywidgets") is not None
 
 
-class Progress:
-    """Shows one run after the other. `event` fits launch's `on_event`.
+def best_display(quiet=False):
+    """The display that fits where this process shows its output; `quiet`: a panel, or nothing."""
+    if has_widgets():
+        from .panel import Panel
 
-    Used as a context manager it is also what launches of this thread look at: `stop`, set from elsewhere (the panel's
-    button for example), interrupts them; what their ranks print goes through `printed`.
+        return Panel()
+    if quiet:
+        return display.NullDisplay()
+    return display.Text(moves=not plain() and not display.in_notebook() and sys.stdout.isatty())
+
+
+class Progress:
+    """What is known of some runs, one after the other, and the display that shows it.
+
+    `event` fits launch's `on_event`. `stop`, set from elsewhere (the panel's button for example), interrupts the
+    launches in a block `with progress.turn(…)`; what their ranks print goes through `printed` to `sink`.
     """
 
     def __init__(self, labels=(), to=None):
         self.rows = [display.Row(label) for label in labels]
         self.display = to or best_display()
         self.stop = threading.Event()
-        self.sink = scope.write
-        self.drawn, self.depth = 0.0, 0
+        self.sink = context.write
+        self.patience = 0.0  # s of a run after which it is shown
+        self.opened, self.drawn = False, 0.0
         self.row = None  # of the current run
         self.advised = set()
 
-    def __enter__(self):
-        self.depth += 1
-        if self.depth == 1:
-            self._scope = scope.entered(self)
-            self._scope.__enter__()
-        return self
+    @contextmanager
+    def turn(self, title, ticket=None):
+        """Wait until earlier runs have ended; launches in the block are shown here. Nothing in such a block of its own.
 
-    def __exit__(self, *exception):
-        self.depth -= 1
-        if self.depth == 0:
-            self._scope.__exit__(*exception)
-            stopped = exception and isinstance(exception[1], KeyboardInterrupt)
+        Args:
+            title: what runs, for those who wait.
+            ticket: its place in the run queue, if it has one.
+        """
+        if self in context.stack():
+            yield
+            return
+        rest = "left out"
+        try:
+            with context.entered(self), run_queue.turn(title, self.queued, ticket):
+                yield
+        except KeyboardInterrupt:
+            rest = "stopped" if self.row is None else rest
+            raise
+        finally:
             for row in self.rows:
-                if row.state == "waiting":
-                    row.state = "stopped" if stopped and self.row is None else "left out"
+                row.state = rest if row.state == "waiting" else row.state
             self.display.close(self.rows)
 
     def open(self):
         """Show the panel before anything runs, so that it stands below the cell that asked for it."""
-        if self not in recent:
-            recent.append(self)
-            over = [one for one in recent if all(row.state not in ("waiting", "running") for row in one.rows)]
-            if len(recent) > KEPT and over:
-                recent.remove(over[0])
-                over[0].display.forget()
-            self.display.open(self.rows, self.stop)
+        if self.opened:
+            return
+        self.opened = True
+        recent.append(self)
+        over = [one for one in recent if all(row.state not in ("waiting", "running") for row in one.rows)]
+        if len(recent) > KEPT and over:
+            recent.remove(over[0])
+            over[0].display.forget()
+        self.display.open(self.rows, self.stop)
 
     def queued(self, names):
         """Runs with these `names` come first."""
         self.open()
-        self.display.queued(self.rows, names)
+        self.display.say(display.waiting_for(names), passing=True)
 
-    def begin(self, label, since=None):
-        """A run starts, or has started at `since` (time.monotonic())."""
+    def begin(self, label):
+        """A run starts."""
         waiting = [row for row in self.rows if row.label == label and row.state == "waiting"]
         if not waiting:
             self.rows.append(display.Row(label))
         self.row = (waiting or self.rows[-1:])[0]
-        self.row.begin(since)
-        self.open()
+        self.row.state, self.row.began = "running", time.monotonic()
         self._redraw(now=True)
 
     def event(self, event):
         """An event of a rank: a training step, or a note on what takes long."""
         if event.get("event") == "note":
-            self.row.numbers = local(event["text"])
+            self.row.numbers = shown(event["text"])
             self._redraw(now=True)
         if event.get("event") == "step":
             self.row.share = event["step"] / event["steps"]
             loss, speed = f"{event['loss']:.3f}", f"{event['images_per_s']:.0f} {event['samples']}/s"
             of = {"step": event["step"], "steps": event["steps"], "loss": loss, "speed": speed}
-            self.row.numbers = local("step {step}/{steps} · loss {loss} · {speed}", **of)
+            self.row.numbers = _("step {step}/{steps} · loss {loss} · {speed}").format(**of)
             self._redraw(now=event["step"] == event["steps"])
 
     def tick(self):
@@ -150,8 +151,9 @@ class Progress:
 
     def end(self, status, why=""):
         """The run has ended with `status`, for the reason `why` if it did not go well."""
-        self.row.end(status, why)
-        self.display.end(self.rows, self.row)
+        self.row.state, self.row.why, self.row.seconds = status, why, time.monotonic() - self.row.began
+        if self.opened:
+            self.display.update(self.rows, self.row)
 
     @contextmanager
     def showing(self, label):
@@ -172,18 +174,20 @@ class Progress:
 
     def note(self, text):
         """A message between runs."""
-        self.display.say(local(text))
+        self.display.say(shown(text))
 
     def advise(self, text):
         """A message before a run starts; shown once, however many runs it holds for."""
-        subject = text.partition(":")[0]  # the numbers after it are measured in each process
-        if text and subject not in self.advised:
-            self.advised.add(subject)
-            self.display.say(local(text))
+        if text and text not in self.advised:
+            self.advised.add(text)
+            self.note(text)
 
     def _redraw(self, now=False):
-        if self.row is not None and (now or time.monotonic() - self.drawn >= REDRAW):
-            self.drawn = time.monotonic()
+        time_now = time.monotonic()
+        patient = self.row is None or (not self.opened and time_now - self.row.began < self.patience)
+        if not patient and (now or time_now - self.drawn >= REDRAW):
+            self.drawn = time_now
+            self.open()
             self.display.update(self.rows, self.row)
 
 
@@ -194,83 +198,58 @@ class Log(Progress):
     """
 
     def __init__(self, every=10):
-        super().__init__(to=display.Plain())
-        self.every, self.logged, self.spent = every, 0, 0.0
+        super().__init__(to=display.Text())
+        self.opened, self.every = True, every
 
     def begin(self, label):
         """A run starts."""
-        self.row, self.logged, self.spent = display.Row(label), 0, 0.0
-        print(local("{label}: starting", label=label), flush=True)
+        self.row, self.logged, self.spent = display.Row(label, began=time.monotonic()), 0, 0.0
+        self.display.say(_("{label}: starting").format(label=shown(label)))
 
     def event(self, event):
         """An event of a rank."""
         if event.get("event") == "note":
-            print(local(event["text"]), flush=True)
+            self.note(event["text"])
         if event.get("event") != "step" or event["step"] < min(self.logged + self.every, event["steps"]):
             return
         steps = event["step"] - max(self.logged, event["first_step"])
         batch_s = (event["trained_s"] - self.spent) / steps
         rate = event["images_per_s"] * event["step_s"] / batch_s
-        rate = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"
         self.logged, self.spent = event["step"], event["trained_s"]
-        values = {name: event[name] for name in ("epoch", "step", "steps")}
-        values |= {"batch_s": f"{batch_s:.3f}", "rate": rate, "loss": f"{event['loss']:.4f}"}
-        print(
-            local(
-                "epoch {epoch}  step {step}/{steps}  batch time {batch_s} s  {rate} samples/s  "
-                "peak memory {peak} MiB  loss {loss}",
-                peak=f"{event['peak_memory'] / 2**20:,.0f}",
-                **values,
-            ),
-            flush=True,
+        line = _(
+            "epoch {epoch}  step {step}/{steps}  batch time {batch_s} s  {rate} samples/s  "
+            "peak memory {peak} MiB  loss {loss}"
         )
+        values = {name: event[name] for name in ("epoch", "step", "steps")}
+        values |= {"batch_s": f"{batch_s:.3f}", "rate": f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"}
+        values |= {"peak": f"{event['peak_memory'] / 2**20:,.0f}", "loss": f"{event['loss']:.4f}"}
+        self.display.say(line.format(**values))
 
 
-class Watch(Progress):
-    """Shows one launch once it has taken a while; nothing where the output is plain or of an unknown front end."""
+@contextmanager
+def launching(label, progress=None):
+    """Run the block, a launch, when it is its turn, and show it in `progress`.
 
-    def __init__(self, label):
-        super().__init__([label], best_display(without=(display.Plain, display.Notebook)))
-
-    def begin(self, label):
-        """The launch starts."""
-        self.began = time.monotonic()
-        if self in recent:  # it had to wait for its turn, and has said so
-            super().begin(label)
-
-    def tick(self):
-        """Time has passed."""
-        if self.row is None and time.monotonic() - self.began > PATIENCE:
-            super().begin(self.rows[0].label, self.began)
-        super().tick()
-
-    def queued(self, names):
-        """Runs with these `names` come first; a silent wait would look like a hang anywhere."""
-        if type(self.display) is display.Silent:
-            print(display.waiting_for(names), flush=True)
-        super().queued(names)
-
-    def end(self, status, why=""):
-        """The launch has ended; nothing is shown of a short one."""
-        if self.row is not None:
-            super().end(status, why)
+    Without a `progress` it is shown once it has taken a while, where the display moves; within a run, which is shown
+    and has its turn, this does nothing.
+    """
+    if progress is None and context.progress():
+        yield
+        return
+    if progress is None:
+        progress = Progress([label])
+        progress.patience = PATIENCE if progress.display.moves else math.inf
+    with progress.turn(label), progress.showing(label):
+        yield
 
 
 @contextmanager
 def waiting(label):
-    """Show that a block goes on which reports nothing, such as another program; the stop button interrupts it."""
-    watch, over = Watch(label), threading.Event()
-    watch.stop = None  # no button of its own: nobody would look whether it was pressed
-
-    def tick():
-        while not over.wait(REDRAW):
-            watch.tick()
-
-    with watch, watch.showing(label):
-        ticker = threading.Thread(target=tick, daemon=True)
-        ticker.start()
-        try:
+    """Show a row in the notebook for a block without progress events, such as another program."""
+    progress = Progress([label], best_display(quiet=True))
+    progress.stop = None  # no button of its own: nobody would look whether it was pressed
+    try:
+        with progress.showing(label):
             yield
-        finally:
-            over.set()
-            ticker.join()
+    finally:
+        progress.display.close(progress.rows)

@@ -15,7 +15,7 @@ from linecache import getline
 from multiprocessing.connection import Connection
 
 from .. import releases
-from . import errors, forkserver, scope
+from . import context, errors, forkserver
 from .language import local
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
@@ -88,7 +88,7 @@ class Supervisor:
                 handle(key.fileobj, rank)
         for tail in self.tails.values():
             tail.show_unfinished()
-        if here := scope.progress():
+        if here := context.progress():
             here.tick()
 
     def _read_pipe(self, fd, _):
@@ -159,7 +159,7 @@ class Supervisor:
         """The ranks' pickled return values in rank order. Raises RankError or RankTimeout."""
         end = None if timeout is None else time.monotonic() + timeout
         while len(self.exits) < self.nprocs and not self.failures:
-            scope.raise_if_stopped()
+            context.raise_if_stopped()
             self._look_for_frozen()
             left = TICK if end is None else min(TICK, end - time.monotonic())
             if left <= 0:
@@ -186,7 +186,7 @@ class Supervisor:
         alive = set(self.pids) - set(self.exits)
         self.frozen = {rank: self.pids[rank] for rank in sorted(alive) if is_frozen(self.pids[rank])}
         for rank in sorted(set(self.frozen) - set(before)):
-            scope.printed(None, "stderr", local(errors.frozen_text(rank, self.frozen[rank])) + "\n")
+            context.printed(None, "stderr", local(errors.frozen_text(rank, self.frozen[rank])) + "\n")
 
     def _pump_until(self, done, seconds):
         end = time.monotonic() + seconds
@@ -298,7 +298,7 @@ class Tail:
     def _show(self, lines):
         text = releases.strip_gloo_banner("".join(f"{line.decode(errors='replace')}\n" for line in lines))
         if text:
-            scope.printed(self.rank, self.stream, text)
+            context.printed(self.rank, self.stream, text)
 
 
 def is_frozen(pid) -> bool:

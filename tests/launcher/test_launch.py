@@ -18,7 +18,7 @@ from kernel import ROOT, descendants, running, wait_until
 
 import helpers
 from helpers import RankError, launch
-from helpers.launcher import client, scope
+from helpers.launcher import client, context
 
 
 class Odd(Exception):
@@ -162,7 +162,7 @@ def test_a_rank_that_was_stopped_by_a_signal_is_named_and_can_go_on(monkeypatch)
         if process := re.search(r"kill -CONT (\d+)", text):
             os.kill(int(process[1]), signal.SIGCONT)
 
-    monkeypatch.setattr(scope, "write", write)
+    monkeypatch.setattr(context, "write", write)
     launch(freeze, 2)
     assert [text[:16] for rank, text in said if rank is None] == ["rank 1 (process "]
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 from kernel import kernel, wait_until
 
-from helpers.launcher.progress import Progress
+from helpers.launcher import context, run_queue
+from helpers.launcher.progress import Progress, launching
 
 EVENTS = [
     dict(event="step", step=s, steps=4, loss=1.0 / s, images_per_s=100.0 * s, samples="words") for s in range(1, 5)
@@ -44,6 +45,18 @@ def test_a_terminal_gets_a_moving_bar(monkeypatch):
     text = shown.decode()
     assert "25%" in text and "100%" in text and "words/s" in text
     assert text.rstrip().endswith("DDP ×2: done")
+
+
+@pytest.mark.parametrize("setting", ["plain", ""])
+def test_a_comparison_takes_its_turn_once_and_its_launches_are_part_of_it(setting, monkeypatch, capsys):
+    monkeypatch.setenv("HELPERS_PROGRESS", setting)
+    seen, shown = [], Progress(["first", "second"])
+    with shown.turn("a comparison"), shown.turn("a run of it"):
+        with shown.showing("first"), launching("a launch of it"):
+            seen += [context.stack(), [ticket.name for ticket in run_queue._queue]]
+    assert seen == [(shown,), ["a comparison"]] and not run_queue._queue and context.stack() == ()
+    assert [row.state for row in shown.rows] == ["completed", "left out"]
+    assert capsys.readouterr().out == "[1/2] first: done\n"
 
 
 @pytest.mark.long

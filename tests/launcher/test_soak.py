@@ -14,7 +14,7 @@ from kernel import wait_until
 
 import helpers
 from helpers.launcher import client
-from helpers.launcher.kept import handle
+from helpers.launcher.persistent import ranks as persistent
 from tools.soak import held, judge
 from tools.soak.plans import PLANTED, Plan, plan
 
@@ -120,7 +120,7 @@ RIGHT = {
         "stop_s": 0.4,
         "queued": [[[0, 1.0, 5, True]]],
     },
-    Plan(5, "kept", rank=1, how="exception"): {
+    Plan(5, "persistent", rank=1, how="exception"): {
         "error": None,
         "caught": "RankError",
         "blamed": 1,
@@ -129,7 +129,7 @@ RIGHT = {
         "same": True,
         "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]],
     },
-    Plan(5, "kept", rank=1, how="sigkill"): {
+    Plan(5, "persistent", rank=1, how="sigkill"): {
         "error": "RuntimeError",
         "message": "these ranks have ended",
         "caught": "Ended",
@@ -154,12 +154,12 @@ WRONG = [
     ("stop", {"error": None}),
     ("stop", {"stop_s": 11.0}),
     ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
-    ("kept", {"caught": None}),
-    ("kept", {"blamed": 0, "said": ""}),
-    ("kept", {"same": False}),
-    ("kept", {"value": None}),
-    ("kept", {"error": "RankError", "message": "lost"}),
-    ("kept", {"caught_at": 21.0}),
+    ("persistent", {"caught": None}),
+    ("persistent", {"blamed": 0, "said": ""}),
+    ("persistent", {"same": False}),
+    ("persistent", {"value": None}),
+    ("persistent", {"error": "RankError", "message": "lost"}),
+    ("persistent", {"caught_at": 21.0}),
 ]
 
 
@@ -239,7 +239,7 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step,
 
 
 @pytest.mark.parametrize("step", [1499, pytest.param(41, marks=pytest.mark.long)])
-def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capfd):
+def test_an_interrupt_at_any_line_leaves_ranks_that_work_or_none(step, capfd):
     def rank():
         return int(os.environ["RANK"])
 
@@ -266,7 +266,7 @@ def test_an_interrupt_at_any_line_leaves_kept_ranks_that_work_or_none(step, capf
     while where is not None:
         number += step
         where = interrupted_at(number, use)
-        for known in list(handle.opened):  # the interrupt came in `with`, just before or after the ranks were its own
+        for known in list(persistent.opened):  # the interrupt came at the edge of `with`
             known.close()
         assert wait_until(lambda: not lost(), 300) is not None, f"after SIGINT at {where}: {lost()}"
     assert number > 1499

@@ -69,9 +69,8 @@ def open_after(page, name, cell):
 
 
 def bars(page, cell):
-    """The values of the progress bars below a cell; None for one that knows none."""
-    read = "cell => [...cell.querySelectorAll('[role=progressbar]')].map(bar => bar.getAttribute('aria-valuenow'))"
-    return [None if value is None else int(value) for value in page.cell(cell).evaluate(read)]
+    """The values of the progress bars below a cell, in percent."""
+    return page.cell(cell).evaluate("cell => [...cell.querySelectorAll('progress')].map(bar => 100 * bar.value)")
 
 
 def states(page, cell):
@@ -87,8 +86,8 @@ def until(page, condition, what):
 def assert_moves(page, cell):
     """The bars below a cell move."""
     until(page, lambda: "running" in states(page, cell), lambda: f"nothing runs below {cell}: {states(page, cell)}")
-    before = sum(value or 0 for value in bars(page, cell))
-    until(page, lambda: sum(value or 0 for value in bars(page, cell)) > before, lambda: f"no bar moves: {before}")
+    before = sum(bars(page, cell))
+    until(page, lambda: sum(bars(page, cell)) > before, lambda: f"no bar moves: {before}")
 
 
 def stop_button(page, cell):

@@ -74,8 +74,8 @@ class Driver:
             Plan(0, "exception", **usual),
             Plan(0, "hang", timeout=1.5, **usual),
             Plan(0, "interrupt", delay=0.3, linger=9.0, **usual),
-            Plan(0, "kept", how="exception", **usual),
-            Plan(0, "kept", how="sigkill", linger=9.0, **usual),
+            Plan(0, "persistent", how="exception", **usual),
+            Plan(0, "persistent", how="sigkill", linger=9.0, **usual),
             Plan(0, background=True, queued=1),
             Plan(0, "stop", delay=0.3, linger=9.0, background=True, **usual),
         ):
@@ -113,7 +113,7 @@ class Driver:
             time.sleep(plan.delay)
             self.manager.interrupt_kernel()
             return time.monotonic()
-        if plan.kind == "sigkill" or (plan.kind, plan.how) == ("kept", "sigkill"):
+        if plan.kind == "sigkill" or (plan.kind, plan.how) == ("persistent", "sigkill"):
             self.kill_rank(plan)
         return None
 

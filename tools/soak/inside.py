@@ -116,7 +116,7 @@ def perform(plan, plants=()):
         events.append((time.monotonic(), event["event"], event["rank"]))
 
     try:
-        how = in_kept if plan["kind"] == "kept" else in_background if plan["background"] else in_foreground
+        how = in_persistent if plan["kind"] == "persistent" else in_background if plan["background"] else in_foreground
         how(plan, outcome, on_event)
         if plan["kind"] == "interrupt":
             outcome["late"] = True
@@ -172,8 +172,8 @@ def in_background(plan, outcome, on_event):
         outcome["queued"] = [checked(other.result()) for other in queue]
 
 
-def in_kept(plan, outcome, on_event):
-    """Ranks that are kept: a call that fails as planned, and a healthy one after it, if the ranks survive that."""
+def in_persistent(plan, outcome, on_event):
+    """Persistent ranks: a call that fails as planned, and a healthy one after it, if the ranks survive that."""
     healthy, failing = {**plan, "kind": "healthy", "rank": None}, {**plan, "kind": plan["how"]}
     timeout = plan["timeout"] if plan["how"] == "hang" else None
     with helpers.ranks(plan["ranks"], env={"HELPERS_DEVICE": "cpu"}, on_event=on_event) as ranks:

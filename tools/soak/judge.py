@@ -98,8 +98,8 @@ def _stop(plan, outcome, _):
 CAUGHT = {"exception": "RankError", "hang": "RankTimeout", "sigkill": "Ended", "interrupt": "KeyboardInterrupt"}
 
 
-def _kept(plan, outcome, interrupted):
-    """A call of kept ranks that failed as planned; they survive all but the end of one of them."""
+def _persistent(plan, outcome, interrupted):
+    """A call of persistent ranks that failed as planned; they survive all but the end of one of them."""
     if outcome.get("caught") != CAUGHT[plan.how]:
         yield f"{CAUGHT[plan.how]} expected, got {outcome.get('caught') or outcome['error']}: {outcome.get('said')}"
     elif plan.how in ("exception", "sigkill") and outcome["blamed"] != plan.rank:
@@ -115,7 +115,7 @@ def _kept(plan, outcome, interrupted):
         yield f"afterwards they returned {outcome['value']} instead of {answers(plan)}"
 
 
-_PROBLEMS = {"healthy": _healthy, "hang": _hang, "interrupt": _interrupt, "stop": _stop, "kept": _kept}
+_PROBLEMS = {"healthy": _healthy, "hang": _hang, "interrupt": _interrupt, "stop": _stop, "persistent": _persistent}
 
 
 def medians(readings, first) -> dict:

@@ -4,7 +4,16 @@ import random
 from dataclasses import asdict, dataclass
 
 # Kinds of planted failure and how often each of them is drawn.
-PLANTED = {"exception": 3, "sigkill": 3, "hang": 2, "interrupt": 4, "exit": 2, "collective": 3, "stop": 3, "kept": 4}
+PLANTED = {
+    "exception": 3,
+    "sigkill": 3,
+    "hang": 2,
+    "interrupt": 4,
+    "exit": 2,
+    "collective": 3,
+    "stop": 3,
+    "persistent": 4,
+}
 BACKGROUND = 0.25  # share of the launches in the background
 EXTRAS = ("", "", "", "loader", "chatty", "large")  # what else the ranks do
 LONG = 20.0  # s that a rank waits which something else has to end
@@ -20,7 +29,7 @@ class Plan:
     group: bool = True  # whether the ranks join a process group
     rank: int | None = None
     delay: float = 0.0  # until the failure
-    how: str = ""  # of the kind: which way a rank dies, when the interrupt comes, what happens to kept ranks
+    how: str = ""  # of the kind: which way a rank dies, when the interrupt comes, what happens to persistent ranks
     code: int = 0  # of os._exit
     linger: float = 0.0  # that `rank` waits for its end from outside
     timeout: float | None = None
@@ -67,7 +76,7 @@ def _details(kind, ranks, chance, background):
         at_least = max(2, ranks)
         how = chance.choice(("sigkill", "exit", "exception"))
         return dict(ranks=at_least, group=True, delay=chance.uniform(0, 0.2), how=how, code=9)
-    if kind == "kept":
+    if kind == "persistent":
         how = chance.choice(("exception", "hang", "sigkill", "interrupt"))
         return dict(how=how, delay=delay, linger=LONG, timeout=1.5, background=False, queued=0)
     if kind == "stop":

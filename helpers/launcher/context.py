@@ -5,15 +5,13 @@ the making of a pipe and the line that remembers it would lose the pipe, and hal
 fork server waiting for the other half.
 """
 
-from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
-
 import signal
 import sys
 import threading
 from contextlib import contextmanager
 
-_here = threading.local()
-_pressed = None  # while interrupts are held back: the signals that came and were not noticed yet
+_local = threading.local()
+_held_back = None  # inside `interrupts_held_back`: the signals that came and were not noticed yet
 
 
 class Stopped(KeyboardInterrupt):
@@ -27,71 +25,63 @@ class Stopped(KeyboardInterrupt):
 @contextmanager
 def entered(progress):
     """Launches of this thread show how they go on in `progress` (a Progress), and stop when its `stop` is set."""
-    _here.stack = (*_stack(), progress)
+    _local.stack = (*stack(), progress)
     try:
         yield
     finally:
-        _here.stack = _stack()[:-1]
+        _local.stack = stack()[:-1]
+
+
+def stack():
+    """All Progress objects that this thread has entered, the innermost last."""
+    return getattr(_local, "stack", ())
 
 
 def progress():
     """What shows the progress in this thread, or None."""
-    return next(reversed(_stack()), None)
+    return stack()[-1] if stack() else None
 
 
 @contextmanager
 def interrupts_held_back():
     """Keep SIGINT until `raise_if_stopped` or the end of the block; a second one, before that, comes through."""
-    global _pressed
+    global _held_back
     usual = signal.getsignal(signal.SIGINT)
-    if _pressed is not None or not _in_main_thread() or not callable(usual):
+    if _held_back is not None or not _in_main_thread() or not callable(usual):
         yield
         return
-    pressed = []
+    signals = []
 
-    def press(*arguments):
-        pressed.append(arguments)
-        if len(pressed) > 1:  # something blocks, the reader's on_event for example
-            pressed.clear()
+    def hold(*arguments):
+        signals.append(arguments)
+        if len(signals) > 1:  # something blocks, the reader's on_event for example
+            signals.clear()
             usual(*arguments)
 
-    signal.signal(signal.SIGINT, press)
+    signal.signal(signal.SIGINT, hold)
     try:
-        _pressed = pressed
+        _held_back = signals
         yield
     finally:
-        _pressed = None
+        _held_back = None
         signal.signal(signal.SIGINT, usual)
-        if pressed:
-            usual(*pressed[0])
-
-
-@contextmanager
-def interrupts_let_through():
-    """Let the stop button interrupt this block, inside one of `interrupts_held_back`, while a reader is asked."""
-    if _pressed is None or not _in_main_thread():
-        yield
-        return
-    held_back = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, held_back)
+        if signals:
+            usual(*signals[0])
 
 
 def raise_if_stopped():
     """Raise KeyboardInterrupt, or Stopped, if somebody asked to stop what this thread does."""
-    if _pressed and _in_main_thread():
-        _pressed.clear()
+    if _held_back and _in_main_thread():
+        _held_back.clear()
         raise KeyboardInterrupt
-    if any(progress.stop and progress.stop.is_set() for progress in _stack()):
+    if any(progress.stop.is_set() for progress in stack()):
         raise Stopped("no rank was running")
 
 
 def printed(rank, stream, text):
     """Show what a rank printed: whole lines of "stdout" or "stderr"."""
-    here = progress()
-    (here.printed if here else write)(rank, stream, text)
+    shown_by = progress()
+    (shown_by.printed if shown_by else write)(rank, stream, text)
 
 
 def write(rank, stream, text):
@@ -104,10 +94,6 @@ def write(rank, stream, text):
 def labelled(rank, text):
     """The lines of `text`, each after the number of its rank."""
     return text if rank is None else "".join(f"[rank {rank}] {line}\n" for line in text.split("\n")[:-1])
-
-
-def _stack():
-    return getattr(_here, "stack", ())
 
 
 def _in_main_thread():

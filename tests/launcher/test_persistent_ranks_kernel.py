@@ -1,4 +1,4 @@
-"""Kept ranks in a real kernel: the cell magic, the debugger, the stop button, and what is left of a killed kernel."""
+"""Persistent ranks in a real kernel: the cell magic, the debugger, the stop button, and what a killed kernel leaves."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def test_cells_share_names_with_each_other_and_with_functions(notebook):
     assert notebook.value("ranks(make); [type(p) is Point for p in ranks.state.point]") == "[True, True]"
 
 
-def test_long_output_gets_a_tab_a_rank(notebook):
+def test_long_output_is_folded_rank_by_rank(notebook):
     notebook.start_cell("%%ranks\nfor k in range(100): print('<line>', k)\n'the end'")
     message, bundle = notebook.message_id, {}
     while (got := notebook.client.get_iopub_msg(timeout=PROMPT))["content"].get("execution_state") != "idle" or (
@@ -71,18 +71,17 @@ def test_long_output_gets_a_tab_a_rank(notebook):
         if got["msg_type"] == "display_data":
             bundle = got["content"]["data"]
     html = bundle["text/html"]
-    assert html.count('type="radio"') == 2 and html.count("&lt;line&gt; 99") == 2 and html.count("the end") == 2
+    assert html.count("<summary>") == 2 and html.count("&lt;line&gt; 99") == 2 and html.count("the end") == 2
     assert "[rank 1] <line> 99\n" in bundle["text/plain"]
 
 
 @pytest.mark.parametrize(
     "cell, words",
     [
-        ("%%ranks 2\n1", "no rank 2; there are 2"),
-        ("%%ranks x\n1", "names no ranks"),
+        ("%%ranks 2\n1", "none of the ranks 0 to 1"),
+        ("%%ranks x\n1", "none of the ranks"),
         ("%%ranks -q\n1", "unrecognized"),
-        ("%%ranks\n\n!ls\n", "line 3 is no Python"),
-        ("%%ranks 0 --on 1\n1", "once"),
+        ("%%ranks\n\n!ls\n", "line 3"),
         ("%%ranks --timeout 0\n1", "timeout"),
         ("%%ranks\nx = 1\nfor", "line 3"),
     ],
@@ -104,7 +103,7 @@ def test_an_error_shows_the_lines_of_the_cell(notebook):
 def test_an_error_of_a_call_shows_the_readers_lines_and_none_of_the_launcher(notebook):
     out = notebook.run("def fails():\n    raise KeyError('planted')\nranks[1](fails)")
     assert "Cell In[" in out.traceback and "line 3, in <module>\n    ranks[1](fails)" in out.traceback
-    assert "KeyError: 'planted'" in out.traceback and "handle.py" not in out.traceback
+    assert "KeyError: 'planted'" in out.traceback and "ranks.py" not in out.traceback
     out = notebook.run("try:\n    1 / 0\nexcept ZeroDivisionError:\n    ranks[1](fails)")
     assert "ZeroDivisionError" in out.traceback and "KeyError: 'planted'" in out.traceback, "what came before stays"
 
@@ -117,8 +116,6 @@ def test_the_debugger_opens_on_one_rank_while_the_other_waits(notebook):
     out = answered(notebook, "ranks.debug(1)", "p inside", "quit")
     assert "'the last'" in out.stdout and not out.error
     assert "no exception" in notebook.run("ranks.debug(0)").stdout
-    out = answered(notebook, "%%ranks\nif rank == 0:\n    mark = 'the next'\n    1 / 0\ndist.barrier()", "p mark", "q")
-    assert "'the next'" in out.stdout and "ZeroDivisionError" in out.message
     still_work(notebook)
 
 

@@ -1,4 +1,4 @@
-"""Calls and answers on their way: small ones in one message, large ones through shared memory.
+"""Calls and answers: small ones in one message, large ones through shared memory.
 
 Arrays and CPU tensors of a large one are not copied into the pickle: they are written once to an unnamed file in
 memory, and whoever reads it maps that file copy-on-write. The arguments of a call exist once for all its ranks.
@@ -19,39 +19,38 @@ INLINE = 1 << 16  # bytes of a pickle that go through the message itself
 ALIGNED = 64  # bytes: where tensors begin
 
 
-class Parcel:
+class SharedMessage:
     """A pickled value; `head` is sent in a message, and `file` (None for a small value) handed over after it."""
 
     def __init__(self, value):
-        stream, self.buffers = io.BytesIO(), []
-        self.file = None
-        pickler = Pickler(stream, protocol=5, buffer_callback=self._in_band)  # it keeps alive what the buffers lie in
+        stream, buffers, self.file = io.BytesIO(), [], None
+
+        def in_pickle(buffer):
+            if buffer.raw().nbytes > SMALL:
+                buffers.append(buffer.raw())
+                return False
+            return True
+
+        pickler = _Pickler(stream, protocol=5, buffer_callback=in_pickle)  # it keeps alive what the buffers lie in
         pickler.dump(value)
         data = stream.getbuffer()
-        if not self.buffers and len(data) <= INLINE:
+        if not buffers and len(data) <= INLINE:
             self.head = bytes(data)
             return
         self.file = payload.as_file(b"")
-        self.head = [self._write(part) for part in (data, *self.buffers)]  # (where, how many bytes)
-        self.buffers.clear()
-
-    def _in_band(self, buffer):
-        if buffer.raw().nbytes > SMALL:
-            self.buffers.append(buffer.raw())
-            return False
-        return True
+        self.head = [self._write(part) for part in (data, *buffers)]  # (where, how many bytes)
+        self.file.flush()
 
     def _write(self, part):
         at = -(-self.file.tell() // ALIGNED) * ALIGNED
         self.file.seek(at)
         self.file.write(part)
-        return at, len(part)
+        return at, part.nbytes
 
     def send(self, connection, *words):
         """Send (*words, head) through a Connection, and the file if there is one."""
         connection.send((*words, self.head))
         if self.file is not None:
-            self.file.flush()
             with socket.socket(fileno=os.dup(connection.fileno())) as raw:
                 socket.send_fds(raw, [b"f"], [self.file.fileno()])
 
@@ -61,7 +60,7 @@ class Parcel:
 
 
 def receive(connection, head):
-    """The data of a parcel whose message has come: what `opened` takes."""
+    """(pickle, buffers) of a SharedMessage whose head has come."""
     if isinstance(head, bytes):
         return head, []
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
@@ -80,7 +79,7 @@ def opened(received):
     return pickle.loads(data, buffers=buffers)
 
 
-class Pickler(payload.Pickler):
+class _Pickler(payload.Pickler):
     """Hands out the memory of CPU tensors instead of copying it."""
 
     def reducer_override(self, obj):
@@ -96,11 +95,7 @@ class Pickler(payload.Pickler):
 def _storage(memory):
     import torch
 
-    if isinstance(memory, (bytes, bytearray)):  # a small one; its copy can be resized, as storages usually can
-        storage = torch.UntypedStorage(len(memory))
-        ctypes.memmove(storage.data_ptr(), bytes(memory), len(memory))
-        return storage
-    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage() if len(memory) else torch.UntypedStorage(0)
 
 
 def _typed(storage, dtype):

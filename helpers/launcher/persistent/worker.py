@@ -1,0 +1,257 @@
+"""What a persistent rank does: it runs calls on its main thread until the notebook closes the channel.
+
+A second thread reads the channel meanwhile. To interrupt a call it shuts the connections of the process groups, since
+a thread that waits in gloo or in the store cannot be woken otherwise, and then sends the main thread a signal. The
+process and what it holds survive; its groups do not, so all ranks join a new one before the next call.
+"""
+
+import ast
+import bdb
+import gc
+import io
+import linecache
+import os
+import pdb
+import queue
+import signal
+import sys
+import threading
+from types import ModuleType
+
+from .. import group, rank
+from . import shared_message, sockets
+from .shared_message import SharedMessage
+
+OURS = (__file__, rank.__file__, bdb.__file__)  # files whose calls are left out of tracebacks
+worker = None  # this process's PersistentWorker; None in a process that is no persistent rank
+
+
+class Debugger(pdb.Pdb):
+    """pdb whose lines come from `ask(text)`, which shows what it has printed; None where nobody can type."""
+
+    def __init__(self, ask):
+        super().__init__(stdin=self, stdout=io.StringIO(), nosigint=True)
+        self.ask, self.prompt, self.use_rawinput = ask, "", False  # the notebook shows a prompt of its own
+
+    def readline(self):
+        text = self.stdout.getvalue()
+        self.stdout.seek(0)
+        self.stdout.truncate()
+        line = self.ask(text)
+        return "continue\n" if line is None else line + "\n"
+
+
+class Channel:
+    """The launcher's channel, for several threads: one of the reader's may call `helpers.emit`."""
+
+    def __init__(self, connection):
+        self.connection, self.lock, self.recv = connection, threading.RLock(), connection.recv
+
+    def send(self, message):
+        with self.lock:
+            self.connection.send(message)
+
+
+class PersistentWorker:
+    """One persistent rank. `state` is the module whose names functions and cells share from call to call."""
+
+    def __init__(self, channel):
+        self.channel, self.calls, self.inputs = channel, queue.SimpleQueue(), queue.SimpleQueue()
+        self.running = self.unwanted = None  # numbers of calls
+        self.interrupting = threading.Lock()
+        self.traceback = None  # of the last exception
+        # Named __main__, so that what cells define is pickled by value, as it would be in a notebook.
+        self.state = sys.modules["__main__"] = ModuleType("__main__")
+        vars(self.state).update(__builtins__=__builtins__)
+
+    def serve(self):
+        """Run calls until the channel is closed."""
+        signal.signal(signal.SIGINT, self._signalled)
+        threading.Thread(target=self._listen, name="helpers: channel of a persistent rank", daemon=True).start()
+        while (call := self.calls.get()) is not None:
+            number, received, sources = call
+            linecache.cache.update(sources)
+            try:
+                kind, message = self._perform(number, received)
+            except KeyboardInterrupt:  # came while the one before was handled
+                kind, message = "interrupted", SharedMessage(None)
+            self.running = None
+            with self.interrupting:  # else it would shut connections of other ranks that go on already
+                rank.flush()
+            with self.channel.lock:
+                message.send(self.channel.connection, "answer", number, kind)
+            message.close()
+            del message, call, received
+
+    def _perform(self, number, received):
+        """(kind, SharedMessage) of one call."""
+        try:
+            try:
+                self.running = number
+                fn, args, kwargs = shared_message.opened(received)
+                value = fn(*args, **kwargs)
+                try:
+                    return "value", SharedMessage(value)
+                except Exception as error:
+                    raise rank.unsendable(value, error) from None
+            finally:
+                self.running = None
+        except BaseException as error:
+            if self.unwanted == number:
+                return "interrupted", SharedMessage(None)
+            self.traceback = error.__traceback__
+            return "failure", SharedMessage(rank.failure(error, OURS)[1:])
+
+    # -- pdb, with its prompt in the cell -----------------------------------------------------
+
+    def debug(self):
+        """Open pdb on the last exception; whether there was one."""
+        if self.traceback is None:
+            return False
+        debugger = Debugger(self._ask)
+        debugger.reset()
+        debugger.interaction(None, self.traceback)
+        return True
+
+    def breakpoint(self, *_, **__):
+        """What `breakpoint()` does here."""
+        Debugger(self._ask).set_trace(sys._getframe(1))
+
+    def _ask(self, text):
+        self.channel.send(("ask", text))
+        return self.inputs.get()
+
+    # -- the second thread --------------------------------------------------------------------
+
+    def _listen(self):
+        while True:
+            try:
+                kind, *rest = self.channel.recv()
+                if kind == "call":
+                    number, sources, head = rest
+                    self.calls.put((number, shared_message.receive(self.channel.connection, head), sources))
+                elif kind == "interrupt":
+                    self._interrupt(rest[0])
+                elif kind == "input":
+                    self.inputs.put(rest[0])
+                else:  # "close"
+                    break
+            except (EOFError, OSError):
+                break
+        self.calls.put(None)
+
+    def _interrupt(self, number):
+        with self.interrupting:
+            if self.running == number:
+                self.unwanted = number
+                sockets.shut()
+                c10d = sys.modules.get("torch.distributed.distributed_c10d")
+                for one, (backend, _) in list(c10d._world.pg_map.items()) if c10d else ():
+                    if "gloo" not in backend and hasattr(one, "abort"):  # NCCL has a way of its own
+                        one.abort()
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    def _signalled(self, *_):
+        if self.running is not None and self.running == self.unwanted:
+            raise KeyboardInterrupt("another rank has failed, or the notebook interrupted the ranks")
+
+
+def main():
+    """The function that the launcher's machinery runs on a persistent rank."""
+    import torch
+    import torch.distributed as dist
+
+    global worker
+    # The channel is the launcher's own: after this call it goes on with it, to report the end.
+    rank._channel = Channel(rank._channel)
+    worker = PersistentWorker(rank._channel)
+    place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    vars(worker.state).update(place, torch=torch, dist=dist)
+    sockets.record()
+    sys.breakpointhook = worker.breakpoint
+    worker.serve()
+    rank._channel = rank._channel.connection
+
+
+def join(attempt, wanted):
+    """Leave the groups there were, whatever state they are in, and join a new one if that is `wanted`.
+
+    All ranks call it. DDP models join the new group too; other groups, and what uses them, have to be made again.
+    """
+    import torch.distributed as dist
+
+    orphans = _models()
+    group.standing = None
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    sockets.forget()
+    rank.let_groups_follow_each_other(attempt)
+    if not wanted:
+        return
+    group.standing = world = group.join()
+    worker.state.device = world.device
+    for model in orphans:
+        parts = {k: v for k, v in vars(model).items() if k not in ("process_group", "reducer", "logger")}
+        model.__setstate__({"broadcast_buffers": model.broadcast_buffers, **parts})
+
+
+def _models():
+    """The DDP models of this process that use the default group."""
+    parallel, dist = sys.modules.get("torch.nn.parallel.distributed"), sys.modules["torch.distributed"]
+    if parallel is None or not dist.is_initialized():
+        return []
+    world = dist.group.WORLD
+    models = [one for one in gc.get_objects() if isinstance(one, parallel.DistributedDataParallel)]
+    return [one for one in models if one.process_group is world]
+
+
+# -- what the notebook has this rank do, and what its functions see ---------------------------------------
+
+
+def run_cell(source, name):
+    """Run a `%%ranks` cell where `ranks.state` has its names; what its last expression shows, or None."""
+    tree = ast.parse(source, name)
+    names = vars(state())
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec", dont_inherit=True), names)
+    value = last and eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), names)
+    if value is None or source.rstrip().endswith(";"):
+        return None
+    names["_"] = value
+    return repr(value)
+
+
+def state():
+    """The names that this rank keeps from call to call. Raises RuntimeError in a process that is no persistent rank."""
+    if worker is None:
+        raise RuntimeError(
+            "there is no state here: helpers.ranks.state is what each rank keeps, for functions that "
+            "`ranks = helpers.ranks(n)` runs; the notebook reads it as ranks.state"
+        )
+    return worker.state
+
+
+def read(name):
+    """A value of the state, for the notebook."""
+    return getattr(state(), name)
+
+
+def write(name, value):
+    """Set a value of the state, for the notebook."""
+    setattr(state(), name, value)
+
+
+def debug_last():
+    """`ranks.debug` on this rank."""
+    return worker.debug()
+
+
+class Inside:
+    """What the notebook's `ranks` is inside of functions that its ranks run."""
+
+    state = property(lambda self: state())
+
+    def _refuse(self, *_, **__):
+        raise RuntimeError("a rank cannot call ranks: call them in the notebook, and let the function do its own part")
+
+    __call__ = __getitem__ = debug = close = _refuse
