@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from .. import device, measure
 from ..data import loaders, sets
-from ..launcher import malloc
 from ..launcher.group import distributed, process_start, restarts
 from ..launcher.rank import emit
 from . import checkpoint, compiled, memory, models, recompute, schedules, sharding, strategies, sync_batch_norm
@@ -42,7 +41,6 @@ def train(config, started=None, tell=emit):
         CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
             they belong to a different run.
     """
-    malloc.keep_pages_in_rank()
     parts = measure.Parts()
     parts.seconds["start"] = time.time() - (started or process_start())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)

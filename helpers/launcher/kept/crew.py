@@ -48,7 +48,7 @@ class Crew(Supervisor):
         """Show all that they printed before their answers."""
         for rank in ranks:
             self._drain(rank)
-        for tail in self.tails.values():
+        for tail in self.readers.values():
             if tail.rank in ranks:
                 tail.finish()
 
@@ -66,7 +66,7 @@ class Crew(Supervisor):
         end = None if timeout is None else time.monotonic() + timeout
         while self.waiting and not self.raised and not self.failures:
             scope.raise_if_stopped()
-            self._look_for_frozen()
+            self._look_for_stopped()
             if self.questions:
                 asked = time.monotonic()
                 self._answer(*self.questions.pop(0))

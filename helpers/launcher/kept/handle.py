@@ -68,7 +68,7 @@ class Ranks:
         try:
             with scope.interrupts_held_back(), payload.as_file(options.packed(stay.main, (), {})) as file:
                 server = client.server(options.python)
-                server.wait(generation=1)  # else each rank would import torch's compiler for its first optimizer
+                server.prepare()  # else each rank would import torch's compiler for its first optimizer
                 self._crew = Crew(server, self.nprocs, file, on_event)
                 self._regroup()
                 opened.append(self)

@@ -207,7 +207,7 @@ def join(attempt, wanted):
     group.standing = None
     if dist.is_initialized():
         dist.destroy_process_group()
-    rank.let_groups_follow_each_other(attempt)
+    rank.isolate_rendezvous_keys(attempt)
     if not wanted:
         return
     group.standing = world = group.join()
