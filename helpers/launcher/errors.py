@@ -16,10 +16,7 @@ def shown(error):
     """
     import IPython
 
-    shell = IPython.get_ipython()
-    if error.__cause__ or (error.__context__ and not error.__suppress_context__):
-        return shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__, tb_offset=1)
-    named = getattr(shell.compile, "format_code_name", lambda _: None)  # "Cell", "In[3]"
+    named = getattr(IPython.get_ipython().compile, "format_code_name", lambda _: None)  # "Cell", "In[3]"
     lines = [
         f"{' '.join(named(file) or ('File', file))}, line {number}, in {function}\n    {line}"
         for file, number, function, line in traceback.extract_tb(error.__traceback__)
@@ -174,14 +171,9 @@ def timeout_error(seconds, stacks, waiting, world_size, others="all ranks were s
     )
 
 
-def stopped_text(rank, pid):
-    """What to say of a rank that was stopped by a signal."""
-    return f"rank {rank} (process {pid}) is stopped, state T; the others wait for it. To let it go on: kill -CONT {pid}"
-
-
 def stacks_text(stacks, ranks):
     """The stack trace of each of `ranks`, as text."""
-    unknown = "    (gave no answer: stopped by the system, or busy outside Python)"
+    unknown = "    (gave no answer: it is stopped, or busy outside Python)"
     return "\n".join(f"rank {r}:\n{stacks.get(r) or unknown}" for r in ranks)
 
 

@@ -88,7 +88,8 @@ def distributed(kind=None, backend=None, timeout=None):
         if kind not in (None, standing.device.type) or backend not in (None, standing.backend):
             raise RuntimeError(
                 f"these ranks are in a group over {standing.backend} on {standing.device.type} that stays; for "
-                "another, open them with helpers.ranks(n, group=False), or with env={'HELPERS_DEVICE': 'cpu'} for the CPU"
+                "another, open them with helpers.ranks(n, group=False), or for the CPU with env={'HELPERS_DEVICE': "
+                "'cpu'}"
             )
         yield standing
         return

@@ -14,6 +14,7 @@ done before, and nothing is left running afterwards.
 import inspect
 import math
 import os
+import pickle
 from contextlib import nullcontext
 from functools import partial
 from numbers import Integral
@@ -156,8 +157,16 @@ class Options:
 
     def packed(self, fn, args, kwargs):
         """The payload of ranks that call `fn(*args, **kwargs)`."""
-        path = interpreter.import_path(self.python)
-        return payload.pack(fn, args, kwargs, self.environment, self.threads, path, self.memory)
+        call = payload.packed_call(fn, args, kwargs)
+        surroundings = {
+            "environment": self.environment,
+            "path": interpreter.import_path(self.python),
+            "folder": os.getcwd(),
+            "sources": payload.cell_sources(),
+            "threads": self.threads,
+            "memory": self.memory,
+        }
+        return pickle.dumps((surroundings, call))
 
 
 def check_function(fn, args, kwargs, caller="launch"):

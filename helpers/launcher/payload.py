@@ -18,24 +18,6 @@ from types import ModuleType
 import cloudpickle
 
 
-def pack(fn, args, kwargs, environment, threads, path=None, memory=None):
-    """Return the payload as bytes; `path` is the ranks' import path (default: that of this process).
-
-    Raises:
-        TypeError: something the function uses cannot be sent; the message names it.
-    """
-    call = packed_call(fn, args, kwargs)
-    surroundings = {
-        "environment": environment,
-        "path": list(sys.path) if path is None else path,
-        "folder": os.getcwd(),
-        "sources": cell_sources(),
-        "threads": threads,
-        "memory": memory,
-    }
-    return pickle.dumps((surroundings, call))
-
-
 def packed_call(fn, args, kwargs, pickled=None):
     """The call, pickled by `pickled(call)`; raises TypeError, naming what cannot be sent."""
     try:

@@ -82,8 +82,7 @@ def main(plan, rank, fds):
         answer, code = failure(error), 1
     flush()
     multiprocessing.util._run_finalizers()  # what an exit would do: temporary folders of DataLoader workers
-    if _report(answer, wait=store is not None) and code == 0:
-        _make_last_calls()
+    _report(answer, serves=store is not None)
     os._exit(code)  # no interpreter shutdown: a rank blocked in a destructor would never end
 
 
@@ -222,23 +221,17 @@ def flush():
     ctypes.CDLL(None).fflush(None)
 
 
-def _make_last_calls():
-    try:
-        for call in _last_calls:
-            call()
-    except KeyboardInterrupt:
-        pass  # another rank has failed meanwhile
-    except Exception:
-        traceback.print_exc()
-
-
-def _report(answer, wait):
-    """Send the answer, wait for the others if so asked, and return whether that went well."""
+def _report(answer, serves):
+    """Send the answer; after a result wait for the others, if this rank serves their store, and make the last calls."""
     try:
         if answer is not None:
             _channel.send(answer)
-        if wait and answer is not None and answer[0] == "result":
-            _channel.recv()  # the store must outlive the other ranks' last collectives
+        if answer is not None and answer[0] == "result":
+            if serves:
+                _channel.recv()  # the store must outlive the other ranks' last collectives
+            for call in _last_calls:
+                call()
     except (EOFError, OSError, KeyboardInterrupt):
-        return False  # the launcher is gone or has stopped us
-    return True
+        pass  # the launcher is gone or has stopped us
+    except Exception:
+        traceback.print_exc()

@@ -20,7 +20,6 @@ INSTEAD = "pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 LOOPBACK = "127.0.0.1"
 PATIENCE = 60  # s until rank 0 answers
-PORTS = 8  # that are tried, since another program may use the first
 _groups = itertools.count()  # a second group must not read what the first wrote
 _stores = []  # the one of this process's job, which lives as long as the process
 
@@ -38,7 +37,7 @@ def store(rank, size):
     if size == 1:
         return HashStore()
     if not _stores:
-        job = _one_host() if local_size(size) == size else mpirun_job()
+        job = _job_here() if local_size(size) == size else mpirun_job()
         _stores.append(_serve(*job) if rank == 0 else _find(*job))
     return PrefixStore(f"group{number}", _stores[0])
 
@@ -56,13 +55,8 @@ def started_ticks(process):
         return None
 
 
-def _one_host():
-    """What `mpirun_job` returns, for ranks that one process has started here."""
-    return _named(f"{os.getuid()} {os.getppid()} {started_ticks(os.getppid())}", [LOOPBACK])
-
-
 def mpirun_job():
-    """(name of this mpirun's job, addresses of mpirun, first of the ports derived from the name).
+    """(name of this mpirun's job, addresses of mpirun, port derived from the name).
 
     Raises:
         ValueError: Open MPI does not say where mpirun is.
@@ -71,34 +65,38 @@ def mpirun_job():
     found = re.search(r"tcp://([0-9.,]+):\d+", uri)
     if not found:
         raise ValueError(f"the ranks are on several hosts, and this Open MPI does not say where it is: {INSTEAD}")
-    return _named(f"{os.environ.get('PMIX_NAMESPACE')} {uri}", found[1].split(","))
+    return _job(f"{os.environ.get('PMIX_NAMESPACE')} {uri}", found[1].split(","))
 
 
-def _named(job, addresses):
-    name = hashlib.sha256(job.encode()).hexdigest()
+def _job_here():
+    """The same for ranks that one process has started on this host."""
+    return _job(f"{os.getuid()} {os.getppid()} {started_ticks(os.getppid())}", [LOOPBACK])
+
+
+def _job(marks, addresses):
+    name = hashlib.sha256(marks.encode()).hexdigest()
     return name, addresses, 20000 + int(name[:8], 16) % 10000  # below the ports that systems give out
 
 
-def _serve(name, addresses, first_port):
-    if not any(map(_is_own, addresses)):
-        raise ValueError(f"rank 0 is not on the host where mpirun runs ({', '.join(addresses)}): {INSTEAD}")
-    for port in range(first_port, first_port + PORTS):
+def _serve(name, addresses, port):
+    for address in addresses:
         try:
-            listening = socket.create_server((LOOPBACK if LOOPBACK in addresses else "", port), backlog=128)
-        except OSError:  # another program uses the port
-            continue
-        served = releases.serve_store(listening.detach(), port)
-        served.set("job", name)
-        return served
-    raise OSError(f"ports {first_port} to {port} are in use: {INSTEAD}")
+            listening = socket.create_server((address, port), backlog=128)
+        except OSError as error:
+            failure = error  # not an address of this host, or another program uses the port
+        else:
+            served = releases.serve_store(listening.detach(), port, address)
+            served.set("job", name)
+            return served
+    raise ValueError(f"rank 0 cannot listen where mpirun runs ({', '.join(addresses)}): {failure}. Else {INSTEAD}")
 
 
-def _find(name, addresses, first_port):
+def _find(name, addresses, port):
     from torch.distributed import TCPStore
 
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        for address, port in itertools.product(addresses, range(first_port, first_port + PORTS)):
+        for address in addresses:
             try:
                 socket.create_connection((address, port), 2).close()
                 found = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=5))
@@ -108,15 +106,6 @@ def _find(name, addresses, first_port):
             except (OSError, RuntimeError):  # not there, not yet, or something else
                 time.sleep(0.01)
     raise TimeoutError(
-        f"rank 0 did not answer within {PATIENCE} s at {', '.join(addresses)}, port {first_port}: "
+        f"rank 0 did not answer within {PATIENCE} s at {', '.join(addresses)}, port {port}: "
         f"is the port open between the hosts? Else {INSTEAD}"
     )
-
-
-def _is_own(address):
-    with socket.socket() as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True

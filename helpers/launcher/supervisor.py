@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import time
+from contextlib import suppress
 from linecache import getline
 from multiprocessing.connection import Connection
 
@@ -25,7 +26,6 @@ QUIET = 0.02  # s without further output after which a stack is taken to be comp
 OUTERMOST = re.compile(r"( in <module>|^  \.\.\.)\s*\Z", re.MULTILINE)  # the last line of a whole stack
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
-LOOK = 1.0  # s between looks at whether a rank is stopped
 PARTIAL = 1.0  # s after which an unfinished line is shown
 
 
@@ -35,7 +35,6 @@ class Supervisor:
     def __init__(self, server, nprocs, file, on_event=None):
         self.nprocs, self.on_event = nprocs, on_event
         self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
-        self.stopped, self.looked = set(), time.monotonic()  # ranks that a signal has stopped
         self.channels, self.readers = {}, {}
         self.stopping, self.line = False, None
         self.selector = selectors.DefaultSelector()
@@ -111,18 +110,12 @@ class Supervisor:
                 self.on_event(rest[0])
         elif kind == "result":
             self.answers[rank] = rest[0]
-            self._release()
+            if len(self.answers) == self.nprocs:  # rank 0, which serves the store, can go
+                with suppress(OSError):
+                    self.channels[0].send("all done")
         elif not self.stopping:
             text, pickled, when = rest
             self.failures.append(errors.Failure(rank, when, text, loaded(pickled)))
-
-    def _release(self):
-        """Let rank 0, which serves the store, go once all others have answered."""
-        if len(self.answers) == self.nprocs:
-            try:
-                self.channels[0].send("all done")
-            except OSError:
-                pass
 
     def _server_says(self, line, _):
         try:
@@ -157,7 +150,6 @@ class Supervisor:
         end = None if timeout is None else time.monotonic() + timeout
         while len(self.exits) < self.nprocs and not self.failures:
             scope.raise_if_stopped()
-            self._look_for_stopped()
             left = TICK if end is None else min(TICK, end - time.monotonic())
             if left <= 0:
                 waiting = sorted(set(range(self.nprocs)) - set(self.answers))
@@ -171,22 +163,13 @@ class Supervisor:
 
     def _failed(self):
         """The error of the run, once the failure that caused it is known and all ranks have ended."""
-        self._pump_until(self._all_told, SETTLE)
+        self._pump_until(self._all_reported, SETTLE)
         if errors.first_failure(self.failures).secondary:
-            self._pump_until(lambda: self._all_told() or not errors.first_failure(self.failures).secondary, LOST)
+            self._pump_until(lambda: self._all_reported() or not errors.first_failure(self.failures).secondary, LOST)
         finished = set(self.answers)
         killed = (errors.first_failure(self.failures).exitcode or 0) < 0
         self.stop(0 if killed else GRACE)  # those who have lost a rank have nothing to tell
         return errors.rank_error(self.failures, finished, self.nprocs)
-
-    def _look_for_stopped(self):
-        """Say so when a rank was stopped by a signal: it does not fail, and the others wait for it."""
-        if time.monotonic() - self.looked < LOOK:
-            return
-        self.looked, before = time.monotonic(), self.stopped
-        self.stopped = {rank for rank in self.pids.keys() - self.exits.keys() if is_stopped(self.pids[rank])}
-        for rank in sorted(self.stopped - before):
-            scope.printed(None, "stderr", errors.stopped_text(rank, self.pids[rank]) + "\n")
 
     def _pump_until(self, done, seconds):
         end = time.monotonic() + seconds
@@ -203,7 +186,7 @@ class Supervisor:
             self._signal(signal.SIGKILL)
             self._pump_until(self._ended, 5)
 
-    def _all_told(self):
+    def _all_reported(self):
         """Whether each rank has answered, failed or ended."""
         return len({failure.rank for failure in self.failures}.union(self.answers, self.exits)) == self.nprocs
 
@@ -211,12 +194,8 @@ class Supervisor:
         return len(self.exits) == self.nprocs
 
     def _signal(self, signum):
-        alive = set(range(self.nprocs)) - set(self.exits)
-        if alive:
-            try:
-                self.line.send(("signal", int(signum), alive))
-            except OSError:
-                pass  # no server, no ranks
+        with suppress(OSError):  # no server, no ranks
+            self.line.send(("signal", int(signum), set(range(self.nprocs)) - set(self.exits)))
 
     def ask_for_stacks(self):
         """Collect each rank's stack trace, as text, in `self.stacks`."""
@@ -228,15 +207,11 @@ class Supervisor:
         end, before = time.monotonic() + STACKS, None
         while time.monotonic() < end:
             self._pump_until(lambda: False, QUIET)
-            can_answer = [rank for rank in readers if rank not in self.exits and not is_stopped(self.pids.get(rank))]
-            texts = [readers[rank].text for rank in can_answer]
+            texts = [reader.text for rank, reader in readers.items() if rank not in self.exits]
             if texts == before and all(map(OUTERMOST.search, texts)):
                 break
             before = texts
         self.stacks = {rank: readable_stack(reader.text) for rank, reader in readers.items()}
-        for rank in alive & set(self.pids):
-            if not self.stacks[rank] and is_stopped(self.pids[rank]):
-                self.stacks[rank] = f"    ({errors.stopped_text(rank, self.pids[rank])})"
 
     def close(self):
         """Drop the run: the server kills whatever is left of it."""
@@ -297,15 +272,6 @@ class OutputReader:
         text = releases.without_greeting("".join(f"{line.decode(errors='replace')}\n" for line in lines))
         if text:
             scope.printed(self.rank, self.stream, text)
-
-
-def is_stopped(pid) -> bool:
-    """Whether a process was stopped by a signal (SIGSTOP) or a debugger; False where the system does not say."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
-    except OSError:
-        return False
 
 
 def readable_stack(dump):

@@ -66,7 +66,6 @@ class Crew(Supervisor):
         end = None if timeout is None else time.monotonic() + timeout
         while self.waiting and not self.raised and not self.failures:
             scope.raise_if_stopped()
-            self._look_for_stopped()
             if self.questions:
                 asked = time.monotonic()
                 self._answer(*self.questions.pop(0))
