@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from .. import releases
@@ -88,10 +89,8 @@ class Server:
             scope.raise_if_stopped()
             with self.listening:  # two threads may launch at once, and only one of them can receive the word
                 if word not in self.said and select.select([self.control], [], [], 0.2)[0]:
-                    try:
+                    with suppress(OSError):  # it has ended
                         self.said += self.control.recv(2)
-                    except OSError:
-                        pass  # it has ended
             if word not in self.said and self.process.poll() is not None:
                 raise self._lost()
             if time.monotonic() > deadline:

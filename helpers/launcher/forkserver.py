@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from .. import releases
@@ -135,10 +136,8 @@ class _Run:
         self.folder = tempfile.mkdtemp(prefix="helpers-ranks-")
 
     def tell(self, *message):
-        try:
+        with suppress(OSError):  # the notebook dropped the run; end-of-file on its line follows
             self.line.send(message)
-        except OSError:
-            pass  # the notebook dropped the run; end-of-file on its line follows
 
     def kill(self, signum, ranks=None):
         for pid, rank in self.ranks.items():
@@ -150,16 +149,14 @@ class _Run:
                     os.kill(pid, signum)
 
     def clear(self):
-        """Remove what its ranks left, also the two names of a semaphore that a killed rank was making (Linux)."""
+        """Remove what its ranks left: files, and the names of semaphores that a killed rank was making (Linux)."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        for path in glob.glob(f"/dev/shm/sem.{os.path.basename(self.folder)}-*"):
-            try:
-                inode = os.stat(path).st_ino
-                for entry in os.scandir("/dev/shm"):
-                    if entry.inode() == inode:
-                        os.unlink(entry.path)
-            except OSError:  # a worker that still ends was quicker
-                continue
+        semaphores = glob.glob(f"/dev/shm/sem.{os.path.basename(self.folder)}-*")
+        with suppress(OSError):  # a worker that still ends was quicker
+            inodes = {os.stat(path).st_ino for path in semaphores}
+            for entry in os.scandir("/dev/shm") if inodes else ():  # glibc gives each a second name first
+                if entry.inode() in inodes:
+                    os.unlink(entry.path)
 
 
 class _Server:
@@ -201,10 +198,8 @@ class _Server:
 
     def _import_next(self):
         gc.disable()
-        try:
+        with suppress(Exception):  # an optional part that is not installed or broken: ranks say so when they need it
             importlib.import_module(self.modules.pop(0))
-        except Exception:  # an optional part that is not installed or broken: ranks say so when they need it
-            pass
         _settle()
         if not self.modules:
             _use_huge_pages()
@@ -260,10 +255,8 @@ class _Server:
             if ended is None:
                 return
             pid = ended.si_pid
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             for run in self.runs.values():
                 if pid in run.ranks:

@@ -204,12 +204,6 @@ def _check_ranks(nprocs, environment):
             f"share one. Use at most {count}, or run on the CPU with env={{'HELPERS_DEVICE': 'cpu'}}"
         )
     cores, memory = device.usable_cores(), device.usable_memory()
-    most = max(64, 8 * cores)
+    most = min(max(64, 8 * cores), int((memory - SERVER_MEMORY) // RANK_MEMORY))
     if nprocs > most:
-        raise ValueError(f"{nprocs} ranks on {cores} cores would be oversubscribed; at most {most} are started")
-    fit = int((memory - SERVER_MEMORY) // RANK_MEMORY)
-    if nprocs > fit:
-        raise ValueError(
-            f"{nprocs} ranks do not fit into the {memory / 1e9:.1f} GB that this machine or container allows: "
-            f"at most {max(0, fit)}, if they hold no more than their interpreters"
-        )
+        raise ValueError(f"{nprocs} ranks are too many for {cores} cores and {memory / 1e9:.1f} GB: at most {most}")

@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
@@ -214,10 +215,8 @@ def failure(error, ours=(__file__,)):
 def flush():
     """Everything printed so far must be in the pipes before the answer is."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     ctypes.CDLL(None).fflush(None)
 
 

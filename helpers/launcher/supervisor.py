@@ -22,7 +22,6 @@ SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is 
 GRACE = 0.2  # s between asking a rank to stop and killing it
 LOST = 3.0  # s at most for the notice of a rank that has ended, once another has found its connection closed
 STACKS = 3.0  # s for the ranks to write their stacks, at most; milliseconds unless the machine is busy
-QUIET = 0.02  # s without further output after which a stack is taken to be complete
 OUTERMOST = re.compile(r"( in <module>|^  \.\.\.)\s*\Z", re.MULTILINE)  # the last line of a whole stack
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
@@ -204,13 +203,9 @@ class Supervisor:
         for reader in readers.values():
             reader.text = ""
         self._signal(signal.SIGUSR1)
-        end, before = time.monotonic() + STACKS, None
-        while time.monotonic() < end:
-            self._pump_until(lambda: False, QUIET)
-            texts = [reader.text for rank, reader in readers.items() if rank not in self.exits]
-            if texts == before and all(map(OUTERMOST.search, texts)):
-                break
-            before = texts
+        self._pump_until(
+            lambda: all(OUTERMOST.search(r.text) for r in readers.values() if r.rank not in self.exits), STACKS
+        )
         self.stacks = {rank: readable_stack(reader.text) for rank, reader in readers.items()}
 
     def close(self):
