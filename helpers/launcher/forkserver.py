@@ -170,8 +170,11 @@ class _Server:
         os.set_blocking(wakeup, False)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.parent, self.alive = os.getppid(), _life_line(notebook)
-        self.watched = [control.fileno(), self.awake, *([self.alive] if self.alive else [])]
+        self.parent, self.watched = os.getppid(), [control.fileno(), self.awake]
+        self.alive = None  # readable when the notebook ends; its forks, DataLoader workers, hold our line open
+        with suppress(AttributeError, OSError):  # only Linux has it
+            self.alive = os.pidfd_open(notebook)
+            self.watched.append(self.alive)
         self.own = {*self.watched, wakeup}
 
     def serve(self):
@@ -264,18 +267,6 @@ class _Server:
                     if not run.ranks:
                         run.clear()
                     run.tell("exit", rank, code)
-
-
-def _life_line(notebook):
-    """A descriptor that becomes readable when the notebook's process ends, where the system has one.
-
-    End-of-file on the control socket is not enough: a forked child of the notebook, such as a DataLoader
-    worker, holds a copy of the other end.
-    """
-    try:
-        return os.pidfd_open(notebook)
-    except (AttributeError, OSError):
-        return None
 
 
 def _receive_fds(line, names):

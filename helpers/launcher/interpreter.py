@@ -74,10 +74,8 @@ def _ask(path):
     try:
         run = subprocess.run([path, "-c", ASK, *NEEDED], **options)
         return json.loads(run.stdout.splitlines()[-1])
-    except OSError as error:
-        raise ValueError(f"python is {path!r}, which cannot be run: {error.strerror or error}") from None
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"python is {path!r}, which said nothing for {TIMEOUT} s; is it an interpreter?") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"python is {path!r}, which cannot be run: {error}") from None
     except (ValueError, IndexError):
         last = "".join(run.stderr.strip().splitlines()[-1:]) or f"it left with exit code {run.returncode}"
         raise ValueError(f"python is {path!r}, which is no Python interpreter that works: {last}") from None
@@ -89,8 +87,5 @@ def _is_installed(entry):
     folders = {*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()}
     folders = {os.path.realpath(folder) for folder in folders}
     real = Path(os.path.realpath(entry))
-    zipped = real.suffix == ".zip" and real.name.startswith("python")
-    return bool(entry) and (
-        any(real.is_relative_to(folder) for folder in folders)
-        or (zipped and str(real.parent) in map(os.path.dirname, folders))
-    )
+    zipped = real.match("python*.zip") and str(real.parent) in map(os.path.dirname, folders)
+    return bool(entry) and (zipped or any(real.is_relative_to(folder) for folder in folders))

@@ -23,13 +23,12 @@ from .. import device, releases
 from ..language import Message
 from . import client, errors, interpreter, limit, payload, scope, turns
 from .background import start
-from .errors import LauncherError, RankError, RankOutOfMemory, RankTimeout, RunStopped  # noqa: F401
+from .errors import RankError, RankTimeout  # noqa: F401  what it raises
 from .progress import Watch
-from .rank import emit  # noqa: F401
 from .supervisor import Supervisor
 
 # Bytes that the fork server and each rank take before they hold anything of the caller's (python -m benchmarks growth).
-SERVER_MEMORY, RANK_MEMORY = 400e6, 15e6
+SERVER_MEMORY, RANK_MEMORY = 450e6, 15e6
 
 
 def launch(

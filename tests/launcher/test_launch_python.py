@@ -190,7 +190,7 @@ class TestRefused:
             launch(int, 2, python=wrong)
 
     def test_not_there_or_no_interpreter(self, tmp_path):
-        with pytest.raises(ValueError, match="cannot be run: No such file"):
+        with pytest.raises(ValueError, match="cannot be run"):
             launch(int, 2, python=tmp_path / "nowhere")
         with pytest.raises(ValueError, match="no Python interpreter that works: I am no Python"):
             launch(int, 2, python=script(tmp_path, "echo I am no Python >&2; exit 3"))
