@@ -14,22 +14,20 @@ from . import environments, turns
 from .cases import loop
 
 UNIT = "s a step"
-KIT, BY_HAND, SAME_MALLOC = "the kit's loop", "by hand, torchrun", "by hand, same malloc"
+KIT, BY_HAND = "the kit's loop", "by hand, torchrun"
 PEERS = {"Lightning Fabric": "fabric", "accelerate": "accelerate"}
 PINS = ("lightning-fabric==2.6.6", "accelerate==1.15.0")
-COST, COST_SAME = f"{KIT} / {BY_HAND}", f"{KIT} / {SAME_MALLOC}"
+COST = f"{KIT} / {BY_HAND}"
 OWN, FEW = "what the kit's loop adds, from steps of few images / a step", 2
-TARGETS = {COST: ("<=", 1.01), COST_SAME: ("<=", 1.01), OWN: ("<=", 0.01)}
-AGAIN, NOISE = f"{SAME_MALLOC}, once more", f"{SAME_MALLOC}, once more / {SAME_MALLOC}"
+TARGETS = {COST: ("<=", 1.01), OWN: ("<=", 0.01)}
+AGAIN, NOISE = f"{BY_HAND}, once more", f"{BY_HAND}, once more / {BY_HAND}"
 CASTS, ROUNDS, BLOCK, FEW_BLOCK = 5, 4, 8, 60
-# What helpers/launcher/malloc.py does in a rank of the kit, told to glibc from outside (mallopt(3)).
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 * 2**20), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
 CPU = {"HELPERS_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 _why_absent = {}
 
 
 def contenders(steps, ranks=2, batch=None):
-    """For turns.measured: the kit, and the script by hand with and without the kit's settings of malloc."""
+    """For turns.measured: the kit, and the script by hand."""
     batch = batch or loop.LOCAL_BATCH
     kit = loop.kit(
         model=loop.MODEL,
@@ -44,11 +42,7 @@ def contenders(steps, ranks=2, batch=None):
         **loop.SGD,
     )
     script = loop.script("plain", steps, ranks=ranks, batch=batch)
-    return {
-        KIT: (kit, ranks, CPU),
-        BY_HAND: (script, ranks, CPU),
-        SAME_MALLOC: (script, ranks, {**CPU, **MALLOC}),
-    }
+    return {KIT: (kit, ranks, CPU), BY_HAND: (script, ranks, CPU)}
 
 
 def peers(steps):
@@ -79,9 +73,9 @@ def run():
     sets.ensure(loop.DATA)
     steps = turns.steps_needed(ROUNDS, BLOCK, warm=2)
     parties = {**contenders(steps), **peers(steps)}
-    parties[AGAIN] = parties[SAME_MALLOC]
+    parties[AGAIN] = parties[BY_HAND]
     few = contenders(turns.steps_needed(ROUNDS, FEW_BLOCK, warm=2), batch=FEW)
-    few = {few_images(name): few[name] for name in (KIT, SAME_MALLOC)}
+    few = {few_images(name): few[name] for name in (KIT, BY_HAND)}
 
     def play(number):
         print(f"  … {number + 1} of {CASTS}", flush=True)
@@ -92,7 +86,7 @@ def run():
         f"{KIT} / {name}": turns.ratio(seconds[KIT], seconds[name]) for name in parties if name not in (KIT, AGAIN)
     }
     ratios |= {f"{name} / {BY_HAND}": turns.ratio(seconds[name], seconds[BY_HAND]) for name in PEERS if name in seconds}
-    ratios[NOISE] = turns.ratio(seconds[AGAIN], seconds[SAME_MALLOC])
+    ratios[NOISE] = turns.ratio(seconds[AGAIN], seconds[BY_HAND])
     ratios[OWN] = own_cost(seconds)
     return {name: measure.summary(spent) for name, spent in seconds.items()}, ratios
 
@@ -104,22 +98,21 @@ def few_images(name):
 
 def own_cost(seconds):
     """The share of a whole step that the kit's loop adds to the script's, from {name: seconds, cast by cast}."""
-    added = [a - b for a, b in zip(seconds[few_images(KIT)], seconds[few_images(SAME_MALLOC)], strict=True)]
-    return turns.ratio(added, seconds[SAME_MALLOC])
+    added = [a - b for a, b in zip(seconds[few_images(KIT)], seconds[few_images(BY_HAND)], strict=True)]
+    return turns.ratio(added, seconds[BY_HAND])
 
 
 def reasons(rows, ratios):
     told = {}
-    for name, other in ((COST, BY_HAND), (COST_SAME, SAME_MALLOC)):
-        if ratios[name]["median"] > TARGETS[name][1]:
-            step = rows[other]["median"]
-            told[name] = (
-                f"{1e3 * (rows[KIT]['median'] - step):+.2f} ms on steps of {1e3 * step:.1f} ms; the middle half of "
-                f"{ratios[name]['n']} starts has {ratios[name]['q1']:.3f} to {ratios[name]['q3']:.3f}, and one script "
-                f"beside itself {ratios[NOISE]['q1']:.3f} to {ratios[NOISE]['q3']:.3f}"
-            )
+    if ratios[COST]["median"] > TARGETS[COST][1]:
+        step = rows[BY_HAND]["median"]
+        told[COST] = (
+            f"{1e3 * (rows[KIT]['median'] - step):+.2f} ms on steps of {1e3 * step:.1f} ms; the middle half of "
+            f"{ratios[COST]['n']} starts has {ratios[COST]['q1']:.3f} to {ratios[COST]['q3']:.3f}, and one script "
+            f"beside itself {ratios[NOISE]['q1']:.3f} to {ratios[NOISE]['q3']:.3f}"
+        )
     if ratios[OWN]["median"] > TARGETS[OWN][1]:
-        few = (1e3 * rows[few_images(name)]["median"] for name in (KIT, SAME_MALLOC))
+        few = (1e3 * rows[few_images(name)]["median"] for name in (KIT, BY_HAND))
         told[OWN] = "a step of {} images takes {:.2f} ms in the kit's loop, {:.2f} ms by hand".format(FEW, *few)
     return told
 
@@ -127,10 +120,8 @@ def reasons(rows, ratios):
 def notes(rows, ratios):
     said = [
         f"Losses of all {(ROUNDS + 2) * BLOCK} steps and both ranks are equal in all rows, each time of {CASTS}.",
-        "A rank of the kit keeps the memory that it frees (helpers/launcher/malloc.py), as a script by hand does not; "
-        f"“{SAME_MALLOC}” is that script with glibc told the same from outside, so that row shows the loop alone.",
     ]
-    few = [1e3 * rows[few_images(name)]["median"] for name in (KIT, SAME_MALLOC) if few_images(name) in rows]
+    few = [1e3 * rows[few_images(name)]["median"] for name in (KIT, BY_HAND) if few_images(name) in rows]
     if few:
         said.append(f"A step of {FEW} images takes {few[0]:.2f} ms in the kit, {few[1]:.2f} ms by hand.")
     if NOISE in ratios:

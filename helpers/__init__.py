@@ -1,112 +1,61 @@
 """Hands-on help for training faster on more than one device.
 
-Importing this package is quick: what needs torch is loaded when it is first used. In a notebook
+Importing this package is quick: each name is loaded when it is first used. In a notebook
 the import also starts the fork server in the background, so that the first launch need not wait.
 """
 
-import functools
 import importlib
 import sys
 
-from . import device
-from .launcher.display import in_notebook
-from .launcher.errors import translate_tracebacks
-from .launcher.group import World, distributed
-from .launcher.language import local
-from .launcher.launch import (
-    LauncherError,
-    RankError,
-    RankOutOfMemory,
-    RankTimeout,
-    RunStopped,
-    emit,
-    launch,
-    prepare_launcher,
-)
-from .launcher.progress import panel
-
-_LATER = {
-    "RunConfig": "config",
-    "compare": "comparison.ladder",
-    "form": "comparison.form",
-    "run": "comparison.run",
-    "ladder": "comparison.ladder",
-    "ranks": "launcher.persistent.ranks",
-    "optimize": "compiler",
-    "compiler_stats": "compiler",
-    "timeline": "profile.timeline",
-    "memory": "profile.memory",
+_NAMES = {  # module: its public names
+    "comparison.form": ("form",),
+    "comparison.ladder": ("compare", "ladder"),
+    "comparison.run": ("run",),
+    "compiler": ("compiler_stats", "optimize"),
+    "config": ("RunConfig",),
+    "device": ("choose_devices", "machine"),
+    "launcher.errors": ("LauncherError", "RankError", "RankOutOfMemory", "RankTimeout", "RunStopped"),
+    "launcher.group": ("World", "distributed"),
+    "launcher.persistent.ranks": ("ranks",),
+    "launcher.launch": ("launch", "prepare_launcher"),
+    "launcher.progress": ("panel",),
+    "launcher.rank": ("emit",),
+    "profile.memory": ("memory",),
+    "profile.timeline": ("timeline",),
 }
-__all__ = [
-    "LauncherError",
-    "RankError",
-    "RankOutOfMemory",
-    "RankTimeout",
-    "RunStopped",
-    "World",
-    "choose_devices",
-    "distributed",
-    "emit",
-    "launch",
-    "machine",
-    "panel",
-    "prepare_launcher",
-    *_LATER,
-]
-
-
-class Machine(device.Machine):
-    """The same in the reader's language, which helpers.device does not know: it stands below the launcher."""
-
-    def describe(self) -> str:
-        """One line for people."""
-        return local(super().describe())
-
-
-@functools.wraps(device.machine)
-def machine(kind=None):
-    return Machine(**vars(device.machine(kind)))
-
-
-@functools.wraps(device.choose)
-def choose_devices(at_least=2):
-    return Machine(**vars(device.choose(at_least)))
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name):
-    if name not in _LATER:
+    if name not in _HOMES:
         raise AttributeError(f"module 'helpers' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+    module = importlib.import_module(f".{_HOMES[name]}", __name__)
+    value = module.choose if name == "choose_devices" else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__():
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *__all__})
 
 
-def _start_early():
+def _set_up(shell):
+    """Start the fork server early, and let cells begin with %%ranks, whose code is imported by the first that does."""
     from .launcher import client
 
+    def ranks(line, cell):
+        """Run the cell on every persistent rank, or on some, as in %%ranks 0,2; see helpers.launcher.persistent.magic."""
+        from .launcher.persistent import magic
+
+        magic.run(line, cell)
+
+    shell.register_magic_function(ranks, "cell", "ranks")
     try:
         client.server()
     except Exception:  # a launch will say what is wrong; an import must not fail over it
         pass
 
 
-def _add_magic():
-    """Let cells begin with %%ranks; the code for it is imported by the first that does."""
-
-    def ranks(line, cell):
-        """Run the cell on every persistent rank, or on some, as in %%ranks 0,2."""
-        from .launcher.persistent import magic
-
-        magic.run(line, cell)
-
-    sys.modules["IPython"].get_ipython().register_magic_function(ranks, "cell", "ranks")
-
-
-if in_notebook():
-    _start_early()
-    _add_magic()
-    translate_tracebacks(sys.modules["IPython"].get_ipython())
+if (_ipython := sys.modules.get("IPython")) and hasattr(_ipython.get_ipython(), "kernel"):
+    _set_up(_ipython.get_ipython())

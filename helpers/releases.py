@@ -11,7 +11,6 @@ import platform
 import re
 import subprocess
 import sys
-from datetime import timedelta
 from functools import lru_cache
 
 OLDEST = "2.6"
@@ -130,29 +129,18 @@ def torch_release() -> tuple:
     return number(torch.__version__)
 
 
-def serve_store(listening, port, size=None, patience=300):
+def serve_store(listening, port, host="127.0.0.1"):
     """A TCPStore on a socket that listens already: nobody can take its port, and nobody comes too early.
 
     Args:
         listening: the socket's file descriptor, which the store then owns.
-        port: the socket's port.
-        size: ranks to wait for; None waits for nobody.
-        patience: seconds to wait for them.
+        port, host: the socket's address.
     """
     from torch.distributed import TCPStore
 
     # From 2.4 to 2.6 the newer of torch's two servers takes no such socket. Clients do not notice which one serves.
     older = {"use_libuv": False} if (2, 4) <= torch_release() < (2, 7) else {}
-    return TCPStore(
-        "127.0.0.1",
-        port,
-        size,
-        is_master=True,
-        timeout=timedelta(seconds=patience),
-        wait_for_workers=size is not None,
-        master_listen_fd=listening,
-        **older,
-    )
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening, **older)
 
 
 def recompile_reason(compilation) -> str:

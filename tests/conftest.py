@@ -35,7 +35,7 @@ def whole_fork_server():
 
     open_run = client.Server.open_run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client.Server, "open_run", lambda server: server.wait(generation=1) or open_run(server))
+        patch.setattr(client.Server, "open_run", lambda server: server.prepare() or open_run(server))
         yield
 
 

@@ -36,6 +36,6 @@ def test_threads_and_ranks_follow_the_container(monkeypatch):
     monkeypatch.setenv("HELPERS_DEVICE", "cpu")
     assert device.usable_cores() == 1 and device.usable_memory() == 512e6
     assert device.machine().threads == 1
-    with pytest.raises(ValueError, match=r"5 ranks do not fit into the 0.5 GB.*at most 4"):
+    with pytest.raises(ValueError, match=r"5 ranks .*at most 4"):
         launch(print, 5)
     assert launch(len, 1, "four") == [4]

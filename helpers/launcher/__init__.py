@@ -7,13 +7,10 @@ payload      the reader's function on its way to the ranks
 client       the notebook's side of the fork server
 interpreter  the environment of another interpreter, in which ranks can run
 forkserver   a process that imported torch once and forks fresh ranks from that clean state
-hugepages    makes forking that process cheaper
-rank         what one rank does from its first line to its last; `malloc`: it keeps the memory that it frees;
-             `limit`: how much it may hold
+rank         what one rank does from its first line to its last; `limit`: how much it may hold
 supervisor   watches one run: streams output, finds the rank that failed first, stops the others
 context      what surrounds a launch in its thread: stop buttons, output, progress
 errors       what the reader sees when a run did not end well
-language     what the reader sees, in the reader's language
 progress     progress of runs; `display` and `panel`: how it is drawn
 group        `distributed()`: the process group of whichever launcher started this process
 rendezvous   how its ranks find each other

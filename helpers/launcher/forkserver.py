@@ -3,10 +3,8 @@
 It never runs an operator, never touches a device and stays single-threaded, so a fork of it
 is safe whatever the notebook has done: trained a model, used DataLoader workers, held locks.
 
-There are two generations. The first is ready as soon as torch is imported. It forks the second,
-which goes on to import what training needs (the first optimizer alone pulls in the compiler,
-about as much again as torch itself) while the first already serves; the notebook moves to the
-second when that is ready. Both read runs from their own control socket.
+It serves as soon as torch is imported. What a training run needs besides (the first optimizer alone imports the
+compiler, about as much again as torch) it imports while nothing runs, or at once when the notebook asks.
 
 Where fork is not safe (macOS) the same server starts ranks as new Python processes.
 """
@@ -14,67 +12,44 @@ Where fork is not safe (macOS) the same server starts ranks as new Python proces
 import ctypes
 import gc
 import glob
+import importlib
 import json
 import os
 import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from .. import releases
-from . import hugepages
 
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
 FDS_OF_RUN = ("payload", "store")
-READY = b"+"
-RUN = b"R"
+READY, PREPARED = b"+", b"!"  # what the server says: it serves; all is imported
+RUN, PREPARE = b"R", b"P"  # what the notebook asks for: take a run; import all now
+MADV_COLLAPSE = 25
+QUIET = 0.2  # s without a word from the notebook, after which the server imports some more
 
-# What a rank that trains imports anyway; ordered so that what is needed most comes first.
-SECOND_GENERATION = (
-    "torch._dynamo",
-    "torch.utils.data",
-    "torchvision",
-    "helpers.training.loop",
-    "helpers.launcher.persistent.worker",
-)
+# What a rank that trains imports; in parts, because a launch waits for the one that is being imported.
+MODULES = ("sympy", "torch._dynamo", "torch.utils.data", "torchvision", "helpers.training.loop")
 
 
-def main(argv):
-    """Entry point: a JSON object with control fds, the notebook's pid and the start method."""
-    order = json.loads(argv[1])
-    controls = [socket.socket(fileno=fd) for fd in order["controls"]]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's stop button is not for us
-    if order["method"] == "spawn":
-        serve(controls[0], order["notebook"], _Spawner(order), spare=controls[1:])
-    plugins = _import_torch()
-    first = os.getpid()
-    if os.fork() == 0:
-        controls[0].close()
-        with _dying_with(first):
-            _import_rest()
-            hugepages.gather()
-        serve(controls[1], order["notebook"], _Forker(plugins))
-    controls[1].close()
-    serve(controls[0], order["notebook"], _Forker(plugins))
+def main(order):
+    """Serve the notebook; never returns.
 
-
-@contextmanager
-def _dying_with(parent):
-    """End when `parent` does, for as long as the block takes: it cannot listen to the notebook yet (Linux).
-
-    Only so long, since a server with runs has files of theirs to remove first.
+    Args:
+        order: {"control": a socket's descriptor, "notebook": its process id, "method": "fork" or "spawn",
+            "path": sys.path of the ranks}.
     """
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
-    for last, sign in enumerate((signal.SIGKILL, 0)):
-        prctl(1, sign)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(0)
-        if not last:
-            yield
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook's stop button is not for us
+    control = socket.socket(fileno=order["control"])
+    if order["method"] == "spawn":
+        _Server(control, order["notebook"], _spawner(order["path"]), []).serve()
+    _Server(control, order["notebook"], _forker(_import_torch()), list(MODULES)).serve()
 
 
 def _import_torch():
@@ -93,17 +68,6 @@ def _import_torch():
     return autoload != "0" and bool(entry_points(group="torch.backends"))
 
 
-def _import_rest():
-    import importlib
-
-    for name in SECOND_GENERATION:
-        try:
-            importlib.import_module(name)
-        except Exception:  # an optional part that is not installed or broken: ranks say so when they need it
-            continue
-    _settle()
-
-
 def _settle():
     gc.collect()
     gc.freeze()  # keeps the collector of the ranks from copying the pages they share with us
@@ -113,44 +77,53 @@ def _settle():
     assert count == 1, f"the fork server must stay single-threaded, it has {count} threads"
 
 
-class _Forker:
-    """Starts a rank by forking this process."""
+def _use_huge_pages():
+    """Gather our memory in pages of 2 MB: a fork copies an entry for each page, and is a third quicker (Linux 6.1)."""
+    try:
+        madvise = ctypes.CDLL(None).madvise
+        with open("/proc/self/maps") as maps:
+            for addresses, access, _, _, inode, *_ in map(str.split, maps.readlines()):
+                if access == "rw-p" and inode == "0":  # private memory of no file
+                    first, last = (int(address, 16) for address in addresses.split("-"))
+                    madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_COLLAPSE)
+    except (OSError, AttributeError):  # not Linux
+        pass
 
-    def __init__(self, device_plugins):
-        self.device_plugins = device_plugins
 
-    def start(self, plan, rank, fds, everything):
+def _forker(device_plugins):
+    """A function that starts a rank by forking this process, and returns its process id."""
+
+    def start(plan, rank, fds, unwanted):
         parent = os.getpid()
         pid = os.fork()
         if pid:
             return pid
         try:
             signal.set_wakeup_fd(-1)
-            for fd in everything - set(fds.values()):
+            for fd in unwanted:
                 os.close(fd)
             from . import rank as this
 
-            this.main({**plan, "parent": parent, "device_plugins": self.device_plugins}, rank, fds)
+            this.main({**plan, "parent": parent, "device_plugins": device_plugins}, rank, fds)
         finally:
             os._exit(1)
 
+    return start
 
-class _Spawner:
-    """Starts a rank as a new Python process: slower, for systems where forking is not safe."""
 
-    def __init__(self, order):
-        self.path = order["path"]
+def _spawner(path):
+    """The same with new Python processes: slower, for systems where forking is not safe."""
 
-    def start(self, plan, rank, fds, everything):
-        import subprocess
-
+    def start(plan, rank, fds, _):
         order = {"plan": {**plan, "parent": os.getpid(), "device_plugins": False}, "rank": rank, "fds": fds}
         code = (
             "import json, sys; order = json.loads(sys.argv[1]); sys.path[:] = json.loads(sys.argv[2]); "
-            "from helpers.launcher import rank; rank.main(order['plan'], order['rank'], order['fds'])"
+            "from helpers.launcher import rank; rank.main(**order)"
         )
-        arguments = [sys.executable, "-c", code, json.dumps(order), json.dumps(self.path)]
+        arguments = [sys.executable, "-c", code, json.dumps(order), json.dumps(path)]
         return subprocess.Popen(arguments, pass_fds=tuple(fds.values()), start_new_session=True).pid
+
+    return start
 
 
 class _Run:
@@ -162,9 +135,9 @@ class _Run:
         # A rank that is killed cannot remove the sockets of its DataLoader workers, so they have a folder here.
         self.folder = tempfile.mkdtemp(prefix="helpers-ranks-")
 
-    def clear(self):
-        shutil.rmtree(self.folder, ignore_errors=True)
-        _remove_semaphores(os.path.basename(self.folder))
+    def tell(self, *message):
+        with suppress(OSError):  # the notebook dropped the run; end-of-file on its line follows
+            self.line.send(message)
 
     def kill(self, signum, ranks=None):
         for pid, rank in self.ranks.items():
@@ -175,84 +148,125 @@ class _Run:
                 except ProcessLookupError:  # not yet in its own session, or just gone
                     os.kill(pid, signum)
 
-
-def _remove_semaphores(prefix):
-    """Remove what ranks leave that were killed while they made a semaphore: two names of one file (Linux)."""
-    for path in glob.glob(f"/dev/shm/sem.{prefix}-*"):
-        try:
-            inode = os.stat(path).st_ino
-            for entry in os.scandir("/dev/shm"):
-                if entry.inode() == inode:
+    def clear(self):
+        """Remove what its ranks left: files, and the names of semaphores that a killed rank was making (Linux)."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        semaphores = glob.glob(f"/dev/shm/sem.{os.path.basename(self.folder)}-*")
+        with suppress(OSError):  # a worker that still ends was quicker
+            inodes = {os.stat(path).st_ino for path in semaphores}
+            for entry in os.scandir("/dev/shm") if inodes else ():  # glibc gives each a second name first
+                if entry.inode() in inodes:
                     os.unlink(entry.path)
-        except OSError:  # a worker that still ends was quicker
-            continue
 
 
-def serve(control, notebook, starter, spare=()):
-    """Start runs as the notebook asks, report exits, and leave when the notebook is gone."""
-    runs = {}
-    awake, wakeup = os.pipe()
-    os.set_blocking(awake, False)
-    os.set_blocking(wakeup, False)
-    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    alive, parent = _life_line(notebook), os.getppid()
-    own = {control.fileno(), awake, wakeup, *(s.fileno() for s in spare)} | ({alive} if alive else set())
-    control.sendall(READY)
-    while True:
-        readable, _, _ = select.select([control, awake, *([alive] if alive else []), *runs], [], [], 1.0)
-        if alive in readable or os.getppid() != parent:
-            break
-        if awake in readable:
-            os.read(awake, 4096)
-            _reap(runs)
-        if control in readable and not _accept(control, runs, starter, own):
-            break
-        for line in [line for line in readable if line in runs]:
-            _obey(runs, line)
-    for run in runs.values():
-        run.kill(signal.SIGKILL)
-        run.clear()
-    os._exit(0)
+class _Server:
+    """Starts runs as the notebook asks, reports exits, and leaves when the notebook is gone."""
 
+    def __init__(self, control, notebook, start, modules):
+        self.control, self.start, self.modules = control, start, modules
+        self.runs = {}  # line -> _Run
+        self.awake, wakeup = os.pipe()
+        os.set_blocking(self.awake, False)
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.parent, self.watched = os.getppid(), [control.fileno(), self.awake]
+        self.alive = None  # readable when the notebook ends; its forks, DataLoader workers, hold our line open
+        with suppress(AttributeError, OSError):  # only Linux has it
+            self.alive = os.pidfd_open(notebook)
+            self.watched.append(self.alive)
+        self.own = {*self.watched, wakeup}
 
-def _life_line(notebook):
-    """A descriptor that becomes readable when the notebook's process ends, where the system has one.
+    def serve(self):
+        """Never returns."""
+        self.control.sendall(READY if self.modules else READY + PREPARED)
+        while True:
+            imports = self.modules and not self.runs  # while runs go on, who waits for their end must not wait for us
+            readable = select.select([*self.watched, *self.runs], [], [], QUIET if imports else 1.0)[0]
+            if self.alive in readable or os.getppid() != self.parent:
+                break
+            if self.awake in readable:
+                os.read(self.awake, 4096)
+                self._reap()
+            if self.control.fileno() in readable and not self._obey():
+                break
+            for line in [line for line in readable if line in self.runs]:
+                self._signal(self.runs[line])
+            if imports and not readable:
+                self._import_next()
+        for run in self.runs.values():
+            run.kill(signal.SIGKILL)
+            run.clear()
+        os._exit(0)
 
-    End-of-file on the control socket is not enough: a forked child of the notebook, such as a DataLoader
-    worker, holds a copy of the other end.
-    """
-    try:
-        return os.pidfd_open(notebook)
-    except (AttributeError, OSError):
-        return None
+    def _import_next(self):
+        gc.disable()
+        with suppress(Exception):  # an optional part that is not installed or broken: ranks say so when they need it
+            importlib.import_module(self.modules.pop(0))
+        _settle()
+        if not self.modules:
+            _use_huge_pages()
+            self.control.sendall(PREPARED)
 
+    def _obey(self):
+        """Do what the notebook asks; False when it has closed the line."""
+        word, fds, _, _ = socket.recv_fds(self.control, 1, 1)
+        if word == PREPARE:
+            while self.modules:
+                self._import_next()
+        elif word == RUN:
+            self._begin(_Run(Connection(fds[0])))
+        return bool(word)
 
-def _accept(control, runs, starter, own):
-    """Take one run from the notebook; False when the notebook has closed the line."""
-    word, fds, _, _ = socket.recv_fds(control, 1, 1)
-    if not word:
-        return False
-    run = _Run(Connection(fds[0]))
-    try:
-        plan = run.line.recv()
-        of_run = _receive_fds(run.line, FDS_OF_RUN)
-        of_ranks = [_receive_fds(run.line, FDS_OF_RANK) for _ in range(plan["nprocs"])]
-    except (EOFError, OSError):  # interrupted between two lines: nothing was started yet
-        run.line.close()
-        run.clear()
-        return True
-    plan["folder"] = run.folder
-    lines = {line.fileno() for line in runs} | {run.line.fileno()}
-    everything = own | lines | set(of_run.values()) | {fd for fds in of_ranks for fd in fds.values()}
-    runs[run.line] = run
-    for rank, fds in enumerate(of_ranks):
-        run.ranks[starter.start(plan, rank, {**fds, **of_run}, everything)] = rank
-    for fds in (of_run, *of_ranks):
-        for fd in fds.values():
+    def _begin(self, run):
+        try:
+            plan = run.line.recv()
+            of_run = _receive_fds(run.line, FDS_OF_RUN)
+            of_ranks = [_receive_fds(run.line, FDS_OF_RANK) for _ in range(plan["nprocs"])]
+        except (EOFError, OSError):  # interrupted between two lines: nothing was started yet
+            run.line.close()
+            run.clear()
+            return
+        plan["folder"] = run.folder
+        self.runs[run.line] = run
+        ours = self.own.union(line.fileno() for line in self.runs)
+        theirs = {*of_run.values(), *(fd for fds in of_ranks for fd in fds.values())}
+        for rank, fds in enumerate(of_ranks):
+            fds.update(of_run)
+            run.ranks[self.start(plan, rank, fds, (ours | theirs) - set(fds.values()))] = rank
+        for fd in theirs:
             os.close(fd)
-    _tell(run, ("started", {rank: pid for pid, rank in run.ranks.items()}))
-    return True
+        run.tell("started", {rank: pid for pid, rank in run.ranks.items()})
+
+    def _signal(self, run):
+        """Send the signal that the notebook asks for, ("signal", number, ranks); end-of-file means kill."""
+        try:
+            _, signum, ranks = run.line.recv()
+            run.kill(signum, ranks)
+        except (EOFError, OSError):
+            run.kill(signal.SIGKILL)
+            del self.runs[run.line]
+            run.line.close()
+
+    def _reap(self):
+        """Report ended ranks, and stop what they left behind before the process id can be used again."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid = ended.si_pid
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            for run in self.runs.values():
+                if pid in run.ranks:
+                    rank = run.ranks.pop(pid)
+                    if not run.ranks:
+                        run.clear()
+                    run.tell("exit", rank, code)
 
 
 def _receive_fds(line, names):
@@ -261,45 +275,3 @@ def _receive_fds(line, names):
     if not word:
         raise EOFError
     return dict(zip(names, fds, strict=True))
-
-
-def _reap(runs):
-    """Report ended ranks, and stop what they left behind while their number is still theirs."""
-    while True:
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if ended is None:
-            return
-        pid = ended.si_pid
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        for run in runs.values():
-            if pid in run.ranks:
-                rank = run.ranks.pop(pid)
-                if not run.ranks:
-                    run.clear()
-                _tell(run, ("exit", rank, code))
-
-
-def _obey(runs, line):
-    """Do what the notebook says of a run: ("signal", number, ranks); end-of-file means kill it."""
-    run = runs[line]
-    try:
-        _, signum, ranks = line.recv()
-        run.kill(signum, ranks)
-    except (EOFError, OSError):
-        run.kill(signal.SIGKILL)
-        del runs[line]
-        line.close()
-
-
-def _tell(run, message):
-    try:
-        run.line.send(message)
-    except OSError:
-        pass  # the notebook dropped the run; end-of-file on its line follows

@@ -28,10 +28,10 @@ PLACES = (
 )
 RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
 ROUND = "HELPERS_ROUND"  # set by helpers.cluster.torchrun: how often the hosts had met before
+TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
+standing = None  # the World of a persistent rank, whose group outlives the functions that it runs
 _groups = itertools.count()  # those that this process was in
 _left = []  # gloo groups that this process has left
-standing = None  # the World of a persistent rank, whose group outlives the functions that it runs
-TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,13 @@ def distributed(kind=None, backend=None, timeout=None):
     import torch.distributed as dist
 
     if standing is not None and dist.is_initialized():
-        yield _standing(kind, backend)
+        if kind not in (None, standing.device.type) or backend not in (None, standing.backend):
+            raise RuntimeError(
+                f"these ranks are in a group over {standing.backend} on {standing.device.type} that stays; for "
+                "another, open them with helpers.ranks(n, group=False), or for the CPU with env={'HELPERS_DEVICE': "
+                "'cpu'}"
+            )
+        yield standing
         return
     world = join(kind, backend, timeout)
     try:
@@ -104,25 +110,15 @@ def join(kind=None, backend=None, timeout=None):
     rank, size, local_rank = place()
     here = device.of_rank(local_rank, kind)
     backend = backend or device.BACKENDS[here.type]
-    timeout = timeout or _seconds(os.environ.get(TIMEOUT))
+    timeout = timeout or _timeout()
     options = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
     if "MASTER_ADDR" not in os.environ:
         options["store"] = rendezvous.store(rank, size)
     elif os.environ.get(AGENT_STORE) == "True" and (prefix := _prefix(size)):
-        kept = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-        options["store"] = dist.PrefixStore(prefix, kept)
+        store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        options["store"] = dist.PrefixStore(prefix, store)
     dist.init_process_group(backend, rank=rank, world_size=size, **options)
     return World(rank, size, local_rank, here, backend, _hosts(size))
-
-
-def _standing(kind, backend):
-    """The World of the group that stays, if it is the one that is asked for."""
-    if kind not in (None, standing.device.type) or backend not in (None, standing.backend):
-        raise RuntimeError(
-            f"these ranks are in a group over {standing.backend} on {standing.device.type} that stays; for another, "
-            "open them with helpers.ranks(n, group=False), or with env={'HELPERS_DEVICE': 'cpu'} for the CPU"
-        )
-    return standing
 
 
 def leave():
@@ -140,7 +136,7 @@ def leave():
 
 
 @atexit.register
-def _let_go():
+def _end_gloo_threads():
     """Let gloo's threads end while there is an interpreter: after its end torch 2.6 aborts over one that still runs."""
     if _left:
         time.sleep(0.02)  # they look every 10 ms; then none of them holds a tensor that needs Python's lock to be freed
@@ -188,25 +184,15 @@ def _hosts(size):
 
 def _machine():
     """Equal on all ranks of one host and on no others; two hosts may have one name."""
-    marks = [socket.gethostname(), os.environ.get("GROUP_RANK")]
-    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/net"):
-        try:
-            marks.append(os.readlink(path) if os.path.islink(path) else Path(path).read_text())
-        except OSError:  # not Linux
-            marks.append("")
-    return tuple(marks)
+    network = Path("/proc/self/ns/net")
+    return socket.gethostname(), os.environ.get("GROUP_RANK"), network.exists() and os.readlink(network)
 
 
-def _seconds(text):
-    if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 0 < seconds < float("inf"):
+def _timeout():
+    text = os.environ.get(TIMEOUT)
+    if text and not (text.replace(".", "", 1).isdecimal() and float(text)):
         raise ValueError(f"{TIMEOUT} is {text!r}; it must be a positive number of seconds")
-    return seconds
+    return float(text) if text else None
 
 
 # -- torchrun's restarts ---------------------------------------------------------------------------

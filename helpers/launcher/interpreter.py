@@ -38,19 +38,19 @@ def checked(python):
         return None
     if path in _paths:
         return path
-    about = _about(path)
-    theirs, ours = tuple(about["version"]), sys.version_info[:2]
+    found = _ask(path)
+    theirs, ours = ("{}.{}".format(*version[:2]) for version in (found["version"], sys.version_info))
     if theirs != ours:
         raise ValueError(
-            f"{path} is Python {_dotted(theirs)}, this process runs Python {_dotted(ours)}. Functions travel to the "
-            f"ranks as bytecode, which only the same version reads: make that environment with Python {_dotted(ours)}"
+            f"{path} is Python {theirs}, this process runs Python {ours}. Functions travel to the ranks as bytecode, "
+            f"which only the same version reads: make that environment with Python {ours}"
         )
-    if about["lacks"]:
+    if found["lacks"]:
         raise ValueError(
-            f"{path} lacks {' and '.join(about['lacks'])}, without which no rank can run there; "
-            f"install with: {path} -m pip install {' '.join(about['lacks'])}"
+            f"{path} lacks {' and '.join(found['lacks'])}, without which no rank can run there; "
+            f"install with: {path} -m pip install {' '.join(found['lacks'])}"
         )
-    _paths[path] = [entry for entry in about["path"] if entry]
+    _paths[path] = [entry for entry in found["path"] if entry]
     return path
 
 
@@ -62,54 +62,30 @@ def import_path(python) -> list:
     """
     if python is None:
         return list(sys.path)
-    ours = _own_folders()
     kit = str(Path(__file__).resolve().parents[2])  # need not be in sys.path where it is installed as editable
-    carried = [entry for entry in [*sys.path, kit] if not _belongs(entry, ours)]
-    before = next((i for i, entry in enumerate(sys.path) if _belongs(entry, ours)), len(sys.path))
-    return list(dict.fromkeys([*sys.path[:before], *_paths[python], *carried]))
+    readers = [entry for entry in [*sys.path, kit] if not _is_installed(entry)]
+    before = next((i for i, entry in enumerate(sys.path) if _is_installed(entry)), len(sys.path))
+    return list(dict.fromkeys([*sys.path[:before], *_paths[python], *readers]))
 
 
-def _about(path):
+def _ask(path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    options = dict(capture_output=True, text=True, timeout=TIMEOUT, env=environment, stdin=subprocess.DEVNULL)
     try:
-        run = subprocess.run(
-            [path, "-c", ASK, *NEEDED],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
+        run = subprocess.run([path, "-c", ASK, *NEEDED], **options)
         return json.loads(run.stdout.splitlines()[-1])
-    except OSError as error:
-        raise ValueError(f"python is {path!r}, which cannot be run: {error.strerror or error}") from None
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"python is {path!r}, which said nothing for {TIMEOUT} s; is it an interpreter?") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"python is {path!r}, which cannot be run: {error}") from None
     except (ValueError, IndexError):
         last = "".join(run.stderr.strip().splitlines()[-1:]) or f"it left with exit code {run.returncode}"
         raise ValueError(f"python is {path!r}, which is no Python interpreter that works: {last}") from None
 
 
-def _own_folders():
-    """Where this process's interpreter keeps its library and installed packages."""
-    folders = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders |= {*site.getsitepackages(), site.getusersitepackages()}
-    return {os.path.realpath(folder) for folder in folders}
-
-
-def _belongs(entry, folders):
-    """Whether `entry` of sys.path is one of `folders`, inside one, or the zip file beside the library."""
-    if not entry:
-        return False
+def _is_installed(entry):
+    """Whether `entry` of sys.path is this interpreter's library or packages, inside one, or the zip file beside it."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = {*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()}
+    folders = {os.path.realpath(folder) for folder in folders}
     real = Path(os.path.realpath(entry))
-    if any(real.is_relative_to(folder) for folder in folders):
-        return True
-    return (
-        real.suffix == ".zip"
-        and real.name.startswith("python")
-        and str(real.parent) in {os.path.dirname(folder) for folder in folders}
-    )
-
-
-def _dotted(version):
-    return ".".join(map(str, version))
+    zipped = real.match("python*.zip") and str(real.parent) in map(os.path.dirname, folders)
+    return bool(entry) and (zipped or any(real.is_relative_to(folder) for folder in folders))

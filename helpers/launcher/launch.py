@@ -11,36 +11,20 @@ Each rank is a fresh process forked from a server that imported torch once (see
 done before, and nothing is left running afterwards.
 """
 
-from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
-
 import inspect
 import math
 import os
-from dataclasses import dataclass
+import pickle
 from functools import partial
 from numbers import Integral
 
 from .. import device, releases
+from ..language import Message
 from . import client, context, errors, interpreter, limit, payload
 from .background import start
-from .language import marked
+from .errors import RankError, RankTimeout  # noqa: F401  what it raises
 from .progress import launching
-from .rank import emit
 from .supervisor import Supervisor
-
-__all__ = [
-    "launch",
-    "prepare_launcher",
-    "emit",
-    "RankError",
-    "RankTimeout",
-    "RankOutOfMemory",
-    "RunStopped",
-    "LauncherError",
-]
-
-RankError, RankTimeout, RankOutOfMemory = errors.RankError, errors.RankTimeout, errors.RankOutOfMemory
-RunStopped, LauncherError = errors.RunStopped, errors.LauncherError
 
 # Bytes that the fork server and each rank take before they hold anything of the caller's (python -m benchmarks growth).
 SERVER_MEMORY, RANK_MEMORY = 450e6, 15e6
@@ -90,68 +74,41 @@ def launch(
     check_function(fn, args, kwargs)
     options = Options(nprocs, timeout, threads, env, on_event, python, memory)
     data = options.packed(fn, args, kwargs)
-    nprocs = options.nprocs
-    name = _shown_name(fn, args)
-    label = marked(f"{name!s} on {nprocs} ranks") if nprocs > 1 else marked(f"{name!s} on 1 rank")
-    plan = Plan(nprocs, data, timeout, on_event, options.python)
+    name, n = _shown_name(fn, args), options.nprocs
+    label = (
+        Message("{name} on {nprocs} ranks", name=name, nprocs=n) if n > 1 else Message("{name} on 1 rank", name=name)
+    )
     if background:
-        return start(label, partial(_in_turn, plan, label))
-    return _in_turn(plan, label)
+        return start(label, partial(_in_turn, options, data, label))
+    return _in_turn(options, data, label)
 
 
-class Options:
-    """What a launch, or ranks that are kept, were asked to run with; checked, before any process starts."""
-
-    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None, memory=None):
-        self.environment = {**os.environ, **_checked_environment(env)}
-        _check_ranks(nprocs, self.environment)
-        self.nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
-        self.threads = _checked_threads(threads, self.nprocs)
-        check_timeout(timeout)
-        if on_event is not None and not callable(on_event):
-            raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
-        self.timeout, self.on_event = timeout, on_event
-        self.memory = limit.checked(memory, self.environment)
-        self.python = interpreter.checked(python)
-        if self.python is None:
-            releases.check()
-
-    def packed(self, fn, args, kwargs):
-        """The payload of ranks that call `fn(*args, **kwargs)`."""
-        path = interpreter.import_path(self.python)
-        return payload.pack(fn, args, kwargs, self.environment, self.threads, path, self.memory)
-
-
-@dataclass
-class Plan:
-    """One launch, checked and packed."""
-
-    nprocs: int
-    data: bytes
-    timeout: float | None
-    on_event: object
-    python: str | None
-
-
-def _in_turn(plan, label, progress=None):
-    """Run the plan when it is its turn; `progress` shows how it goes, if there is one."""
+def _in_turn(options, data, label, progress=None):
+    """Run when it is its turn; `progress` shows how it goes, if there is one."""
     with context.interrupts_held_back(), launching(label, progress):
-        answers = _run(plan)
+        answers = _run(options, data)
     import cloudpickle
 
     return [cloudpickle.loads(answer) for answer in answers]
 
 
-def _run(plan):
-    with payload.as_file(plan.data) as file:
-        with Supervisor(client.server(plan.python), plan.nprocs, file, plan.on_event) as run:
+def _run(options, data):
+    with payload.as_file(data) as file:
+        with Supervisor(client.server(options.python), options.nprocs, file, options.on_event) as run:
+            ended = f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
             try:
-                return run.run(plan.timeout)
+                return run.run(options.timeout)
             except context.Stopped:
                 run.stop()
-                raise context.Stopped(_stopped(run)) from None
-            except KeyboardInterrupt:
-                _stop_interrupted(run)
+                raise context.Stopped(ended) from None
+            except KeyboardInterrupt:  # the kernel's stop button
+                try:
+                    run.ask_for_stacks()
+                finally:
+                    run.stop()
+                stacks = errors.stacks_text(run.stacks, sorted(run.stacks))
+                context.printed(None, "stderr", f"interrupted; {stacks}\n")
+                raise errors.interrupted(ended) from None
 
 
 def prepare_launcher(python=None):
@@ -160,22 +117,7 @@ def prepare_launcher(python=None):
     Called before timed runs, so that the first of them does not share the cores with the
     imports of the server.
     """
-    client.server(interpreter.checked(python)).wait(generation=1)
-
-
-def _stop_interrupted(run):
-    """Stop all ranks after the kernel's stop button, and say where they were."""
-    try:
-        run.ask_for_stacks()
-    finally:
-        run.stop()
-    waiting = sorted(run.stacks)
-    context.printed(None, "stderr", "interrupted; " + errors.stacks_text(run.stacks, waiting) + "\n")
-    raise errors.interrupted(_stopped(run)) from None
-
-
-def _stopped(run):
-    return marked(f"all {run.nprocs} ranks were stopped") if run.nprocs > 1 else marked("the rank was stopped")
+    client.server(interpreter.checked(python)).prepare()
 
 
 def _shown_name(fn, args):
@@ -185,6 +127,43 @@ def _shown_name(fn, args):
             if callable(inner) and isinstance(of_inner, tuple):
                 return _shown_name(inner, of_inner)
     return getattr(fn, "__name__", "a function")
+
+
+class Options:
+    """What a launch, or persistent ranks, were asked to run with; checked, before any process starts."""
+
+    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None, memory=None):
+        for name, value in (env or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise TypeError(f"env[{name!r}] is {value!r}; environment variables are text, write {str(value)!r}")
+        self.environment = {**os.environ, **(env or {})}
+        _check_ranks(nprocs, self.environment)
+        self.nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
+        if threads is None:
+            threads = max(1, device.usable_cores() // self.nprocs)
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise ValueError(f"threads is {threads!r}; give a whole number of threads a rank, 1 or more")
+        check_timeout(timeout)
+        if on_event is not None and not callable(on_event):
+            raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
+        self.timeout, self.threads, self.on_event = timeout, threads, on_event
+        self.memory = limit.checked(memory, self.environment)
+        self.python = interpreter.checked(python)
+        if self.python is None:
+            releases.check()
+
+    def packed(self, fn, args, kwargs):
+        """The payload of ranks that call `fn(*args, **kwargs)`."""
+        call = payload.packed_call(fn, args, kwargs)
+        surroundings = {
+            "environment": self.environment,
+            "path": interpreter.import_path(self.python),
+            "folder": os.getcwd(),
+            "sources": payload.cell_sources(),
+            "threads": self.threads,
+            "memory": self.memory,
+        }
+        return pickle.dumps((surroundings, call))
 
 
 def check_function(fn, args, kwargs, caller="launch"):
@@ -204,7 +183,9 @@ def check_function(fn, args, kwargs, caller="launch"):
 
 def check_timeout(timeout):
     """Raises ValueError unless `timeout` is None or a positive number."""
-    if timeout is not None and not (_is_number(timeout) and timeout > 0 and math.isfinite(timeout)):
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
         raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
 
 
@@ -219,32 +200,7 @@ def _check_ranks(nprocs, environment):
             f"{nprocs} ranks asked for, but this machine has {count} accelerator(s), and two ranks cannot "
             f"share one. Use at most {count}, or run on the CPU with env={{'HELPERS_DEVICE': 'cpu'}}"
         )
-    most = max(64, 8 * device.usable_cores())
+    cores, memory = device.usable_cores(), device.usable_memory()
+    most = min(max(64, 8 * cores), int((memory - SERVER_MEMORY) // RANK_MEMORY))
     if nprocs > most:
-        raise ValueError(f"{nprocs} ranks on {device.usable_cores()} cores would starve; at most {most} are started")
-    memory = device.usable_memory()
-    fit = int((memory - SERVER_MEMORY) // RANK_MEMORY)
-    if nprocs > fit:
-        raise ValueError(
-            f"{nprocs} ranks do not fit into the {memory / 1e9:.1f} GB that this machine or container allows: "
-            f"at most {max(0, fit)}, if they hold no more than their interpreters"
-        )
-
-
-def _checked_threads(threads, nprocs):
-    if threads is None:
-        return max(1, device.usable_cores() // nprocs)
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"threads is {threads!r}; give a whole number of threads a rank, 1 or more")
-    return threads
-
-
-def _checked_environment(env):
-    for name, value in (env or {}).items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"env[{name!r}] is {value!r}; environment variables are text, write {str(value)!r}")
-    return env or {}
-
-
-def _is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+        raise ValueError(f"{nprocs} ranks are too many for {cores} cores and {memory / 1e9:.1f} GB: at most {most}")

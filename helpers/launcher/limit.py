@@ -6,22 +6,22 @@ device's memory that the caching allocator may take. A process that a rank start
 same limit for itself.
 """
 
-from __future__ import annotations  # platforms.horovod is imported on Python 3.8, too
-
+import ctypes
 import os
 import re
 import sys
 from pathlib import Path
 
 from .. import device
-from . import malloc
 from .errors import OutOfMemory
-from .language import marked
 
 LEAST = 32_000_000  # bytes; the threads of a process group and of autograd take some 15 MB
 UNITS = {"MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30}
 SIGNS = ("can't allocate memory", "bad_alloc", "can't start new thread", "Cannot allocate memory", "out of memory")
 ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+ \w+)")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+ALONE = 2**16  # bytes: malloc gives a larger block back to the system when it is freed
+STACK = 2**20  # bytes
 
 _imposed = None  # (bytes that the function may hold, bytes that the process held before it)
 
@@ -68,14 +68,36 @@ def impose(size):
         torch.cuda.set_per_process_memory_fraction(min(1.0, size / whole), index)
         _imposed = size, 0
         return
+    _hold_only_what_is_used()
+    _imposed = size, _held()
+    _limit_data(sum(_imposed))
+
+
+def _hold_only_what_is_used():
+    """Have glibc return larger freed blocks to the system, and reserve small stacks for new threads.
+
+    Pages that malloc keeps would count as held, and so would the gaps between blocks: a sharded model that frees its
+    gathered weights would seem to hold twice as much. A stack counts whole, 8 MB by default, and FSDP's first backward
+    alone starts a thread of autograd for each kind of device that this torch knows. Page faults make steps slower.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "gnu_get_libc_version"):
+        libc.mallopt(M_MMAP_THRESHOLD, ALONE)
+        libc.mallopt(M_TRIM_THRESHOLD, ALONE)
+        attributes = (ctypes.c_char * 256)()  # a pthread_attr_t: 56 or 64 bytes
+        libc.pthread_attr_init(attributes)
+        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK))
+        libc.pthread_setattr_default_np(attributes)
+
+
+def _limit_data(size):
+    """Set the soft limit; None lifts it."""
     import resource
 
-    malloc.give_pages_back()
-    malloc.thin_stacks()
-    _imposed = size, _held()
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    soft = sum(_imposed) if hard == resource.RLIM_INFINITY else min(sum(_imposed), hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    if size is None or hard != resource.RLIM_INFINITY:
+        size = hard if size is None else min(size, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
 
 
 def explained(error):
@@ -83,26 +105,18 @@ def explained(error):
     if _imposed is None:
         return error
     if not device.accelerator_count():
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (resource.getrlimit(resource.RLIMIT_DATA)[1],) * 2)
+        _limit_data(None)
     text = str(error)
     if not isinstance(error, MemoryError) and not any(sign in text for sign in SIGNS):
         return error
     size, before = _imposed
-    held = _held() - before
-    asked = ASKED.search(text)
-    more = marked(f"asked for {_readable(asked[1])} more") if asked else marked("asked for more")
-    return out_of_memory(size, held, more)
-
-
-def out_of_memory(size, held, more):
-    """The error of a rank that may hold `size` bytes and held `held`; `more` is what it asked for."""
+    held, more = _held() - before, "more"
+    if asked := ASKED.search(text):
+        number, unit = asked[1].split()
+        more = f"{in_words(float(number)) if unit == 'bytes' else asked[1]} more"
     return OutOfMemory(
-        marked(
-            f"it may hold {in_words(size)} (memory= of launch), held {in_words(held)} and {more}. Let it hold less: a "
-            "smaller batch, activation checkpointing, a sharded optimizer or model (ZeRO, FSDP); or allow it more"
-        )
+        f"it may hold {in_words(size)} (memory= of launch), held {in_words(held)} and asked for {more}. Let it hold "
+        "less: a smaller batch, activation checkpointing, a sharded optimizer or model (ZeRO, FSDP); or allow it more"
     )
 
 
@@ -113,11 +127,6 @@ def _held():
 
         return torch.cuda.memory_reserved(int(os.environ["LOCAL_RANK"]))
     return 1024 * int(re.search(r"VmData:\s*(\d+)", Path("/proc/self/status").read_text())[1])
-
-
-def _readable(amount):
-    number, unit = amount.split()
-    return in_words(float(number)) if unit == "bytes" else amount
 
 
 def in_words(size):

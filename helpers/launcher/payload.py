@@ -17,26 +17,6 @@ from types import ModuleType
 
 import cloudpickle
 
-from .language import marked
-
-
-def pack(fn, args, kwargs, environment, threads, path=None, memory=None):
-    """Return the payload as bytes; `path` is the ranks' import path (default: that of this process).
-
-    Raises:
-        TypeError: something the function uses cannot be sent; the message names it.
-    """
-    call = packed_call(fn, args, kwargs)
-    surroundings = {
-        "environment": environment,
-        "path": list(sys.path) if path is None else path,
-        "folder": os.getcwd(),
-        "sources": cell_sources(),
-        "threads": threads,
-        "memory": memory,
-    }
-    return pickle.dumps((surroundings, call))
-
 
 def packed_call(fn, args, kwargs, pickled=None):
     """The call, pickled by `pickled(call)`; raises TypeError, naming what cannot be sent."""
@@ -72,27 +52,27 @@ def cell_sources():
     IPython registers cells without a modification time, which keeps linecache from dropping
     them; its entries can carry an extra name that is of no use elsewhere.
     """
-    cells = {}
-    for name, entry in list(linecache.cache.items()):
-        if len(entry) >= 4 and entry[1] is None:
-            cells[name] = (entry[0], None, list(entry[2]), entry[3])
-    return cells
+    return {
+        name: (entry[0], None, list(entry[2]), entry[3])
+        for name, entry in list(linecache.cache.items())
+        if len(entry) >= 4 and entry[1] is None
+    }
 
 
 def _blame(fn, args, kwargs, error):
     """Say which variable or argument could not be sent."""
     name = getattr(fn, "__name__", repr(fn))
-    culprits = [f"argument {i + 1} ({type(a).__name__})" for i, a in enumerate(args) if not _can_travel(a)]
-    culprits += [f"argument {k}= ({type(v).__name__})" for k, v in kwargs.items() if not _can_travel(v)]
-    culprits += [f"variable {k!r} ({type(v).__name__})" for k, v in _used_variables(fn).items() if not _can_travel(v)]
-    what = ", ".join(culprits) or marked("something it refers to")
-    return marked(
-        f"{name}() cannot be sent to the ranks: {what} cannot be pickled ({error}). "
-        f"Create it inside {name}(), or pass what is needed to create it."
+    used = [(f"argument {i}", value) for i, value in enumerate(args, 1)]
+    used += [(f"argument {key}=", value) for key, value in kwargs.items()]
+    used += [(f"variable {key!r}", value) for key, value in _used_variables(fn).items()]
+    culprits = [f"{what} ({type(value).__name__})" for what, value in used if not _can_be_pickled(value)]
+    return (
+        f"{name}() cannot be sent to the ranks: {', '.join(culprits) or 'something it refers to'} cannot be pickled "
+        f"({error}). Create it inside {name}(), or pass what is needed to create it."
     )
 
 
-def _can_travel(value):
+def _can_be_pickled(value):
     try:
         _pickled(value)
     except Exception:
@@ -119,7 +99,7 @@ def _used_variables(fn):
     """Variables that `fn`, and the functions it calls, take from around them."""
     found, seen, todo = {}, set(), [fn]
     while todo:
-        function = inspect.unwrap(todo.pop()) if todo else None
+        function = inspect.unwrap(todo.pop())
         if function in seen or not inspect.isfunction(function):
             continue
         seen.add(function)
@@ -127,10 +107,9 @@ def _used_variables(fn):
             around = inspect.getclosurevars(function)
         except ValueError:  # a closure cell that is still empty
             continue
-        for variables in (around.globals, around.nonlocals):
-            for name, value in variables.items():
-                if inspect.isfunction(value):
-                    todo.append(value)
-                else:
-                    found[name] = value
+        for name, value in {**around.globals, **around.nonlocals}.items():
+            if inspect.isfunction(value):
+                todo.append(value)
+            else:
+                found[name] = value
     return found

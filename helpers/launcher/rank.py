@@ -18,16 +18,19 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 from .. import releases
-from . import limit, malloc, payload
-from .language import marked
+from . import limit, payload
+
+# glibc reads these variables when a process starts, and a rank is a fork: parameters of mallopt (malloc.h).
+MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_TOP_PAD_": -2, "MALLOC_MMAP_THRESHOLD_": -3}
 
 _channel = None  # this process's line to the launcher; None when it was not launched by the kit
-_last_acts = []
-_plain_rendezvous = {}  # torch's own handlers, by name
+_last_calls = []
+_env_handlers = []  # torch's own rendezvous handler of env://
 
 
 def emit(event, **values):
@@ -45,7 +48,7 @@ def at_end(call):
 
     It is not called in a rank that has failed or is stopped, nor in a process that `launch` did not start.
     """
-    _last_acts.append(call)
+    _last_calls.append(call)
 
 
 def main(plan, rank, fds):
@@ -59,27 +62,19 @@ def main(plan, rank, fds):
     fds = SimpleNamespace(**fds)
     _tie_to(plan["parent"])
     _redirect(fds.out, fds.err)
-    config = multiprocessing.current_process()._config
-    config["tempdir"] = plan["folder"]  # what its get_temp_dir reads
-    if sys.platform == "linux":  # names of semaphores may not be as long elsewhere
-        config["semprefix"] = "/" + os.path.basename(plan["folder"])
-        # What Python 3.14 does instead imports torch again in every DataLoader worker, and pickles the data set, whose
-        # class may be of a cell.
-        multiprocessing.set_start_method("fork", force=True)
+    _set_up_multiprocessing(plan["folder"])
     surroundings, call = payload.unpack(fds.payload)
     _move_in(surroundings, plan, rank)
-    malloc.keep_pages()  # here, so that it holds for every function and every rung alike
     stacks = os.fdopen(fds.stacks, "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)  # the signal may hit any thread
     faulthandler.enable(file=sys.stderr)
     _channel = Connection(fds.channel)
-    store = None
-    code = 0
+    store, code = None, 0
     try:
         _settle_torch(surroundings["threads"], plan["device_plugins"])
         if rank == 0:
             store = releases.serve_store(fds.store, plan["port"])
-        let_groups_follow_each_other()
+        isolate_rendezvous_keys()
         limit.impose(surroundings["memory"])
         answer = ("result", _run(call))
     except KeyboardInterrupt:
@@ -88,8 +83,7 @@ def main(plan, rank, fds):
         answer, code = failure(error), 1
     flush()
     multiprocessing.util._run_finalizers()  # what an exit would do: temporary folders of DataLoader workers
-    if _report(answer, wait=store is not None) and code == 0:
-        _do_last_acts()
+    _report(answer, serves=store is not None)
     os._exit(code)  # no interpreter shutdown: a rank blocked in a destructor would never end
 
 
@@ -113,6 +107,17 @@ def _redirect(out, err):
         setattr(sys, name, io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=True, write_through=True))
 
 
+def _set_up_multiprocessing(folder):
+    """Let DataLoader workers be forked, and their files lie in `folder`."""
+    config = multiprocessing.current_process()._config
+    config["tempdir"] = folder  # what its get_temp_dir reads
+    if sys.platform == "linux":  # names of semaphores may not be as long elsewhere
+        config["semprefix"] = "/" + os.path.basename(folder)
+        # What Python 3.14 does instead imports torch again in every worker, and pickles the data set, whose class may
+        # be of a cell.
+        multiprocessing.set_start_method("fork", force=True)
+
+
 def _move_in(surroundings, plan, rank):
     """Take on the notebook's environment, import path, folder and cell sources."""
     world = str(plan["nprocs"])
@@ -132,6 +137,10 @@ def _move_in(surroundings, plan, rank):
     sys.path[:] = surroundings["path"]
     os.chdir(surroundings["folder"])
     linecache.cache.update(surroundings["sources"])
+    libc = ctypes.CDLL(None)
+    for name in MALLOPT.keys() & os.environ.keys():
+        if hasattr(libc, "mallopt") and os.environ[name].isdecimal():
+            libc.mallopt(MALLOPT[name], min(int(os.environ[name]), 2**31 - 1))
 
 
 def _settle_torch(threads, device_plugins):
@@ -148,7 +157,7 @@ def _settle_torch(threads, device_plugins):
         torch._import_device_backends()  # the fork server put it off: it must not touch a device
 
 
-def let_groups_follow_each_other(attempt=0):
+def isolate_rendezvous_keys(attempt=0):
     """Give each process group of a run its own keys in the store, which outlives them all.
 
     Else a group made after another was destroyed reads the addresses of the old one and hangs. Ranks that may
@@ -157,10 +166,12 @@ def let_groups_follow_each_other(attempt=0):
     from torch.distributed import PrefixStore, rendezvous
 
     handlers = sys.modules[rendezvous.__module__]._rendezvous_handlers  # no public way to replace one
-    by_environment, numbers = _plain_rendezvous.setdefault("env", handlers["env"]), itertools.count()
+    if not _env_handlers:
+        _env_handlers.append(handlers["env"])
+    numbers = itertools.count()
 
     def numbered(*args, **kwargs):
-        for store, rank, world_size in by_environment(*args, **kwargs):
+        for store, rank, world_size in _env_handlers[0](*args, **kwargs):
             yield PrefixStore(f"attempt{attempt}/group{next(numbers)}", store), rank, world_size
 
     handlers["env"] = numbered
@@ -180,57 +191,46 @@ def _run(call):
 def unsendable(value, error):
     """The error of a rank whose return value cannot be pickled."""
     return TypeError(
-        marked(
-            f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
-            "Return numbers, tensors, lists or dictionaries of them."
-        )
+        f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
+        "Return numbers, tensors, lists or dictionaries of them."
     )
 
 
 def failure(error, ours=(__file__,)):
     """The message about an exception, without the frames of the files `ours`."""
-    told = limit.explained(error)  # first, since it lifts the limit: to report takes memory, too
+    explained = limit.explained(error)  # first, since it lifts the limit: to report takes memory, too
     report = traceback.TracebackException.from_exception(error)
     report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename not in ours)
+    text = "".join(report.format())
     if isinstance(error, SystemExit):
-        text = f"SystemExit: {error.code} (the function called sys.exit)\n" + "".join(report.format())
-    else:
-        text = "".join(report.format())
+        text = f"SystemExit: {error.code} (the function called sys.exit)\n{text}"
     try:
-        carried = pickle.dumps(told)
-        pickle.loads(carried)
+        pickled = pickle.dumps(explained)
+        pickle.loads(pickled)
     except Exception:  # its text is sent all the same
-        carried = None
-    return ("failure", text, carried, time.monotonic())
+        pickled = None
+    return ("failure", text, pickled, time.monotonic())
 
 
 def flush():
     """Everything printed so far must be in the pipes before the answer is."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):
             stream.flush()
-        except (OSError, ValueError):
-            pass
     ctypes.CDLL(None).fflush(None)
 
 
-def _do_last_acts():
-    try:
-        for act in _last_acts:
-            act()
-    except KeyboardInterrupt:
-        pass  # another rank has failed meanwhile
-    except Exception:
-        traceback.print_exc()
-
-
-def _report(answer, wait):
-    """Send the answer, wait for the others if so asked, and return whether that went well."""
+def _report(answer, serves):
+    """Send the answer; after a result wait for the others, if this rank serves their store, and make the last calls."""
     try:
         if answer is not None:
             _channel.send(answer)
-        if wait and answer is not None and answer[0] == "result":
-            _channel.recv()  # the store must outlive the other ranks' last words
+        if answer is not None and answer[0] == "result":
+            if serves:
+                _channel.recv()  # the store must outlive the other ranks' last collectives
+            for call in _last_calls:
+                call()
     except (EOFError, OSError, KeyboardInterrupt):
-        return False  # the launcher is gone or has stopped us
-    return True
+        pass  # the launcher is gone or has stopped us
+    except Exception:
+        traceback.print_exc()

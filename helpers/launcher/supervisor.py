@@ -11,22 +11,20 @@ import selectors
 import signal
 import socket
 import time
+from contextlib import suppress
 from linecache import getline
 from multiprocessing.connection import Connection
 
 from .. import releases
 from . import context, errors, forkserver
-from .language import local
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
 LOST = 3.0  # s at most for the notice of a rank that has ended, once another has found its connection closed
 STACKS = 3.0  # s for the ranks to write their stacks, at most; milliseconds unless the machine is busy
-QUIET = 0.02  # s without a new word after which a stack is taken to be complete
 OUTERMOST = re.compile(r"( in <module>|^  \.\.\.)\s*\Z", re.MULTILINE)  # the last line of a whole stack
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
-LOOK = 1.0  # s between looks at whether a rank is stopped
 PARTIAL = 1.0  # s after which an unfinished line is shown
 
 
@@ -36,8 +34,7 @@ class Supervisor:
     def __init__(self, server, nprocs, file, on_event=None):
         self.nprocs, self.on_event = nprocs, on_event
         self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
-        self.frozen, self.looked = {}, time.monotonic()
-        self.channels, self.tails = {}, {}
+        self.channels, self.readers = {}, {}
         self.stopping, self.line = False, None
         self.selector = selectors.DefaultSelector()
         try:
@@ -70,7 +67,7 @@ class Supervisor:
         for name, stream in (("out", "stdout"), ("err", "stderr"), ("stacks", None)):
             ours, theirs[name] = os.pipe()
             os.set_blocking(ours, False)
-            self.tails[ours] = Tail(rank, stream)
+            self.readers[ours] = OutputReader(rank, stream)
             self.selector.register(ours, selectors.EVENT_READ, (self._read_pipe, rank))
         ours, far = socket.socketpair()
         theirs["channel"] = far.detach()
@@ -86,14 +83,14 @@ class Supervisor:
             if key.fileobj in self.selector.get_map():  # an exit handled just before may have closed it
                 handle, rank = key.data
                 handle(key.fileobj, rank)
-        for tail in self.tails.values():
-            tail.show_unfinished()
-        if here := context.progress():
-            here.tick()
+        for reader in self.readers.values():
+            reader.show_unfinished()
+        if progress := context.progress():
+            progress.tick()
 
     def _read_pipe(self, fd, _):
         data = os.read(fd, 1 << 16)
-        self.tails[fd].feed(data)
+        self.readers[fd].feed(data)
         if not data:
             self.selector.unregister(fd)
 
@@ -112,18 +109,12 @@ class Supervisor:
                 self.on_event(rest[0])
         elif kind == "result":
             self.answers[rank] = rest[0]
-            self._release()
+            if len(self.answers) == self.nprocs:  # rank 0, which serves the store, can go
+                with suppress(OSError):
+                    self.channels[0].send("all done")
         elif not self.stopping:
-            text, carried, when = rest
-            self.failures.append(errors.Failure(rank, when, text, loaded(carried)))
-
-    def _release(self):
-        """Let rank 0, which serves the store, go once all others have answered."""
-        if len(self.answers) == self.nprocs:
-            try:
-                self.channels[0].send("all done")
-            except OSError:
-                pass
+            text, pickled, when = rest
+            self.failures.append(errors.Failure(rank, when, text, loaded(pickled)))
 
     def _server_says(self, line, _):
         try:
@@ -141,13 +132,11 @@ class Supervisor:
 
     def _drain(self, rank):
         """Read what an ended rank left in its pipes; a child it leaves behind may keep them open."""
-        if self.channels[rank] in self.selector.get_map():
-            while self.channels[rank].poll():
-                self._rank_says(self.channels[rank], rank)
-                if self.channels[rank] not in self.selector.get_map():
-                    break
-        for fd, tail in self.tails.items():
-            while tail.rank == rank and fd in self.selector.get_map():
+        watched, channel = self.selector.get_map(), self.channels[rank]
+        while channel in watched and channel.poll():
+            self._rank_says(channel, rank)
+        for fd, reader in self.readers.items():
+            while reader.rank == rank and fd in watched:
                 try:
                     self._read_pipe(fd, rank)
                 except BlockingIOError:
@@ -160,7 +149,6 @@ class Supervisor:
         end = None if timeout is None else time.monotonic() + timeout
         while len(self.exits) < self.nprocs and not self.failures:
             context.raise_if_stopped()
-            self._look_for_frozen()
             left = TICK if end is None else min(TICK, end - time.monotonic())
             if left <= 0:
                 waiting = sorted(set(range(self.nprocs)) - set(self.answers))
@@ -169,24 +157,18 @@ class Supervisor:
                 raise errors.timeout_error(timeout, self.stacks, waiting, self.nprocs)
             self.pump(left)
         if self.failures:
-            self._pump_until(self._all_told, SETTLE)
-            if errors.first_failure(self.failures).secondary:  # the cause is still to be told
-                self._pump_until(lambda: self._all_told() or not errors.first_failure(self.failures).secondary, LOST)
-            finished = set(self.answers)
-            killed = (errors.first_failure(self.failures).exitcode or 0) < 0
-            self.stop(0 if killed else GRACE)  # those who have lost a rank have nothing to tell
-            raise errors.rank_error(self.failures, finished, self.nprocs)
+            raise self._failed()
         return [self.answers[rank] for rank in range(self.nprocs)]
 
-    def _look_for_frozen(self):
-        """Say so when a rank was stopped by a signal: it does not fail, and the others wait for it."""
-        if time.monotonic() - self.looked < LOOK:
-            return
-        self.looked, before = time.monotonic(), self.frozen
-        alive = set(self.pids) - set(self.exits)
-        self.frozen = {rank: self.pids[rank] for rank in sorted(alive) if is_frozen(self.pids[rank])}
-        for rank in sorted(set(self.frozen) - set(before)):
-            context.printed(None, "stderr", local(errors.frozen_text(rank, self.frozen[rank])) + "\n")
+    def _failed(self):
+        """The error of the run, once the failure that caused it is known and all ranks have ended."""
+        self._pump_until(self._all_reported, SETTLE)
+        if errors.first_failure(self.failures).secondary:
+            self._pump_until(lambda: self._all_reported() or not errors.first_failure(self.failures).secondary, LOST)
+        finished = set(self.answers)
+        killed = (errors.first_failure(self.failures).exitcode or 0) < 0
+        self.stop(0 if killed else GRACE)  # those who have lost a rank have nothing to tell
+        return errors.rank_error(self.failures, finished, self.nprocs)
 
     def _pump_until(self, done, seconds):
         end = time.monotonic() + seconds
@@ -203,7 +185,7 @@ class Supervisor:
             self._signal(signal.SIGKILL)
             self._pump_until(self._ended, 5)
 
-    def _all_told(self):
+    def _all_reported(self):
         """Whether each rank has answered, failed or ended."""
         return len({failure.rank for failure in self.failures}.union(self.answers, self.exits)) == self.nprocs
 
@@ -211,34 +193,20 @@ class Supervisor:
         return len(self.exits) == self.nprocs
 
     def _signal(self, signum):
-        alive = set(range(self.nprocs)) - set(self.exits)
-        if alive:
-            try:
-                self.line.send(("signal", int(signum), alive))
-            except OSError:
-                pass  # no server, no ranks
+        with suppress(OSError):  # no server, no ranks
+            self.line.send(("signal", int(signum), set(range(self.nprocs)) - set(self.exits)))
 
     def ask_for_stacks(self):
-        """Collect where each rank stands, as text, in `self.stacks`."""
+        """Collect each rank's stack trace, as text, in `self.stacks`."""
         alive = set(range(self.nprocs)) - set(self.exits)
-        tails = {t.rank: t for t in self.tails.values() if t.stream is None and t.rank in alive}
-        for tail in tails.values():
-            tail.text = ""
+        readers = {r.rank: r for r in self.readers.values() if r.stream is None and r.rank in alive}
+        for reader in readers.values():
+            reader.text = ""
         self._signal(signal.SIGUSR1)
-        end, before = time.monotonic() + STACKS, None
-        while time.monotonic() < end:
-            self._pump_until(lambda: False, QUIET)
-            texts = [tail.text for rank, tail in tails.items() if self._can_answer(rank)]
-            if texts == before and all(map(OUTERMOST.search, texts)):
-                break
-            before = texts
-        self.stacks = {rank: readable_stack(tail.text) for rank, tail in tails.items()}
-        for rank in alive & set(self.pids):
-            if not self.stacks[rank] and is_frozen(self.pids[rank]):
-                self.stacks[rank] = f"    ({errors.frozen_text(rank, self.pids[rank])})"
-
-    def _can_answer(self, rank):
-        return rank not in self.exits and not is_frozen(self.pids.get(rank))
+        self._pump_until(
+            lambda: all(OUTERMOST.search(r.text) for r in readers.values() if r.rank not in self.exits), STACKS
+        )
+        self.stacks = {rank: readable_stack(reader.text) for rank, reader in readers.items()}
 
     def close(self):
         """Drop the run: the server kills whatever is left of it."""
@@ -246,8 +214,8 @@ class Supervisor:
             self.line.close()
         for channel in self.channels.values():
             channel.close()
-        for fd, tail in self.tails.items():
-            tail.finish()
+        for fd, reader in self.readers.items():
+            reader.finish()
             os.close(fd)
         self.selector.close()
 
@@ -258,16 +226,16 @@ class Supervisor:
         self.close()
 
 
-def loaded(carried):
+def loaded(pickled):
     """The rank's exception, or None if this process cannot load it; its text is there all the same."""
     try:
-        return pickle.loads(carried) if carried else None
+        return pickle.loads(pickled) if pickled else None
     except Exception:  # loading runs the exception's own code
         return None
 
 
-class Tail:
-    """The end of one pipe of a rank: shows whole lines with the rank's number before them."""
+class OutputReader:
+    """Our end of one pipe of a rank: shows whole lines with the rank's number before them."""
 
     def __init__(self, rank, stream):
         self.rank, self.stream = rank, stream  # stream None: keep the text, show nothing
@@ -296,18 +264,9 @@ class Tail:
         self.pending, self.since = b"", None
 
     def _show(self, lines):
-        text = releases.strip_gloo_banner("".join(f"{line.decode(errors='replace')}\n" for line in lines))
+        text = releases.without_greeting("".join(f"{line.decode(errors='replace')}\n" for line in lines))
         if text:
             context.printed(self.rank, self.stream, text)
-
-
-def is_frozen(pid) -> bool:
-    """Whether a process was stopped by a signal (SIGSTOP) or a debugger; False where the system does not say."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
-    except OSError:
-        return False
 
 
 def readable_stack(dump):
@@ -316,13 +275,11 @@ def readable_stack(dump):
     Of several threads it shows the main one, which faulthandler writes last.
     """
     main_thread = dump.rpartition("(most recent call first)")[2]
-    frames = re.findall(r'File "(.*)", line (\d+) in (.*)', main_thread)
     shown = []
-    for file, number, function in reversed(frames):
-        if file.startswith(errors.OURS) or file == "<string>":
-            continue
-        source = getline(file, int(number)).strip()
-        shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
+    for file, number, function in reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', main_thread)):
+        if not file.startswith(errors.OURS) and file != "<string>":
+            source = getline(file, int(number)).strip()
+            shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
     if len(shown) > MOST_FRAMES:  # of a rank that was importing something, for example
         shown[: len(shown) - MOST_FRAMES] = [f"  … {len(shown) - MOST_FRAMES} calls further out"]
     return "\n".join(shown)

@@ -238,8 +238,8 @@ def test_mpirun_says_where_it_is(monkeypatch):
     assert addresses == ["203.0.113.1", "203.0.113.2"] and 20000 <= port < 30000
     monkeypatch.setenv("PMIX_NAMESPACE", "124")
     assert rendezvous.mpirun_job()[0] != name
-    with pytest.raises(ValueError, match=r"rank 0 is not on the host where mpirun runs \(203.0.113.1, 203.0.113.2\)"):
-        rendezvous._serve_mpirun()
+    with pytest.raises(ValueError, match=r"rank 0 cannot listen where mpirun runs \(203.0.113.1, 203.0.113.2\)"):
+        rendezvous._serve(*rendezvous.mpirun_job())
 
 
 # -- two hosts -----------------------------------------------------------------------------

@@ -1,10 +1,7 @@
 """What `launch` does apart from a notebook: results, output, environment, memory."""
 
-import ctypes
 import os
-import re
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed as dist
-from kernel import ROOT, descendants, running, wait_until
+from kernel import descendants, running, wait_until
 
 import helpers
 from helpers import RankError, launch
-from helpers.launcher import client, context
+from helpers.launcher import client, payload
+from helpers.launcher.launch import Options
+from helpers.launcher.supervisor import Supervisor
 
 
 class Odd(Exception):
@@ -55,7 +53,7 @@ def test_all_threads_that_wait_for_one_server_go_on(monkeypatch):
     monkeypatch.setattr(client, "select", SimpleNamespace(select=slow))
     server = client.Server("fork")
     try:
-        threads = [threading.Thread(target=server.wait, args=(0,), daemon=True) for _ in range(4)]
+        threads = [threading.Thread(target=server.wait, daemon=True) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -147,33 +145,6 @@ def test_launches_from_several_threads_at_once(tmp_path):
         assert [run.result() for run in runs] == [[0, 0], [1, 1], [2, 2]]
 
 
-def freeze():
-    with helpers.distributed() as world:
-        if world.rank == 1:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.barrier()
-
-
-def test_a_rank_that_was_stopped_by_a_signal_is_named_and_can_go_on(monkeypatch):
-    said = []
-
-    def write(rank, stream, text):
-        said.append((rank, text))
-        if process := re.search(r"kill -CONT (\d+)", text):
-            os.kill(int(process[1]), signal.SIGCONT)
-
-    monkeypatch.setattr(context, "write", write)
-    launch(freeze, 2)
-    assert [text[:16] for rank, text in said if rank is None] == ["rank 1 (process "]
-
-
-@pytest.mark.long
-def test_a_timeout_names_a_rank_that_was_stopped_by_a_signal():
-    with pytest.raises(helpers.RankTimeout, match=r"rank 1 \(process \d+\) is stopped, state T") as caught:
-        launch(freeze, 2, timeout=30)
-    assert "dist.barrier()" in caught.value.stacks[0]
-
-
 def test_large_results_and_much_output(capfd):
     def much():
         print("x" * 100_000)
@@ -235,86 +206,50 @@ def test_an_error_in_on_event_stops_the_run():
 
 
 def test_memory_a_rank():
-    """At most 130 MB of memory of its own for a rank that joined a process group."""
+    """At most 40 MB of memory of its own for a rank that joined a process group; the rest is the server's."""
 
-    def proportional_set_size():
+    def own():
         with helpers.distributed("cpu"):
             torch.distributed.barrier()
             lines = open("/proc/self/smaps_rollup").read().splitlines()
             torch.distributed.barrier()
-            return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
+            return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Private_Dirty:"))
 
     helpers.prepare_launcher()
-    assert max(launch(proportional_set_size, 2)) <= 130
+    assert max(launch(own, 2)) <= 40
 
 
-# -- memory --------------------------------------------------------------------------------------------
+def faults():
+    """Page faults of five steps that allocate and free 32 MB."""
+    import resource
 
-MEMORY = """
-import mmap, os, re, sys
-from helpers.launcher import hugepages
-
-def huge():
-    return int(re.search(r"AnonHugePages: *(\\d+)", open("/proc/self/smaps_rollup").read())[1]) >> 10
-
-memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-memory.madvise(mmap.MADV_NOHUGEPAGE)
-memory[:] = written = bytes(range(256)) * (16 << 12)
-memory.madvise(mmap.MADV_HUGEPAGE)  # not before it is written: small pages, whatever the system prefers
-before = huge()
-if sys.argv[1] == "shared" and os.fork():
-    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
-hugepages.gather()
-assert memory[:] == written
-print(huge() - before, flush=True)
-"""
-
-
-def gathered(whose):
-    """MB of huge pages that a process with 16 MB, its own or shared with its parent, has made of them."""
-    run = subprocess.run([sys.executable, "-c", MEMORY, whose], capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr
-    return int(run.stdout)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="huge pages are a part of Linux")
-def test_own_memory_becomes_huge_pages_and_shared_memory_stays_shared():
-    own = next((found for found in (gathered("own") for _ in range(4)) if found >= 12), 0) or gathered("own")
-    shared = gathered("shared")  # of the former, the system may be short for a moment
-    if own == 0:
-        pytest.skip("this system makes no huge pages")
-    assert own >= 12 and shared < own / 2
-
-
-def test_ranks_keep_the_memory_that_they_free_and_a_notebook_does_not():
-    def faults():
-        import resource
-
-        step = lambda: [b"x" * 2**22 for _ in range(8)]  # noqa: E731
+    step = lambda: [b"x" * 2**22 for _ in range(8)]  # noqa: E731
+    step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
         step()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for _ in range(5):
-            step()
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-    (kept,), (own,) = launch(faults, 1), launch(faults, 1, env={"MALLOC_ARENA_MAX": "4"})
-    if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
-        pytest.skip("only glibc can be asked")
-    assert kept < own / 4, "freed pages were cleared again"
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
-def test_a_server_that_still_imports_ends_with_its_notebook(tmp_path):
-    (tmp_path / "torchvision.py").write_text(f"import time\nopen({str(tmp_path / 'imports')!r}, 'w')\ntime.sleep(600)")
-    path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    code = "from helpers.launcher import client; client.server(); import time; time.sleep(600)"
-    notebook = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
+@pytest.mark.skipif(not hasattr(os, "confstr") or "glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="of glibc")
+def test_ranks_follow_the_variables_of_malloc_although_they_are_forks():
+    keep = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+    (kept,), (usual,) = launch(faults, 1, env=keep), launch(faults, 1)
+    assert kept < usual / 4
+
+
+def test_the_server_is_one_process_and_imports_the_rest_while_a_run_goes_on():
+    """A run that does not end must not keep `prepare_launcher` waiting."""
+    server = client.Server("fork")
+    server.prepare = lambda: None  # which the tests' `open_run` calls
     try:
-        assert wait_until((tmp_path / "imports").exists, 300) is not None
-        family = descendants(notebook.pid)
-        notebook.kill()
-        notebook.wait()
-        assert wait_until(lambda: not any(map(running, family)), 300) is not None, "it outlived its notebook"
+        with payload.as_file(Options(1).packed(time.sleep, (600,), {})) as file, Supervisor(server, 1, file) as run:
+            del server.prepare
+            while not run.pids:
+                run.pump(1)
+            server.prepare()
+            assert descendants(server.process.pid) == set(run.pids.values())
+            run.stop(0)
     finally:
-        notebook.kill()
-        notebook.wait()
+        server.close()
+    assert launch(lambda: "torch._dynamo" in sys.modules, 1) == [True]

@@ -58,8 +58,8 @@ def still_works(notebook):
 
 
 def leftovers(notebook):
-    """Descendants of the kernel other than the two generations of the fork server."""
-    return [pid for pid in descendants(notebook.pid) if running(pid)][2:]
+    """Descendants of the kernel other than the fork server."""
+    return [pid for pid in descendants(notebook.pid) if running(pid)][1:]
 
 
 def test_returns_values_in_rank_order_with_closures(notebook):
@@ -228,16 +228,16 @@ def test_loader_workers_that_hold_our_sockets_die_with_the_kernel():
             "    meet(1, lambda: time.sleep(600))\n"
             "launch(stuck, 2)"
         )
-        die_with(k, 4 + 3)
+        die_with(k, 3 + 3)
 
 
 def test_ranks_die_with_the_kernel(notebook):  # the last test, since it takes the kernel of all
     notebook.start_cell("launch(meet, 2, 1, lambda: time.sleep(600))")
-    die_with(notebook, 4)
+    die_with(notebook, 3)
 
 
 def die_with(k, family):
-    """The kernel is killed once its `family` is complete: the fork server's two generations and the ranks."""
+    """The kernel is killed once its `family` is complete: the fork server and the ranks."""
     assert wait_until(lambda: len(descendants(k.pid)) >= family, 300) is not None
     family = descendants(k.pid)
     os.kill(k.pid, signal.SIGKILL)

@@ -58,8 +58,6 @@ class Driver:
         family = held.family(self.mark)
         roles = {self.pid: "kernel"}
         roles.update({pid: "fork server" for pid in family if pid != self.pid and held.parent(pid) in roles})
-        servers = [pid for pid, role in roles.items() if role == "fork server"]
-        roles.update({pid: "fork server" for pid in family if held.parent(pid) in servers})
         self.place = held.Place(self.mark, roles, self.folder / "tmp", held.shared())
         self.before = held.snapshot(self.place)
 

@@ -22,7 +22,7 @@ SLOW = "kernel descriptor ([eventfd])"
 class Place:
     """A kernel and what belongs to it.
 
-    `roles` maps process ids to what they are called: the kernel, and its fork server's generations.
+    `roles` maps process ids to what they are called: the kernel, and its fork server.
     `temporary` is the folder that TMPDIR names for them, `shared` what /dev/shm held before.
     """
 
@@ -149,7 +149,7 @@ def _mapped(pid):
 
 
 def memory(place) -> dict:
-    """Bytes of {"kernel": {"resident": …, "anonymous": …}, "fork server": …}, its generations added up.
+    """Bytes of {"kernel": {"resident": …, "anonymous": …}, "fork server": …}.
 
     Resident memory counts each mapped page in full, whoever else has it mapped, so other processes of the machine do
     not change it. Anonymous memory leaves out mapped files, such as the code of libraries, and shared memory.

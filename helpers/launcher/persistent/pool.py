@@ -67,7 +67,6 @@ class RankPool(Supervisor):
         try:
             while self.waiting and not self.raised and not self.failures:
                 context.raise_if_stopped()
-                self._look_for_frozen()
                 left = self.deadline - time.monotonic()
                 if left <= 0:
                     raise self._too_late(timeout)
@@ -123,7 +122,7 @@ class RankPool(Supervisor):
         """Show all that the ranks printed before their answers."""
         for rank in self.called:
             self._drain(rank)
-        for tail in self.tails.values():
+        for tail in self.readers.values():
             tail.finish()
 
     # -- how a call ends that does not end well ----------------------------------------------------

@@ -185,7 +185,7 @@ def join(attempt, wanted):
     if dist.is_initialized():
         dist.destroy_process_group()
     sockets.forget()
-    rank.let_groups_follow_each_other(attempt)
+    rank.isolate_rendezvous_keys(attempt)
     if not wanted:
         return
     group.standing = world = group.join()
