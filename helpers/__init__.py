@@ -45,7 +45,7 @@ def _set_up(shell):
     from .launcher import client
 
     def ranks(line, cell):
-        """Run the cell on every persistent rank, or on some, as in %%ranks 0,2; see helpers.launcher.persistent.magic."""
+        """Run the cell on every persistent rank, or on some, as in %%ranks 0,2."""
         from .launcher.persistent import magic
 
         magic.run(line, cell)

@@ -264,7 +264,7 @@ class OutputReader:
         self.pending, self.since = b"", None
 
     def _show(self, lines):
-        text = releases.without_greeting("".join(f"{line.decode(errors='replace')}\n" for line in lines))
+        text = releases.strip_gloo_banner("".join(f"{line.decode(errors='replace')}\n" for line in lines))
         if text:
             context.printed(self.rank, self.stream, text)
 
