@@ -98,16 +98,17 @@ def _fsdp_refuses(config):
 
 
 STRATEGIES = {
-    "baseline": Strategy("baseline", "one device", "helpers.training.strategies:Strategy", False, 1, ()),
+    "baseline": Strategy(
+        "baseline", "one device", "helpers.training.strategies:Strategy", ranks=False, most=1, settings=()
+    ),
     "data_parallel": Strategy(
         "DataParallel",
         "DataParallel: one process drives all devices",
         "helpers.training.strategies:DataParallel",
-        False,
-        inf,
-        (),
-        ("none",),
-        _data_parallel_refuses,
+        ranks=False,
+        settings=(),
+        compilers=("none",),
+        refuses=_data_parallel_refuses,
     ),
     "ddp": Strategy("DDP", "DDP: a process for each device, gradients averaged", "helpers.training.strategies:DDP"),
     "zero1": Strategy(
