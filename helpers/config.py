@@ -326,7 +326,7 @@ class RunConfig:
     def _problems(self):
         """(fields to change, message) of each combination that cannot be."""
         strategy, called = STRATEGIES[self.strategy], f"strategy {self.strategy!r}"
-        changed = {name for name, one in SETTINGS.items() if getattr(self, name) != one.default}
+        changed = [name for name, one in SETTINGS.items() if getattr(self, name) != one.default]
         if self.nproc_per_node > strategy.most:
             found = f"{called} uses {strategy.most} device, nproc_per_node is {self.nproc_per_node}"
             yield ("strategy", "nproc_per_node"), f"{found}; for more choose 'ddp' (or 'data_parallel')"
