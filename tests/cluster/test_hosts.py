@@ -163,7 +163,7 @@ def test_variables_that_are_set_here_go_along(monkeypatch):
         (dict(train="--help"), "refuse"),
         (dict(train=["--data", "a\nb"]), "more than one line"),
         (dict(train="--model resnet9"), "Did you mean"),
-        (dict(train="--strategy baseline"), "stays|one device"),
+        (dict(train="--strategy baseline"), "baseline.*choose 'ddp'"),
         (dict(train="--global_batch 12"), r"nproc_per_node 4 × nnodes 2.*nearest that can: 8 or 16"),
         (dict(train="--nproc-per-node 2"), "train is given --nproc-per-node 2, hosts 4"),
         (dict(train="--compiler-opt xla"), "xla"),
