@@ -98,16 +98,17 @@ def _fsdp_refuses(config):
 
 
 STRATEGIES = {
-    "baseline": Strategy("baseline", "one device", "helpers.training.strategies:Strategy", False, 1, ()),
+    "baseline": Strategy(
+        "baseline", "one device", "helpers.training.strategies:Strategy", ranks=False, most=1, settings=()
+    ),
     "data_parallel": Strategy(
         "DataParallel",
         "DataParallel: one process drives all devices",
         "helpers.training.strategies:DataParallel",
-        False,
-        inf,
-        (),
-        ("none",),
-        _data_parallel_refuses,
+        ranks=False,
+        settings=(),
+        compilers=("none",),
+        refuses=_data_parallel_refuses,
     ),
     "ddp": Strategy("DDP", "DDP: a process for each device, gradients averaged", "helpers.training.strategies:DDP"),
     "zero1": Strategy(
@@ -325,7 +326,7 @@ class RunConfig:
     def _problems(self):
         """(fields to change, message) of each combination that cannot be."""
         strategy, called = STRATEGIES[self.strategy], f"strategy {self.strategy!r}"
-        changed = {name for name, one in SETTINGS.items() if getattr(self, name) != one.default}
+        changed = [name for name, one in SETTINGS.items() if getattr(self, name) != one.default]
         if self.nproc_per_node > strategy.most:
             found = f"{called} uses {strategy.most} device, nproc_per_node is {self.nproc_per_node}"
             yield ("strategy", "nproc_per_node"), f"{found}; for more choose 'ddp' (or 'data_parallel')"

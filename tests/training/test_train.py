@@ -266,22 +266,3 @@ def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
     losses(config(tmp_path, steps=5, schedule="cosine"))
     with pytest.raises(RankError, match=r"total steps 5 \(this run: 20\)"):
         losses(config(tmp_path, resume=True, schedule="cosine"))
-
-
-@pytest.mark.long  # test_config.py has the sentence
-def test_a_crowded_run_says_so():
-    cores = helpers.machine("cpu").cores
-    record = helpers.run(
-        RunConfig(
-            model=float64_net,
-            data=toy_data,
-            steps=3,
-            global_batch=16 * cores,
-            strategy="ddp",
-            device="cpu",
-            nproc_per_node=2 * cores,
-            threads=1,
-            evaluate=False,
-        )
-    )
-    assert "take turns" in record["measured"]["note"]
