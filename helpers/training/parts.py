@@ -4,7 +4,9 @@ Tensors have names that do not depend on the ranks ("model.blocks.0.mlp.up.weigh
 goes on with another number of ranks, and with another strategy.
 """
 
+import hashlib
 import io
+import os
 import pickle
 from dataclasses import is_dataclass
 from enum import Enum
@@ -13,7 +15,6 @@ from pathlib import Path, PurePath
 import torch
 import torch.distributed as dist
 
-from ..data.store import digest, sync_folder
 from ..launcher.language import marked
 from .sharding import like, own_optimizer
 
@@ -21,6 +22,25 @@ MODEL, OPTIMIZER, METADATA = "model.", "optimizer.", ".metadata"
 MADE_OF = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")  # what is in METADATA
 STEP = "step"  # a number that AdamW keeps on the CPU
 PLAIN = (torch.Size, torch.serialization._get_layout)
+
+
+def digest(path) -> str:
+    """The SHA-256 of a file."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def sync_folder(folder) -> None:
+    """Wait until the disk has the folder's entries (POSIX only; elsewhere nothing to do)."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class CheckpointError(RuntimeError):
