@@ -1,0 +1,161 @@
+"""Are a plan's numbers right? Its outputs and gradients against eager's, on the live batch.
+
+No fixed tolerance works: gradients in fp32 are 1e-7 away from those in fp64 for an MLP, and 1e-2 for a ResNet, where a
+unit whose input is nearly zero falls on the other side of its ReLU. So eager's own distance from fp64 is the unit, and
+a plan may be ALLOWED units away. A check changes nothing of the model: not `.grad`, buffers, random numbers or inputs.
+"""
+
+import time
+from contextlib import contextmanager
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .plan import Plan, device_of
+
+ALLOWED = 3.0  # times eager's own error
+# Relative, by whether a plan computes in bf16. FLOOR is never held against a plan: a compiler may add a long sum up one
+# number after the other, which in fp32 costs √n roundings, here of 65,536 numbers. NOISE on the inputs: 16 roundings in
+# fp32, one in bf16.
+FLOOR = {False: 2.0**-16, True: 2.0**-8}
+NOISE = {False: 2.0**-20, True: 2.0**-8}
+
+
+class NumericsCheck:
+    """Compares plans with eager on one live batch.
+
+    Args:
+        model: the module; `forward` is its own forward, without any plan.
+
+    Attributes:
+        trains: whether an output depends on something that learns.
+        reference: what results are compared with, in words: "fp64", or why not.
+        eager_s: seconds of a step of eager.
+
+    Raises:
+        Exception: what the model itself raises on this batch.
+    """
+
+    def __init__(self, model, forward, args, kwargs):
+        self.model, self.forward, self.batch = model, forward, (args, kwargs)
+        self.device = device_of(args, kwargs)
+        self._own = {False: self._runs_of_eager(False)}
+        began = time.perf_counter()
+        self.eager = self.run(forward)
+        self.eager_s = time.perf_counter() - began
+        self.trains, self.exact, self.reference = bool(self.eager[1]), self.eager, "fp64"
+        try:
+            exact = self._run_in_double()
+            if distance(self.eager[0], exact[0]) > 0.5:
+                raise ValueError("it draws other random numbers there")
+            self.exact = exact
+        except Exception as error:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+            self.reference = f"eager itself, as the model does not run in fp64 ({said})"
+
+    def run(self, call, noise=0.0) -> tuple:
+        """Outputs with buffers, and gradients, of `call` for the batch with relative `noise` on its inputs.
+
+        `call` is a way to compute the model's forward. Both are lists of flat tensors in float64 on the CPU.
+        """
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: _moved(t, noise), self.batch)
+        return self._pass(call, list(self.model.parameters()), list(self.model.buffers()), args, kwargs)
+
+    def errors(self, result, bf16) -> tuple:
+        """(output error, gradient error) of a plan's `result`, in units of eager's own error in that precision."""
+        if bf16 not in self._own:
+            self._own[bf16] = self._runs_of_eager(bf16)
+        own = zip(*self._own[bf16], strict=True)
+        return tuple(map(_error, result, self.exact, own, [FLOOR[bf16]] * 2))
+
+    def _runs_of_eager(self, bf16):
+        """Eager on the batch, and on the batch moved to either side: a unit near its kink is once on each."""
+        eager = Plan(bf16=bf16).make(self.forward)
+        return [self.run(eager, noise) for noise in (0.0, NOISE[bf16], -NOISE[bf16])]
+
+    def _run_in_double(self):
+        """Eager with everything in fp64 and without autocast; raises where that cannot be."""
+        parameters = {name: _doubled(p) for name, p in self.model.named_parameters()}
+        buffers = {name: _doubled(b) for name, b in self.model.named_buffers()}
+        args, kwargs = pytree.tree_map_only(torch.Tensor, _doubled, self.batch)
+
+        def call(*args, **kwargs):
+            return torch.func.functional_call(self.model, {**parameters, **buffers}, args, kwargs)
+
+        with torch.autocast(self.device.type, enabled=False):
+            return self._pass(call, list(parameters.values()), list(buffers.values()), args, kwargs)
+
+    def _pass(self, call, parameters, buffers, args, kwargs):
+        """Forward, and backward from the outputs' inner product with fixed random numbers."""
+        generator = torch.Generator().manual_seed(0)
+        with untouched(self.model, self.device), torch.enable_grad():
+            outputs = [o for o in pytree.tree_leaves(call(*args, **kwargs)) if _is_floating(o)]
+            loss = sum((o * torch.randn(o.shape, generator=generator).to(o)).sum() for o in outputs)
+            learning = [t for t in (*parameters, *pytree.tree_leaves((args, kwargs))) if _is_floating(t)]
+            learning = [t for t in learning if t.requires_grad]
+            gradients = ()
+            if learning and torch.is_tensor(loss) and loss.requires_grad:
+                gradients = torch.autograd.grad(loss, learning, allow_unused=True, materialize_grads=True)
+            return _flat((*outputs, *filter(_is_floating, buffers))), _flat(gradients)
+
+
+@contextmanager
+def untouched(model, device):
+    """The model's buffers and torch's random number generators are afterwards what they were before."""
+    buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in buffers:
+                    buffer.copy_(value)
+
+
+def distance(result, exact) -> float:
+    """How far `result` is from `exact`, relative to its length, all tensors together."""
+    return _norm([a - b for a, b in zip(result, exact, strict=True)]) / (_norm(exact) or 1.0)
+
+
+def _error(result, exact, own, floor):
+    """The largest error among the tensors of `result`, in units of that of eager's `own` results.
+
+    A tensor of few elements may be right by luck, and a gradient that is zero in exact arithmetic is all noise: so each
+    tensor is granted the relative error of all together, and its share of their absolute one.
+    """
+    relative = max(floor, *(distance(each, exact) for each in own))
+    whole, count, largest = _norm(exact), sum(e.numel() for e in exact), 0.0
+    for found, e, *eagers in zip(result, exact, *own, strict=True):
+        share = whole * (e.numel() / count) ** 0.5
+        unit = max(relative * e.norm().item(), relative * share, *((eager - e).norm().item() for eager in eagers))
+        error = (found - e).norm().item()
+        if error != error:  # not a number
+            return float("inf")
+        largest = max(largest, error / unit if unit else float("inf") if error else 0.0)
+    return largest
+
+
+def _norm(tensors):
+    return sum(t.square().sum().item() for t in tensors) ** 0.5
+
+
+def _is_floating(value):
+    return torch.is_tensor(value) and value.is_floating_point()
+
+
+def _flat(tensors):
+    return [t.detach().to("cpu", torch.float64).flatten() for t in tensors]
+
+
+def _moved(tensor, noise):
+    """A copy, since a model may work on its inputs in place, with relative noise."""
+    copy = tensor.detach().clone()
+    if noise and tensor.is_floating_point():
+        drawn = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0))
+        copy *= 1 + noise * drawn.to(copy)
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def _doubled(tensor):
+    copy = tensor.detach().clone()
+    return copy.double().requires_grad_(tensor.requires_grad) if tensor.is_floating_point() else copy
