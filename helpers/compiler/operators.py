@@ -7,7 +7,6 @@ import copy
 import math
 import os
 import re
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -86,8 +85,7 @@ class Profile:
     """Where a training step (forward and backward) spends its time.
 
     Attributes:
-        seconds: a step, by kind of work (KINDS); their sum is the step, but for the noise of measuring. "bookkeeping"
-            is when no operator computes: Python, autograd, views, memory.
+        seconds: a step, by kind of work (KINDS); "bookkeeping" is when no operator computes: Python, autograd, views.
         step_s: median time of a step (s) without the profiler.
         launches: operators a step that compute something; those called by others are not counted.
     """
@@ -163,20 +161,22 @@ def _profile(step, device, steps, warm_up):
 
     for _ in range(warm_up):
         timed()
-    plain = [timed() for _ in range(steps)]
-    return _combined(plain, [_profiled(timed, device) for _ in range(steps)])
+    plain = median(timed() for _ in range(steps))
+    # One step a profile: over several the profiler keeps memory from being used again, which slows them down.
+    runs = [_calls(timed, device) for _ in range(steps)]
+    seconds = {kind: median(sum(s for k, s in calls if k == kind) for calls in runs) for kind in KINDS}
+    if not any(seconds.values()):
+        raise ValueError("the profiler of this PyTorch gives no times of operators on this device")
+    seconds[BOOKKEEPING] = max(0.0, plain - sum(seconds.values()))  # of a step that the profiler does not slow down
+    return Profile(seconds, plain, round(median(map(len, runs))))
 
 
-def _profiled(timed, device):
-    """The time of a step, and (kind, seconds) of each operator that computes and that no other one called.
-
-    One step a profile: over several the profiler keeps memory from being used again, which slows them down.
-    """
+def _calls(timed, device):
+    """(kind, seconds) of each operator in a step that computes and that no other one called."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # where it finds no GPU it would say so in every cell
     with torch.profiler.profile(activities=supported_activities()) as profiler:
-        took = timed()
-    spent = "cpu_time_total" if device.type == "cpu" else "device_time_total"
-    calls = []
+        timed()
+    spent, calls = "cpu_time_total" if device.type == "cpu" else "device_time_total", []
     for event in profiler.events():
         if event.device_type == DeviceType.CPU and (kind := kind_of(event.name)):
             above = event.cpu_parent
@@ -184,25 +184,7 @@ def _profiled(timed, device):
                 above = above.cpu_parent
             if not above:
                 calls.append((kind, 1e-6 * getattr(event, spent)))
-    return took, calls
-
-
-def _combined(plain, profiled):
-    """The Profile from the times of steps without the profiler, and from what it says of steps."""
-    spent = []
-    for took, calls in profiled:
-        by_kind = Counter()
-        for kind, seconds in calls:
-            by_kind[kind] += seconds
-        if not by_kind.total():
-            raise ValueError("the profiler of this PyTorch gives no times of operators on this device")
-        spent.append(by_kind | Counter({BOOKKEEPING: took - by_kind.total()}))
-    seconds = {kind: median(each[kind] for each in spent) for kind in KINDS}
-    # The profiler itself takes time between the operators, so the rest is at most that of a plain step.
-    plain_rest = median(plain) - sum(seconds.values()) + seconds[BOOKKEEPING]
-    seconds[BOOKKEEPING] = max(0.0, min(seconds[BOOKKEEPING], plain_rest))
-    launches = round(median(len(calls) for _, calls in profiled))
-    return Profile(seconds, median(plain), launches)
+    return calls
 
 
 def in_ms(profiles) -> str:

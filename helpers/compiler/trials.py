@@ -1,5 +1,6 @@
 """Plans are timed on real training steps, in turn, and all ranks agree on the fastest."""
 
+import math
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -68,8 +69,7 @@ class Candidate:
 
     def _errors(self):
         outputs, gradients = (
-            "∞×" if error == float("inf") else f"{error:.2g}×" if error < 100 else f"{error:,.0f}×"
-            for error in (self.output_error, self.gradient_error)
+            f"{error:.2g}×" if error < 100 else f"{error:,.0f}×" for error in (self.output_error, self.gradient_error)
         )
         text = "outputs {outputs} and gradients {gradients} eager's own error"
         return Message(text, outputs=outputs, gradients=gradients)
@@ -84,25 +84,22 @@ class Candidate:
 
     def row(self, baseline) -> dict:
         """The plan's line in the table."""
-        ratios = self.ratios(baseline)
-        low, middle, high = (ratios[round(q * (len(ratios) - 1))] if ratios else None for q in (0.25, 0.5, 0.75))
-        row = {
+        ratios, of_eager = self.ratios(baseline), baseline.samples.values()
+        low, high = (ratios[round(q * (len(ratios) - 1))] if ratios else None for q in (0.25, 0.75))
+        speed_up = statistics.median(ratios) if ratios else None
+        pays = None
+        if speed_up and speed_up > 1:
+            pays = math.ceil((self.compile_s or 0.0) / (statistics.median(of_eager) * (1 - 1 / speed_up)))
+        known = ("status", "why", "compile_s", "output_error", "gradient_error")
+        return {
             "plan": str(self.plan),
-            "status": self.status,
-            "why": self.why,
-            "compile_s": self.compile_s,
-            "output_error": self.output_error,
-            "gradient_error": self.gradient_error,
+            **{name: getattr(self, name) for name in known},
             "step_s": statistics.median(self.samples.values()) if self.samples else None,
-            "speed_up": statistics.median(ratios) if ratios else None,
+            "speed_up": speed_up,
             "speed_up_q1": low,
             "speed_up_q3": high,
-            "break_even": None,
+            "break_even": pays,
         }
-        if ratios and row["speed_up"] > 1:
-            saved = statistics.median(baseline.samples.values()) * (1 - 1 / row["speed_up"])
-            row["break_even"] = -int(-(self.compile_s or 0.0) // saved)
-        return row
 
 
 class Trials:
@@ -152,8 +149,9 @@ class Trials:
         for place, candidate in enumerate(self.candidates):
             rounds = set.intersection(*(set(samples[place]) for samples in by_rank))
             candidate.samples = {n: max(samples[place][n] for samples in by_rank) for n in rounds}  # the slowest rank's
-        ranked = sorted((c for c in self.candidates if c.status == "timing"), key=self._gain, reverse=True)
-        close = [c for c in ranked if self._gain(c) > CLOSE * max(1.0, self._gain(ranked[0]))][:FINALISTS]
+        gain = lambda candidate: candidate.speed_up(self.baseline)  # noqa: E731
+        ranked = sorted((c for c in self.candidates if c.status == "timing"), key=gain, reverse=True)
+        close = [c for c in ranked if gain(c) > CLOSE * max(1.0, gain(ranked[0]))][:FINALISTS]
         if close and not self.final:
             self.final = True
             self._add([self.baseline, *close], 2 * self.rounds)
@@ -170,13 +168,10 @@ class Trials:
             candidate.samples[number] = seconds
         self.at += 1
 
-    def _gain(self, candidate):
-        return candidate.speed_up(self.baseline)
-
     def _choose(self, ranked):
-        fastest = ranked[0] if ranked and self._gain(ranked[0]) >= self.min_gain else self.baseline
+        fastest = ranked[0] if ranked and ranked[0].speed_up(self.baseline) >= self.min_gain else self.baseline
         for candidate in ranked:
-            candidate.status, candidate.why = "slower", f"{self._gain(candidate):.2f}× eager's speed"
+            candidate.status, candidate.why = "slower", f"{candidate.speed_up(self.baseline):.2f}× eager's speed"
         fastest.status, fastest.why = "chosen", ""
         if fastest is self.baseline:
             fastest.why = Message("no other plan was {min_gain}× as fast", min_gain=f"{self.min_gain:g}")

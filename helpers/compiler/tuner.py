@@ -105,10 +105,8 @@ class Tuner:
             self._log(Message("optimize: compiling {plan} …", plan=str(one.plan)))
         try:
             one.call = one.plan.make(self.forward)
-            began = time.perf_counter()
-            result = check.run(one.call)
-            one.compile_s = max(0.0, time.perf_counter() - began - check.eager_s) if one.plan.compiled else 0.0
-            one.judge(check.errors(result, one.plan.bf16))
+            one.judge(check.errors(one.plan, one.call))
+            one.compile_s = max(0.0, check.first_s - check.eager_s) if one.plan.compiled else 0.0
         except Exception as error:
             one.fail(error)
         self._log(Message("optimize: {plan}: {verdict}", plan=str(one.plan), verdict=one.verdict()))

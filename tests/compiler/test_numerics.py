@@ -13,8 +13,7 @@ from helpers.training import models
 
 
 def errors(model, call, *args, bf16=False, **kwargs):
-    check = NumericsCheck(model, model.forward, args, kwargs)
-    return check.errors(check.run(call), bf16)
+    return NumericsCheck(model, model.forward, args, kwargs).errors(Plan(bf16=bf16), call)
 
 
 def is_sound(*args, **kwargs):
