@@ -8,7 +8,7 @@ from statistics import median
 
 from ..language import N_, _, shown
 from ..plots import style
-from ..plots.layout import line_style, name_ends, rows, sheet, ticks, whisker
+from ..plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
 from ..records.words import clean, number, percent, times
 from .trials import DROPPED
 
@@ -156,7 +156,7 @@ def break_even(series) -> tuple:
     # Beyond all crossings, or so far that compiling is no more than half of the time.
     last = 1.5 * max(pays) if pays else max(10.0, *(2 * each["compile_s"] / eager["step_s"] for each in others))
     won = lambda each, n: eager["compile_s"] - each["compile_s"] + n * (eager["step_s"] - each["step_s"])  # noqa: E731
-    names = [clean(each["name"]) for each in series]
+    names, _high = line_names([each["name"] for each in series], lines=1)
     names = names[:1] + [f"{name}\n{_pays(steps)}" for name, steps in zip(names[1:], after, strict=True)]
     note = _("Circle: from this step on the plan has taken less time than eager, compiling included.") if pays else ""
     high = max(3.3, 0.34 * len(names))
@@ -209,13 +209,15 @@ def step_times(samples, events) -> tuple:
     ):
         for axes, (name, seconds) in zip(panels, samples.items(), strict=True):
             compiled = sorted(set(events.get(name, ())))
-            axes.set_title(clean(name), size=9.5)
+            axes.set_title(fitted(name, 6, 1, 9.5, "bold"))
             axes.set(yscale="log", ylabel="ms a step", ylim=(0.6 * min(everything), 1.8 * max(everything)))
             axes.set_xlim(0.5 - 0.02 * longest, longest + 0.5 + 0.02 * longest)
             _run(axes, [1000 * each for each in seconds], compiled)
             words = _run_words(seconds, compiled)
             at = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-            axes.annotate("\n".join(words), (1, 0.5), (10, 0), va="center", size=9, **at)
+            axes.annotate(
+                "\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), va="center", size=9, **at
+            )
             alt.append(f"{clean(name)}: {', '.join(words)}.")
         panels[-1].set_xlabel(_("step"))
     return figure, " ".join(alt)
