@@ -84,14 +84,18 @@ def test_sampler_refuses_what_cannot_be(arguments):
 
 
 def test_plan_covers_every_crop_and_depends_on_seed_and_epoch():
-    plan = augmentation_plan(5000, 3, 7, 4, True)
-    assert plan.shape == (5000, 3) and plan.dtype == torch.int64
-    assert len(plan.unique(dim=0)) == 9 * 9 * 2
-    assert plan.min() == 0 and plan.amax(0).tolist() == [8, 8, 1]
-    assert torch.equal(plan, augmentation_plan(5000, 3, 7, 4, True))
-    assert not torch.equal(plan, augmentation_plan(5000, 4, 7, 4, True))
-    assert not torch.equal(plan, augmentation_plan(5000, 3, 8, 4, True))
-    assert augmentation_plan(5000, 3, 7, 4, False)[:, 2].sum() == 0
+    def plan(epoch, seed, flip=True):
+        sampler = GlobalBatchSampler(5000, 1, seed=seed)
+        sampler.set_epoch(epoch)
+        return augmentation_plan(sampler, flip)
+
+    found = plan(3, 7)
+    assert found.shape == (5000, 3) and found.dtype == torch.int64
+    assert len(found.unique(dim=0)) == 9 * 9 * 2
+    assert found.min() == 0 and found.amax(0).tolist() == [8, 8, 1]
+    assert torch.equal(found, plan(3, 7))
+    assert not torch.equal(found, plan(4, 7)) and not torch.equal(found, plan(3, 8))
+    assert plan(3, 7, flip=False)[:, 2].sum() == 0
 
 
 @pytest.mark.parametrize("height, width", [(32, 32), (5, 9)])
