@@ -46,7 +46,7 @@ def main(case):
     elif case["what"] == "no compiler":
         optimize(net, ["inductor"], rounds=1, log=None)
     else:
-        optimize(net, bf16=case["bf16"], log=None, budget_s=1e9)
+        optimize(net, bf16=case["bf16"], log=None)
     while not net.tuner.done:
         step(net)
     found = {

@@ -30,8 +30,8 @@ def profile(profiles) -> tuple:
     Args:
         profiles: {name of the model: operators.Profile}.
     """
-    seen = {kind for p in profiles.values() for kind, share in p.share.items() if share >= 0.0005}
-    key = [(_(kind), *look) for kind, look in FILLS.items() if kind in seen]
+    seen = lambda kind: any(p.share.get(kind, 0) >= 0.0005 for p in profiles.values())  # noqa: E731
+    key = [(_(kind), *look) for kind, look in FILLS.items() if seen(kind)]
     note = _(
         "Outlined: normalisation and pointwise work, which a compiler can fuse. At most: how much faster a step would "
         "be if they took no time (Amdahl); a better memory layout or better convolutions can give more."
@@ -169,13 +169,10 @@ def break_even(series) -> tuple:
         for steps in pays:
             axes.plot(steps, 0, "o", markersize=11, fillstyle="none", color=style.INK, zorder=5)
         name_ends(axes, [(last, won(each, last), "") for each in series], names, high)
-    step_s = _("{step_s} s a step").format(step_s=number(eager["step_s"]))
-    alt = [_("Seconds won over eager, compiling included."), f"{clean(eager['name'])}: {step_s}."]
+    alt = [_("Seconds won over eager, compiling included.")]
     for each, steps in zip(others, after, strict=True):
-        faster = f"{eager['step_s'] / each['step_s']:.2f}"
-        step_s = _("{step_s} s a step ({eager}×)").format(step_s=number(each["step_s"]), eager=faster)
         compile_s = _("{compile_s} s to compile").format(compile_s=number(each["compile_s"]))
-        alt.append(f"{clean(each['name'])}: {compile_s}, {step_s}, {_pays(steps)}.")
+        alt.append(f"{clean(each['name'])}: {compile_s}, {_pays(steps)}.")
     return figure, " ".join(alt)
 
 
@@ -254,8 +251,4 @@ def _run_words(seconds, compiled):
     words = [_("other steps: median {plain} ms").format(plain=number(1000 * median(plain)))] if plain else []
     some = ", ".join(str(index + 1) for index in compiled[:6]) + ", …" * (len(compiled) > 6)
     total = number(sum(seconds[index] for index in compiled))
-    if len(compiled) == 1:
-        once, took = _("compiled once, in step {some}"), _("that step took {total} s")
-        return [*words, once.format(some=some), took.format(total=total)]
-    often, took = _("compiled {compiled} times, in steps {some}"), _("these steps took {total} s")
-    return [*words, often.format(compiled=len(compiled), some=some), took.format(total=total)]
+    return [*words, _("compiled in step {some}").format(some=some), _("took {total} s").format(total=total)]

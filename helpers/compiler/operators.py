@@ -40,9 +40,8 @@ NAMES = {  # of PyTorch's operators; its own tags tell which others are pointwis
 def kind_of(name):
     """The kind of the operator `name`, such as "aten::add": one of KINDS, or None if it computes nothing itself.
 
-    It is None for an operator that only calls others, looks at a tensor in another way or reserves memory, and for a
-    name that is no operator: a node of autograd, a label that the reader gave to a block. What PyTorch does not
-    describe, such as the reader's own operator, is OTHER.
+    It is None for an operator that only calls others, views a tensor or reserves memory, and for a name that is no
+    operator, such as a node of autograd. The reader's own operator is OTHER.
     """
     if WRITTEN.match(name):
         return FUSED
@@ -115,11 +114,8 @@ class Profile:
 def profile(model, inputs, targets, loss=torch.nn.functional.cross_entropy, steps=7, warm_up=3) -> Profile:
     """Where the time of a training step goes: forward, `loss(outputs, targets)` and backward.
 
-    A copy of `model` is trained on, without an optimizer, on the device of `inputs`; the model itself, its gradients
-    and the state of the random numbers stay as they are. Each time is the median over the steps.
-
-    Args:
-        model: not compiled; for a compiled one see `profile_compiled`.
+    A copy of `model`, which is not compiled, is trained on, without an optimizer, on the device of `inputs`; the model
+    itself, its gradients and the random numbers stay as they are. Each time is the median over the steps.
 
     Raises:
         ValueError: fewer steps than a median needs, or the profiler cannot time this device.
@@ -189,14 +185,14 @@ def _calls(timed, device):
 
 def in_ms(profiles) -> str:
     """A table of {name: Profile} in milliseconds a step: what libraries compute, what can be fused or was, the rest."""
+    import pandas
+
     groups = {
         "convolutions, products": (CONVOLUTION, MATMUL),
         "pointwise, normalisation, fused loops": (POINTWISE, NORMALISATION, FUSED),
         "the rest": (REDUCTION, OTHER, BOOKKEEPING),
         "together": KINDS,
     }
-    lines = [f"{'ms a step':<38}" + "".join(f"{name:>10}" for name in profiles)]
-    for group, kinds in groups.items():
-        spent = (1000 * sum(each.seconds.get(kind, 0) for kind in kinds) for each in profiles.values())
-        lines.append(f"{group:<38}" + "".join(f"{ms:10.1f}" for ms in spent))
-    return "\n".join(lines)
+    spent = lambda each, kinds: 1000 * sum(each.seconds.get(kind, 0) for kind in kinds)  # noqa: E731
+    columns = {name: [spent(each, kinds) for kinds in groups.values()] for name, each in profiles.items()}
+    return pandas.DataFrame(columns, groups).rename_axis("ms a step", axis=1).to_string(float_format="{:.1f}".format)

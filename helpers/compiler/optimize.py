@@ -6,17 +6,16 @@ from .plan import Plan, default_plans
 from .tuner import Tuner
 
 
-def optimize(model, plans=None, *, bf16=False, rounds=5, budget_s=300.0, min_gain=1.02, log=print):
+def optimize(model, plans=None, *, bf16=False, rounds=5, log=print):
     """Let `model` find out, in its first training steps, which plan trains it fastest.
 
     The training loop stays as it is. At the first step each plan (backend × memory layout × precision) is compiled and
     checked on the live batch: outputs, buffers and gradients must be as near to fp64 as eager's, within a factor of
     three. Then the plans that are right take real steps in turn, timed to the end of backward, and the fastest computes
-    all further steps. Eager is always among them, so the choice is not slower than what was there. `print(model.tuner)`
-    says what was tried and why.
-
-    Under torch.distributed all ranks must call the model in step; they choose the same plan, by the slowest rank's
-    times. Evaluation (no gradients, or eval mode) runs in eager, and batches of another shape without the compiler.
+    all further steps. Eager is always among them, and stays unless another is 1.02 times as fast. `print(model.tuner)`
+    says what was tried and why. Evaluation (no gradients, or eval mode) runs in eager, and batches of another shape
+    without the compiler. Under torch.distributed all ranks must call the model in step; they choose the same plan, by
+    the slowest rank's times.
 
     Args:
         model: an nn.Module on its device, or one wrapped in DistributedDataParallel.
@@ -24,8 +23,6 @@ def optimize(model, plans=None, *, bf16=False, rounds=5, budget_s=300.0, min_gai
             where the model has 2-d convolutions).
         bf16: whether the default plans may also compute in bfloat16, which changes numbers.
         rounds: timed steps of each plan in the first stage; those that are close then take twice as many.
-        budget_s: seconds of compiling and checking after which no further plan is tried.
-        min_gain: how many times as fast as eager a plan must be to be chosen.
         log: gets a line of text now and then, from rank 0 (None: silence).
 
     Returns:
@@ -45,12 +42,11 @@ def optimize(model, plans=None, *, bf16=False, rounds=5, budget_s=300.0, min_gai
         raise TypeError("this model was compiled by torch.compile already; give optimize the model itself")
     if plans is not None and bf16:
         raise ValueError("bf16=True is for the default plans; give plans of your own as Plan(..., bf16=True)")
-    for name, value, least in (("rounds", rounds, 1), ("budget_s", budget_s, 0), ("min_gain", min_gain, 1)):
-        if not value >= least:
-            raise ValueError(f"{name} is {value}; it must be {least} or more")
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds}; it must be 1 or more")
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     forward = inner.forward.forward if isinstance(inner.forward, Tuner) else inner.forward
     plans = default_plans(inner, bf16) if plans is None else plans
     plans = [plan if isinstance(plan, Plan) else Plan(plan) for plan in plans]
-    inner.tuner = inner.forward = Tuner(inner, forward, plans, rounds, budget_s, min_gain, log)
+    inner.tuner = inner.forward = Tuner(inner, forward, plans, rounds, log)
     return model

@@ -1,6 +1,5 @@
 """A plan: one way to compute a model's training step."""
 
-import contextlib
 import logging
 import os
 import warnings
@@ -22,9 +21,8 @@ class Plan:
     Attributes:
         backend: "eager" for no compiler, or a backend of torch.compile: a name, or a function
             (graph module, example inputs) -> callable.
-        channels_last: whether images [N, C, H, W] reach the model with a pixel's channels side by side. Only the images
-            are converted: convolutions pass the layout on, weights stay as they are, so that the plan can be changed at
-            every step.
+        channels_last: whether images [N, C, H, W] reach the model with a pixel's channels side by side. Weights stay as
+            they are, so that the plan can be changed at every step.
         bf16: whether the forward pass runs under autocast in bfloat16, which changes numbers.
     """
 
@@ -46,11 +44,7 @@ class Plan:
         return " · ".join([name] + ["channels last"] * self.channels_last + ["bf16"] * self.bf16)
 
     def make(self, forward):
-        """`forward` as this plan computes it; compiles at the first call, for the shapes of that call.
-
-        Raises:
-            Exception: whatever torch.compile raises for a backend that is not there.
-        """
+        """`forward` as this plan computes it; compiles at the first call, for the shapes of that call."""
         quiet()
         run = forward
         if self.compiled:
@@ -62,18 +56,16 @@ class Plan:
         def call(*args, **kwargs):
             if self.channels_last:
                 args, kwargs = pytree.tree_map_only(torch.Tensor, _channels_last, (args, kwargs))
-            with self._autocast(device_of(args, kwargs)):
-                outputs = run(*args, **kwargs)
-            return pytree.tree_map_only(torch.Tensor, _full, outputs) if self.bf16 else outputs
+            if not self.bf16:
+                return run(*args, **kwargs)
+            with torch.autocast(device_of(args, kwargs).type, torch.bfloat16):
+                return pytree.tree_map_only(torch.Tensor, _full, run(*args, **kwargs))
 
         return call
 
     def without_compiler(self):
         """The same layout and precision, in eager."""
         return Plan("eager", self.channels_last, self.bf16)
-
-    def _autocast(self, device):
-        return torch.autocast(device.type, torch.bfloat16) if self.bf16 else contextlib.nullcontext()
 
 
 def default_plans(model, bf16=False) -> list:

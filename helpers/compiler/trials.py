@@ -16,7 +16,8 @@ from .plan import Plan
 
 CLOSE = 0.9  # plans this near to the fastest are timed further in the second stage
 FINALISTS = 3
-DROPPED = (N_("rejected"), N_("failed"), N_("skipped"))
+MIN_GAIN = 1.02  # times eager's speed; a plan that gains less is not chosen
+DROPPED = (N_("rejected"), N_("failed"))
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Candidate:
 
     Attributes:
         call: computes the model's forward as the plan says (None: it was dropped).
-        status: "baseline", "timing", "slower", "chosen", "rejected", "failed" or "skipped".
+        status: "baseline", "timing", "slower", "chosen", "rejected" or "failed".
         why: a sentence for the reader.
         compile_s: seconds its first step took longer than a step of eager.
         output_error, gradient_error: in units of eager's own error.
@@ -45,10 +46,8 @@ class Candidate:
         """Take in (output error, gradient error), and drop out if one is too large."""
         self.output_error, self.gradient_error = errors
         if max(errors) > ALLOWED:
-            errors, allowed = self._errors(), f"{ALLOWED:g}"
-            self.drop(
-                "rejected", Message("wrong numbers: {errors}, {allowed}× is allowed", errors=errors, allowed=allowed)
-            )
+            why = Message("wrong numbers: {errors}, {allowed}× is allowed", errors=self._errors(), allowed=ALLOWED)
+            self.drop("rejected", why)
 
     def fail(self, error, when="at its first step") -> None:
         """Drop out because of an exception."""
@@ -71,8 +70,9 @@ class Candidate:
         outputs, gradients = (
             f"{error:.2g}×" if error < 100 else f"{error:,.0f}×" for error in (self.output_error, self.gradient_error)
         )
-        text = "outputs {outputs} and gradients {gradients} eager's own error"
-        return Message(text, outputs=outputs, gradients=gradients)
+        return Message(
+            "outputs {outputs} and gradients {gradients} eager's own error", outputs=outputs, gradients=gradients
+        )
 
     def ratios(self, baseline) -> list:
         """How many times as fast as `baseline` in each round that both were timed in, ascending."""
@@ -84,22 +84,16 @@ class Candidate:
 
     def row(self, baseline) -> dict:
         """The plan's line in the table."""
-        ratios, of_eager = self.ratios(baseline), baseline.samples.values()
-        low, high = (ratios[round(q * (len(ratios) - 1))] if ratios else None for q in (0.25, 0.75))
-        speed_up = statistics.median(ratios) if ratios else None
-        pays = None
-        if speed_up and speed_up > 1:
-            pays = math.ceil((self.compile_s or 0.0) / (statistics.median(of_eager) * (1 - 1 / speed_up)))
+        row = dict.fromkeys(("step_s", "speed_up", "speed_up_q1", "speed_up_q3", "break_even"))
+        if ratios := self.ratios(baseline):
+            low, high = (ratios[round(q * (len(ratios) - 1))] for q in (0.25, 0.75))
+            row |= {"speed_up": statistics.median(ratios), "speed_up_q1": low, "speed_up_q3": high}
+            row["step_s"] = statistics.median(self.samples.values())
+            saved = statistics.median(baseline.samples.values()) * (1 - 1 / row["speed_up"])
+            if saved > 0:
+                row["break_even"] = math.ceil((self.compile_s or 0.0) / saved)
         known = ("status", "why", "compile_s", "output_error", "gradient_error")
-        return {
-            "plan": str(self.plan),
-            **{name: getattr(self, name) for name in known},
-            "step_s": statistics.median(self.samples.values()) if self.samples else None,
-            "speed_up": speed_up,
-            "speed_up_q1": low,
-            "speed_up_q3": high,
-            "break_even": pays,
-        }
+        return {"plan": str(self.plan), **{name: getattr(self, name) for name in known}, **row}
 
 
 class Trials:
@@ -114,9 +108,8 @@ class Trials:
         winner: the Candidate that was chosen (None: still timing).
     """
 
-    def __init__(self, candidates, rounds, min_gain):
-        self.candidates, self.baseline = candidates, candidates[0]
-        self.rounds, self.min_gain = rounds, min_gain
+    def __init__(self, candidates, rounds):
+        self.candidates, self.baseline, self.rounds = candidates, candidates[0], rounds
         self.turns, self.at, self.timer, self.winner, self.final = [], 0, None, None, False
         self._add([c for c in candidates if c.status in ("baseline", "timing")], rounds + 1)
 
@@ -169,12 +162,12 @@ class Trials:
         self.at += 1
 
     def _choose(self, ranked):
-        fastest = ranked[0] if ranked and ranked[0].speed_up(self.baseline) >= self.min_gain else self.baseline
+        fastest = ranked[0] if ranked and ranked[0].speed_up(self.baseline) >= MIN_GAIN else self.baseline
         for candidate in ranked:
             candidate.status, candidate.why = "slower", f"{candidate.speed_up(self.baseline):.2f}× eager's speed"
         fastest.status, fastest.why = "chosen", ""
         if fastest is self.baseline:
-            fastest.why = Message("no other plan was {min_gain}× as fast", min_gain=f"{self.min_gain:g}")
+            fastest.why = Message("no other plan was {min_gain}× as fast", min_gain=f"{MIN_GAIN:g}")
         self.winner = fastest
 
 
@@ -237,20 +230,3 @@ def gather(value) -> list:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
-
-
-def table(rows) -> list:
-    """The rows as lines of plain text."""
-    if not rows:
-        return []
-    wide = max(len(row["plan"]) for row in rows)
-    number = lambda value, form: "–" if value is None else format(value, form)  # noqa: E731
-    lines = [f"{'plan':<{wide}}  {'compile':>8}  {'step':>9}  {'speed-up':>8}  {'pays after':>11}  status"]
-    for row in rows:
-        step = row["step_s"] and row["step_s"] * 1000
-        pays = "never" if row["speed_up"] and row["break_even"] is None else number(row["break_even"], ",d")
-        lines.append(
-            f"{row['plan']:<{wide}}  {number(row['compile_s'], '.1f'):>6} s  {number(step, '.1f'):>6} ms  "
-            f"{number(row['speed_up'], '.2f'):>7}×  {pays:>11}  {row['status']}{': ' * bool(row['why'])}{row['why']}"
-        )
-    return lines

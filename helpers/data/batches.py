@@ -15,24 +15,19 @@ PAD = 4  # pixels a side, as in the usual CIFAR recipe (arXiv:1512.03385, sectio
 class GlobalBatchSampler:
     """This rank's part of every global batch, as lists of sample indices.
 
-    Global batch k is permutation[k*G:(k+1)*G]; rank r gets the r-th of world_size contiguous pieces, equal to within
-    one sample, longer ones first. All ranks together see what one device with the same global batch sees. With
-    drop_last=False the last batch is smaller, and a rank's piece of it may be empty.
+    Global batch k is permutation[k*G:(k+1)*G], an incomplete one is left out; rank r gets the r-th of world_size
+    contiguous pieces, equal to within one sample, longer ones first. All ranks together see what one device sees.
     """
 
-    def __init__(self, n, global_batch, rank=0, world_size=1, seed=0, shuffle=True, drop_last=True):
+    def __init__(self, n, global_batch, rank=0, world_size=1, seed=0):
         if n < 1 or global_batch < 1:
             raise ValueError(f"n and global_batch must be 1 or more; got {n} and {global_batch}")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1; got {rank} of {world_size}")
-        if drop_last and n < global_batch:
-            raise ValueError(
-                f"a global batch of {global_batch} needs as many samples, the set has {n}: choose a smaller "
-                "global_batch"
-            )
+        if n < global_batch:
+            raise ValueError(f"the set has {n} samples, too few for a batch: choose a smaller global_batch")
         self.n, self.global_batch, self.rank, self.world_size = n, global_batch, rank, world_size
-        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
-        self.epoch = 0
+        self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the permutation of the next iteration."""
@@ -40,16 +35,14 @@ class GlobalBatchSampler:
 
     def __len__(self) -> int:
         """Number of batches, the same on every rank."""
-        return self.n // self.global_batch if self.drop_last else -(-self.n // self.global_batch)
+        return self.n // self.global_batch
 
     def __iter__(self) -> Iterator[list[int]]:
         return (piece.tolist() for piece in self.pieces())
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The same as arrays, int64, which a set of a million samples is better held in."""
-        order = np.arange(self.n)
-        if self.shuffle:
-            order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
+        order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
         for k in range(len(self)):
             batch = order[k * self.global_batch : (k + 1) * self.global_batch]
             yield np.array_split(batch, self.world_size)[self.rank]

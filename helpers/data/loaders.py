@@ -1,8 +1,7 @@
 """Two ways to turn an image set into batches, with equal results.
 
-FastLoader keeps the whole set on the device and works on whole batches (on the CPU a set stays in its files, mapped
-into memory); WorkerLoader is the usual DataLoader with worker processes and torchvision's transforms, one image at a
-time.
+FastLoader keeps the whole set on the device and works on whole batches; WorkerLoader is the usual DataLoader with
+worker processes and torchvision's transforms, one image at a time.
 """
 
 import sys
@@ -59,8 +58,7 @@ def collate(samples: list) -> list[torch.Tensor]:
 class Loader:
     """What both loaders share. Iterating gives (inputs, labels) on `device`.
 
-    Setting `start_batch = k` makes the next iteration leave out the first k batches without loading them (to resume in
-    the middle of an epoch); then it is 0 again.
+    `start_batch = k` makes the next iteration leave out k batches (to resume within an epoch); then it is 0 again.
     """
 
     def __init__(self, data, sampler: GlobalBatchSampler, device, augment: bool, start_batch: int):

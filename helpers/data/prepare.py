@@ -63,14 +63,13 @@ def prepare(name: str, root=None, say=print) -> Path:
         new = Path(temporary, "new")
         new.mkdir()
         write(new, name, splits, classes)
-        try:
-            if trouble(name, root):  # else another process was faster
-                with contextlib.suppress(FileNotFoundError):  # a folder cannot be renamed onto another
-                    final.rename(Path(temporary, "old"))
+        if trouble(name, root):  # else another process was faster
+            with contextlib.suppress(OSError):  # there is none, as a rule; a folder cannot be renamed onto another
+                final.rename(Path(temporary, "old"))
+            with contextlib.suppress(OSError):  # another process was faster after all
                 new.rename(final)
-        except OSError:
-            if trouble(name, root):  # else another process was faster by less
-                raise
+    if wrong := trouble(name, root):
+        raise PrepareError(f"the data set in {final} {wrong}")
     say(f"{name}: ready, in {final}")
     return final
 

@@ -18,7 +18,7 @@ def tried():
         plan("inductor · channels last", "chosen", 1.75, compile_s=16.8, break_even=1394.0),
         plan("max-autotune", "slower", 0.93, compile_s=71.0),
         plan("wrong", "rejected", compile_s=1.0, why="outputs 812 times as far off as eager's."),
-        plan("absent", "skipped", why="the package absent is not installed"),
+        plan("absent", "failed", why="the package absent is not installed"),
         plan("broken", "failed", why="RuntimeError: at step 3"),
     ]
 
@@ -57,7 +57,7 @@ def test_plans_are_drawn_from_the_fastest_with_their_spread():
     assert [line.get_xdata()[0] for line in axes.lines if line.get_linewidth() == 1.5] == [1]
     written = " ".join(text for text, _ in labels(figure))
     chosen = "1.75×, 16.8 s to compile, pays at step 1,394, chosen"
-    for words in ("Some plans", "✓ inductor · channels last", chosen, "absent – skipped: the package"):
+    for words in ("Some plans", "✓ inductor · channels last", chosen, "absent – failed: the package"):
         assert words in written
     assert written.count("chosen") == 1 and bars[0].get_facecolor() not in [bar.get_facecolor() for bar in bars[1:]]
     for words in (
@@ -91,11 +91,7 @@ def test_break_even_is_where_the_lines_cross():
     assert axes.get_xlim() == (0, 300)
     written = [text for text, _ in labels(figure)]
     assert {"eager", "quick\npays after 200 steps", "slow\nnever pays"} <= set(written)
-    assert alt == (
-        "Seconds won over eager, compiling included. eager: 0.120 s a step. "
-        "quick: 12.0 s to compile, 0.0600 s a step (2.00×), pays after 200 steps. "
-        "slow: 30.0 s to compile, 0.130 s a step (0.92×), never pays."
-    )
+    assert alt.endswith("quick: 12.0 s to compile, pays after 200 steps. slow: 30.0 s to compile, never pays.")
 
 
 def test_crossings_far_apart_are_both_marked():
@@ -134,8 +130,8 @@ def test_step_times_mark_the_steps_that_compiled():
     assert list(whole.get_xdata()) == [1, 2, 3, 4, 5] and list(whole.get_ydata()) == [8000, 100, 200, 5000, 300]
     assert {axes.get_yscale() for axes in figure.axes} == {"log"}
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
-    assert "alike: other steps: median 100 ms, compiled once, in step 1, that step took 9.00 s." in alt
-    assert "changing: other steps: median 200 ms, compiled 2 times, in steps 1, 4, these steps took 13.0 s." in alt
+    assert "alike: other steps: median 100 ms, compiled in step 1, took 9.00 s." in alt
+    assert "changing: other steps: median 200 ms, compiled in step 1, 4, took 13.0 s." in alt
     assert alt.endswith("eager: median 200 ms, nothing was compiled.")
 
 

@@ -105,7 +105,7 @@ def cost_series(*plans):
 
 
 def _plans(count):
-    statuses = ("baseline", "chosen", "slower", "rejected", "failed", "skipped")
+    statuses = ("baseline", "chosen", "slower", "rejected", "failed", "failed")
     rows = []
     for k, (name, status) in enumerate(zip(names(count), statuses * count, strict=False)):
         speed_up = None if k % 6 > 2 else 0.02 + k * k / 4
