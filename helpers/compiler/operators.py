@@ -160,18 +160,20 @@ def _profile(step, device, steps, warm_up):
     plain = median(timed() for _ in range(steps))
     # One step a profile: over several the profiler keeps memory from being used again, which slows them down.
     runs = [_calls(timed, device) for _ in range(steps)]
-    seconds = {kind: median(sum(s for k, s in calls if k == kind) for calls in runs) for kind in KINDS}
+    seconds = {kind: median(sum(s for k, s in calls if k == kind) for _, calls in runs) for kind in KINDS}
     if not any(seconds.values()):
         raise ValueError("the profiler of this PyTorch gives no times of operators on this device")
-    seconds[BOOKKEEPING] = max(0.0, plain - sum(seconds.values()))  # of a step that the profiler does not slow down
-    return Profile(seconds, plain, round(median(map(len, runs))))
+    rest = median(took - sum(s for _, s in calls) for took, calls in runs)
+    # The profiler itself takes time between the operators, so the rest is at most that of a plain step.
+    seconds[BOOKKEEPING] = max(0.0, min(rest, plain - sum(seconds.values())))
+    return Profile(seconds, plain, round(median(len(calls) for _, calls in runs)))
 
 
 def _calls(timed, device):
-    """(kind, seconds) of each operator in a step that computes and that no other one called."""
+    """Seconds of a step, and (kind, seconds) of each operator in it that computes and that no other one called."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # where it finds no GPU it would say so in every cell
     with torch.profiler.profile(activities=supported_activities()) as profiler:
-        timed()
+        took = timed()
     spent, calls = "cpu_time_total" if device.type == "cpu" else "device_time_total", []
     for event in profiler.events():
         if event.device_type == DeviceType.CPU and (kind := kind_of(event.name)):
@@ -180,7 +182,7 @@ def _calls(timed, device):
                 above = above.cpu_parent
             if not above:
                 calls.append((kind, 1e-6 * getattr(event, spent)))
-    return calls
+    return took, calls
 
 
 def in_ms(profiles) -> str:

@@ -55,10 +55,12 @@ class Tuner:
     def __str__(self):
         import pandas  # slow, and only for this
 
-        columns = ["plan", "compile_s", "step_s", "speed_up", "break_even", "status", "why"]
-        table = pandas.DataFrame(self.rows(), columns=columns)
-        shown_table = table.to_string(index=False, na_rep="–", float_format="{:,.3g}".format) if self.rows() else ""
-        return f"{shown(self.summary())}\n{shown_table}".rstrip()
+        if not (rows := self.rows()):
+            return shown(self.summary())
+        numbers = ["compile_s", "step_s", "speed_up", "break_even"]
+        table = pandas.DataFrame(rows).astype(dict.fromkeys(numbers, float))[["plan", *numbers, "status", "why"]]
+        shown_table = table.to_string(index=False, na_rep="–", float_format="{:,.3g}".format)
+        return f"{shown(self.summary())}\n{shown_table}"
 
     def summary(self) -> str:
         """What was chosen and what it cost, in a line."""
