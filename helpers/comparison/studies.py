@@ -178,7 +178,8 @@ def _usable(path):
 @contextmanager
 def _empty_caches():
     with tempfile.TemporaryDirectory() as folder:
-        with patch.dict(os.environ, {"TORCHINDUCTOR_CACHE_DIR": folder}):
+        caches = {name: os.path.join(folder, name) for name in ("HELPERS_CACHE", "TORCHINDUCTOR_CACHE_DIR")}
+        with patch.dict(os.environ, caches):
             yield
 
 

@@ -101,11 +101,9 @@ class Profile:
 
     @property
     def pointwise_bound(self) -> float:
-        """The speed-up of a step if its pointwise work and its normalisations took no time at all.
+        """The speed-up of a step if its pointwise work and its normalisations took no time (Amdahl's law).
 
-        A compiler fuses such operators. Amdahl's law bounds what that gains: 1 / (1 - their share). It is too high in
-        that fused work takes time too, and too low where a compiler gains elsewhere: by a better memory layout, better
-        convolutions, fewer operators to launch.
+        It is too high in that fused work takes time too, and too low where a compiler gains elsewhere, as by a layout.
         """
         kept = 1 - self.share.get(POINTWISE, 0) - self.share.get(NORMALISATION, 0)
         return 1 / kept if kept > 1e-9 else math.inf  # less is rounding

@@ -63,10 +63,6 @@ class Plan:
 
         return call
 
-    def without_compiler(self):
-        """The same layout and precision, in eager."""
-        return Plan("eager", self.channels_last, self.bf16)
-
 
 def default_plans(model, bf16=False) -> list:
     """Eager and inductor, and each in channels last where the model has 2-d convolutions."""

@@ -4,6 +4,8 @@ The training loop stays as it is. Each plan is checked once against eager (`nume
 training steps in turn (`trials`), and the fastest computes all others.
 """
 
+from dataclasses import replace
+
 import torch
 from torch.utils import _pytree as pytree
 
@@ -68,8 +70,7 @@ class Tuner:
         if not rows:
             return Message("nothing was tried yet: plans are tried in the first training steps")
         if not self.done:
-            timed = sum(row["status"] in ("baseline", "timing") for row in rows)
-            return Message("{timed} of {rows} plans are being timed", timed=timed, rows=len(rows))
+            return Message("{rows} plans are being tried", rows=len(rows))
         speed_up = next(row["speed_up"] for row in rows if row["status"] == "chosen") or 1.0
         return Message(
             "chose {plan} of {rows} plans, {speed_up}× eager's speed; {spent} s were spent on compiling",
@@ -129,7 +130,7 @@ class Tuner:
             self._log(
                 Message("optimize: a batch of another shape runs without the compiler; drop or pad the last batch")
             )
-        return self.choice.without_compiler()
+        return replace(self.choice, backend="eager")
 
     def _log(self, text):
         if self.log is not None and trials.is_main():

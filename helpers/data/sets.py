@@ -104,11 +104,6 @@ def load(name: str, split: str, root=None) -> ImageSet | TokenSet:
     return ImageSet(name, *parts, *facts, flip=name != "digits")
 
 
-def training_images(name: str) -> int:
-    """How many training images (or sequences) a set of the kit has."""
-    return RECIPES[name].images
-
-
 def check_data(data) -> None:
     """TypeError unless `data` has a length and can be indexed."""
     indexable = hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
@@ -117,10 +112,9 @@ def check_data(data) -> None:
 
 
 def pair(data):
-    """(train, test) of a RunConfig's `data`: a name, a pair, or a function that returns a pair.
+    """(train, test) of a RunConfig's `data`: a name, a pair, or a function that returns one; test may be None.
 
-    The test set may be None; the run then has no accuracy. Raises TypeError for anything else,
-    DataMissing for a named set that is not prepared.
+    Raises TypeError for anything else, DataMissing for a named set that is not prepared.
     """
     if isinstance(data, str):
         return load(data, "train"), load(data, "test")
@@ -136,7 +130,7 @@ def pair(data):
 def training_samples(data):
     """How many samples a RunConfig's `data` has to train on; None if only the ranks will know."""
     if isinstance(data, str):
-        return training_images(data)
+        return RECIPES[data].images
     return None if callable(data) else len(data[0])
 
 
