@@ -52,7 +52,7 @@ def run():
         name = f"{model} {pixels}×{pixels} b{batch}{' bf16' * bf16}"
         case = {"model": model, "pixels": pixels, "batch": batch, "bf16": bf16}
         with tempfile.TemporaryDirectory() as caches:
-            kept = {"HELPERS_CACHE": caches, "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+            kept = {"TORCHINDUCTOR_CACHE_DIR": caches}
             cold, warm = (child({**case, "what": what}, **kept) for what in ("cold", "warm"))
             faults = child({**case, "what": "faults"}, **kept)
         samples, choice = cold["samples"], cold["choice"]
@@ -83,7 +83,7 @@ def run():
         )
     case = {"model": "silu_mlp", "pixels": 32, "batch": 8, "bf16": False, "what": "no compiler"}
     with tempfile.TemporaryDirectory() as caches:
-        without = child(case, CXX="/nowhere/c++", HELPERS_CACHE=caches, TORCHINDUCTOR_CACHE_DIR=f"{caches}/inductor")
+        without = child(case, CXX="/nowhere/c++", TORCHINDUCTOR_CACHE_DIR=caches)
     wrong, accepted = wrong + 1, accepted + (without["rows"][1]["status"] != "failed")
     ratios[WRONG], ratios[SOUND] = accepted, refused
     print(f"  … {wrong} planted faults, {sound} sound plans")

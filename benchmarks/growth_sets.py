@@ -55,19 +55,22 @@ def run(sizes=SIZES):
 
 def make(root, images) -> None:
     """Prepare `images` images below `root` as the set "mock": 10,000 of them, again and again."""
-    from helpers.data.recipes import paint, wanted
-    from helpers.data.store import Store
+    from helpers.data import prepare, recipes
 
-    root.mkdir(parents=True)
+    folder = root / "mock"
+    folder.mkdir(parents=True)
     labels = np.arange(min(10_000, images)) % 10
-    pictures = paint(labels, 32, np.random.RandomState(0))
-    store = Store(root / ".mock.growth.part")
+    pictures = recipes.paint(labels, 32, np.random.RandomState(0))
     for split, count in (("train", images), ("test", 10)):
-        starts = range(0, count, len(labels))
-        pieces = (pictures[: count - start] for start in starts)
-        store.save(split, pieces, np.resize(labels, count))
+        np.save(folder / f"{split}_labels.npy", np.resize(labels, count))
+        with open(folder / f"{split}_images.npy", "wb") as file:  # a part at a time: all of them fill the memory
+            header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, 32, 32)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, count, len(labels)):
+                file.write(pictures[: count - start].data)
     about = {"classes": [str(k) for k in range(10)], "mean": [0.5] * 3, "std": [0.25] * 3}
-    store.finish(root / "mock", wanted("mock", images), about)
+    recipe = {"set": "mock", "version": recipes.RECIPES["mock"].version}
+    (folder / prepare.MANIFEST).write_text(json.dumps({"recipe": recipe, "about": about}))
 
 
 def look(folder, sizes) -> dict:
@@ -75,10 +78,9 @@ def look(folder, sizes) -> dict:
     import torch
 
     from helpers.data import loaders as data
-    from helpers.data import sets, store
+    from helpers.data import sets
 
     torch.set_num_threads(1)
-    store.LARGE = 0  # the smallest is mapped here as the largest is
     found, loaders = {}, {}
     for size in sizes:
         root, before = Path(folder, str(size)), held()

@@ -26,7 +26,7 @@ def results_root() -> Path:
 
 
 def cache_root() -> Path:
-    """Folder of what can be made again: which plan was the fastest for a model."""
+    """Folder of what can be made again: compiled libraries, environments for benchmarks."""
     return Path(os.environ.get("HELPERS_CACHE") or project_root() / ".cache")
 
 

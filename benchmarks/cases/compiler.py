@@ -42,18 +42,17 @@ def main(case):
     began = time.perf_counter()
     if case["what"] == "faults":
         plans = [Plan(getattr(planted, fault)) for fault in planted.FAULTS] + [Plan(planted.same), Plan("aot_eager")]
-        optimize(net, plans, rounds=1, cache=False, log=None)
+        optimize(net, plans, rounds=1, log=None)
     elif case["what"] == "no compiler":
-        optimize(net, ["inductor"], rounds=1, cache=False, log=None)
+        optimize(net, ["inductor"], rounds=1, log=None)
     else:
-        optimize(net, bf16=case["bf16"], log=None, budget_s=1e9)
+        optimize(net, bf16=case["bf16"], log=None)
     while not net.tuner.done:
         step(net)
     found = {
         "tuning_s": time.perf_counter() - began,
         "rows": net.tuner.rows(),
         "choice": str(net.tuner.choice),
-        "from_cache": net.tuner.from_cache,
         "compile_s": compiler_stats().compile_s,
     }
     if case["what"] == "cold":

@@ -5,21 +5,19 @@
         ...
     print(model.tuner)
 
-optimize    the public function, its settings and their checks
+optimize    the public function
 plan        a plan: backend, memory layout, precision
-soundness   is a plan right? its numbers against eager's
+numerics    are a plan's numbers right? compared with eager's
 trials      plans timed in turn on training steps, by all ranks together
 tuner       the model's forward: checks, trials, then the chosen plan
-decisions   which plan was chosen, kept on disk
 stats       graphs, breaks, recompilations and compile time of torch.compile
 operators   the profile of a training step by kind of operator
 figures     plots of all these
 """
 
-from .decisions import clear_decisions
 from .optimize import optimize
 from .plan import Plan
 from .stats import compiler_stats
 from .tuner import Tuner
 
-__all__ = ["Plan", "Tuner", "clear_decisions", "compiler_stats", "optimize"]
+__all__ = ["Plan", "Tuner", "compiler_stats", "optimize"]

@@ -6,26 +6,22 @@ The functions return (figure, alt).
 import math
 from statistics import median
 
-from ..launcher.language import listed, local, marked
+from ..language import N_, _, shown
 from ..plots import style
 from ..plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
 from ..records.words import clean, number, percent, times
 from .trials import DROPPED
 
 FILLS = {  # kinds of work: colour, hatch
-    marked("convolution"): (style.SKY, ""),
-    marked("depthwise convolution"): (style.SKY, "xx"),
-    marked("matmul"): (style.GREEN, ""),
-    marked("normalisation"): (style.ORANGE, "//"),
-    marked("pointwise"): (style.ORANGE, ""),
-    marked("pooling/softmax/loss"): (style.PURPLE, "\\\\"),
-    marked("other"): (style.GREY, ".."),
-    marked("bookkeeping"): ("none", ""),
+    N_("convolution"): (style.SKY, ""),
+    N_("matmul"): (style.GREEN, ""),
+    N_("normalisation"): (style.ORANGE, "//"),
+    N_("pointwise"): (style.ORANGE, ""),
+    N_("pooling/softmax/loss"): (style.PURPLE, "\\\\"),
+    N_("other"): (style.GREY, ".."),
+    N_("bookkeeping"): ("none", ""),
 }
 FUSED = ("normalisation", "pointwise")
-
-
-# -- what it could gain -------------------------------------------------------------------
 
 
 def profile(profiles) -> tuple:
@@ -33,62 +29,43 @@ def profile(profiles) -> tuple:
 
     Args:
         profiles: {name of the model: operators.Profile}.
-
-    Raises:
-        ValueError: there is no profile.
     """
-    if not profiles:
-        raise ValueError("no profile to draw: give {name: operators.profile(model, images, labels)}")
-    seen = {kind for p in profiles.values() for kind, share in p.share.items() if share >= 0.0005}
-    key = [(kind, *look) for kind, look in FILLS.items() if kind in seen]
-    notes = [
-        "Outlined: normalisation and pointwise work, which a compiler can fuse. At most: how much faster a step "
-        "would be if they took no time (Amdahl); a better memory layout or better convolutions can give more."
-    ]
-    bounds = [
-        f"at most {times(p.pointwise_bound)}" if math.isfinite(p.pointwise_bound) else marked("no bound")
-        for p in profiles.values()
-    ]
-    named = [
-        (name, [(100 * p.share.get(kind, 0), look) for kind, look in FILLS.items()], bound)
-        for (name, p), bound in zip(profiles.items(), bounds, strict=True)
-    ]
-    title = marked("Where a training step spends its time")
-    figure = rows(title, marked("% of the step"), named, key=key, notes=notes, high=0.66, thick=0.46)
-    words = []
-    for y, (each, (name, p), bound) in enumerate(zip(named, profiles.items(), bounds, strict=True)):
-        _outline(figure.axes[0], y, [value for value, _ in each[1]])
-        fused = percent(sum(p.share.get(kind, 0) for kind in FUSED))
+    seen = lambda kind: any(p.share.get(kind, 0) >= 0.0005 for p in profiles.values())  # noqa: E731
+    key = [(_(kind), *look) for kind, look in FILLS.items() if seen(kind)]
+    note = _(
+        "Outlined: normalisation and pointwise work, which a compiler can fuse. At most: how much faster a step would "
+        "be if they took no time (Amdahl); a better memory layout or better convolutions can give more."
+    )
+    named, alt = [], [_("Share of a training step by kind of work, and the bound on fusing it.")]
+    for name, p in profiles.items():
+        bound = _("no bound")
+        if math.isfinite(p.pointwise_bound):
+            bound = _("at most {pointwise_bound}").format(pointwise_bound=times(p.pointwise_bound))
+        named.append((name, [(100 * p.share.get(kind, 0), look) for kind, look in FILLS.items()], bound))
         largest = max(p.share, key=p.share.get)
-        most = f"most is {local(largest)} ({percent(p.share[largest])})"
-        words.append(listed([most, listed([f"{fused} can be fused", bound])], "; ", clean(name)))
-    return figure, " ".join([marked("Share of a training step by kind of work, and the bound on fusing it."), *words])
+        most = _("most is {largest} ({share})").format(largest=_(largest), share=percent(p.share[largest]))
+        fused = _("{fused} can be fused").format(fused=percent(sum(p.share.get(kind, 0) for kind in FUSED)))
+        alt.append(f"{clean(name)}: {most}; {fused}, {bound}.")
+    title, unit = _("Where a training step spends its time"), _("% of the step")
+    figure = rows(title, unit, named, key=key, notes=[note], high=0.66, thick=0.46)
+    for y, (_name, bars, _bound) in enumerate(named):
+        _outline(figure.axes[0], y, [value for value, _look in bars])
+    return figure, " ".join(alt)
 
 
 def _outline(axes, y, shares):
     """Write the larger shares into their bars, and outline those that can be fused."""
-    first = sum(shares[: list(FILLS).index(FUSED[0])])
-    fused = sum(shares[list(FILLS).index(kind)] for kind in FUSED)
     for place, share in enumerate(shares):
         if share > 8:
-            axes.text(
-                sum(shares[:place]) + share / 2, y, f"{share:.0f}%", ha="center", va="center", size=9, **style.TAG
-            )
+            at = sum(shares[:place]) + share / 2
+            axes.text(at, y, f"{share:.0f}%", ha="center", va="center", size=9, **style.TAG)
+    places = [list(FILLS).index(kind) for kind in FUSED]
+    first, fused = sum(shares[: places[0]]), sum(shares[place] for place in places)
     if fused:
         axes.barh(y, fused, 0.46, first, fill=False, edgecolor=style.INK, linewidth=2.2, zorder=3)
-    right = first + fused / 2 > 50
-    axes.text(
-        first + fused if right else first,
-        y + 0.37,
-        style.said(f"can be fused: {fused:.0f}%"),
-        size=9,
-        color=style.SOFT,
-        va="center",
-        ha="right" if right else "left",
-    )
-
-
-# -- what each plan gained ----------------------------------------------------------------
+    at, side = (first + fused, "right") if first + fused / 2 > 50 else (first, "left")
+    words = _("can be fused: {fused}%").format(fused=f"{fused:.0f}")
+    axes.text(at, y + 0.37, words, size=9, color=style.SOFT, va="center", ha=side)
 
 
 def plans(tried, title) -> tuple:
@@ -96,47 +73,35 @@ def plans(tried, title) -> tuple:
 
     Args:
         tried: the rows of `model.tuner.rows()`.
-
-    Raises:
-        ValueError: there are no rows.
     """
-    if not tried:
-        raise ValueError("no plan to draw: give the rows of model.tuner, after some training steps")
     timed = [row for row in tried if row["speed_up"] is not None and row["status"] not in DROPPED]
     timed.sort(key=lambda row: -row["speed_up"])
-    unknown = marked("no reason was given")
-    reasons = [
-        f"{clean(row['plan'])} – {style.said(row['status'])}: {style.said(clean(row['why']).rstrip('.') or unknown)}."
-        for row in tried
-        if row not in timed
-    ]
-    notes = [marked("Whisker: middle half of the rounds.") if timed else marked("No plan has been timed.")]
+    dropped = [row for row in tried if row not in timed]
+    reasons = [f"{clean(row['plan'])} – {_(row['status'])}: {clean(shown(row['why'])).rstrip('.')}." for row in dropped]
+    notes = [_("Whisker: middle half of the rounds.") if timed else _("No plan has been timed.")]
     notes += [f"✗ {reason}" for reason in reasons]
     looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
     named = [
         (
             "✓ " * (row["status"] == "chosen") + row["plan"],
             [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))],
-            style.said(", ").join(map(style.said, _gain(row))),
+            _gain(row),
         )
         for row in timed
     ]
-    if timed:
-        figure = _gains(title, named, timed, notes)
-    else:
-        with sheet(title, notes=notes, panels=0) as (figure, _):
-            pass
-    words = [listed(_gain(row), about=clean(row["plan"])) for row in timed]
-    about = listed([marked("speed-up of a training step over eager")], about=clean(title))
-    return figure, " ".join([about, *words, *reasons, *notes[: not timed]])
+    alt = [f"{clean(title)}: {_('speed-up of a training step over eager')}."]
+    alt += [f"{clean(row['plan'])}: {_gain(row)}." for row in timed]
+    return _gains(title, named, timed, notes), " ".join([*alt, *reasons, *notes[: not timed]])
 
 
 def _gain(row):
     words = [times(row["speed_up"])]
     if row["status"] != "baseline" and row["compile_s"]:
-        pays = _pays(None) if row["break_even"] is None else f"pays at step {math.ceil(row['break_even']):,}"
-        words += [f"{number(row['compile_s'])} s to compile", pays]
-    return words + [marked("chosen")] * (row["status"] == "chosen")
+        pays = _("never pays")
+        if row["break_even"] is not None:
+            pays = _("pays at step {break_even}").format(break_even=f"{math.ceil(row['break_even']):,}")
+        words += [_("{compile_s} s to compile").format(compile_s=number(row["compile_s"])), pays]
+    return _(", ").join(words + [_("chosen")] * (row["status"] == "chosen"))
 
 
 def recorded(tables, plan="inductor") -> tuple:
@@ -152,22 +117,23 @@ def recorded(tables, plan="inductor") -> tuple:
     found = {name: row for name, row in found.items() if row and row["speed_up"]}
     if not found:
         raise ValueError(f"{plan} was timed in none of the {len(tables)} case(s)")
-    undecided = marked("undecided")
-    said = {name: times(row["speed_up"]) + ("" if clear(row) else f", {undecided}") for name, row in found.items()}
-    named = [
-        (name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], said[name])
-        for name, row in found.items()
-    ]
-    title = f"Speed of a training step with {plan}, over eager in the same format"
-    notes = ["Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible."]
-    figure = _gains(title, named, found.values(), notes)
-    return figure, " ".join([f"{title}.", *(listed([words], about=clean(name)) for name, words in said.items())])
+    named = []
+    for name, row in found.items():
+        words = times(row["speed_up"]) + ("" if clear(row) else _(", ") + _("undecided"))
+        named.append((name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], words))
+    title = _("Speed of a training step with {plan}, over eager in the same format").format(plan=plan)
+    note = _("Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible.")
+    alt = [f"{title}.", *(f"{clean(name)}: {words}." for name, _bars, words in named)]
+    return _gains(title, named, list(found.values()), [note]), " ".join(alt)
 
 
 def _gains(title, named, timed, notes):
     """Bars of speed-ups over eager, with the middle half of each."""
+    if not timed:
+        with sheet(title, notes=notes, panels=0) as (figure, _axes):
+            return figure
     most = max(row["speed_up_q3"] for row in timed)
-    figure = rows(title, marked("speed-up over eager"), named, notes=notes, line=1, most=most)
+    figure = rows(title, _("speed-up over eager"), named, notes=notes, line=1, most=most)
     for y, row in enumerate(timed):
         whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
     return figure
@@ -178,74 +144,49 @@ def clear(row) -> bool:
     return row["speed_up_q1"] > 1 or row["speed_up_q3"] < 1
 
 
-# -- when that is won back ----------------------------------------------------------------
-
-
 def break_even(series) -> tuple:
     """Seconds won over eager against training steps: less than none after compiling. Where a line crosses 0, it pays.
 
     Args:
-        series: [{"name", "compile_s", "step_s"}, …] in seconds; the first is eager, which the others are
-            compared with. One without times (None) is left out.
-
-    Raises:
-        ValueError: there is nothing to compare with, or no plan has times.
+        series: [{"name", "compile_s", "step_s"}, …] in seconds; the first is eager, which the others are compared with.
     """
-    timed = [each for each in series if each["step_s"] and each["compile_s"] is not None]
-    if not timed or timed[0] is not series[0] or len(timed) < 2:
-        raise ValueError("give eager first and at least one plan after it, each with compile_s and step_s in seconds")
-    eager, *others = timed
-    left_out = ", ".join(clean(each["name"]) for each in series if each not in timed)
+    eager, *others = series
     after = [crossing(eager, each) for each in others]
-    pays = sorted(steps for steps in after if steps)
+    pays = [steps for steps in after if steps]
     # Beyond all crossings, or so far that compiling is no more than half of the time.
-    far = max(2 * each["compile_s"] / eager["step_s"] for each in others)
-    last = 1.5 * pays[-1] if pays else max(10.0, far)
-    notes = [
-        marked("Circle: from this step on the plan has taken less time than eager, compiling included.") * bool(pays),
-        f"Left out, since they have no times: {left_out}." if left_out else "",
-    ]
-    words = ["", *map(_pays, after)]
-    names, _ = line_names([each["name"] for each in timed], lines=1)
-    names = [f"{name}\n{said}" if said else name for name, said in zip(names, words, strict=True)]
+    last = 1.5 * max(pays) if pays else max(10.0, *(2 * each["compile_s"] / eager["step_s"] for each in others))
+    won = lambda each, n: eager["compile_s"] - each["compile_s"] + n * (eager["step_s"] - each["step_s"])  # noqa: E731
+    names, _high = line_names([each["name"] for each in series], lines=1)
+    names = names[:1] + [f"{name}\n{_pays(steps)}" for name, steps in zip(names[1:], after, strict=True)]
+    note = _("Circle: from this step on the plan has taken less time than eager, compiling included.") if pays else ""
     high = max(3.3, 0.34 * len(names))
-    with sheet(marked("When is compiling won back?"), high, notes=notes) as (figure, [axes]):
-        axes.set(xlabel=marked("training steps"), ylabel=marked("seconds won over eager"), xlim=(0, last))
-        for place, each in enumerate(timed):
-            axes.plot([0, last], [_won(eager, each, n) for n in (0, last)], **line_style(place))
+    with sheet(_("When is compiling won back?"), high, notes=[note]) as (figure, [axes]):
+        axes.set(xlabel=_("training steps"), ylabel=_("seconds won over eager"), xlim=(0, last))
+        for place, each in enumerate(series):
+            axes.plot([0, last], [won(each, n) for n in (0, last)], **line_style(place))
         ticks(axes.xaxis, "{:,.0f}")
         axes.grid()
-        for steps in filter(None, after):
+        for steps in pays:
             axes.plot(steps, 0, "o", markersize=11, fillstyle="none", color=style.INK, zorder=5)
-        name_ends(axes, [(last, _won(eager, each, last), "") for each in timed], names, high)
-    alt = [marked("Seconds won over eager, compiling included.")]
-    alt.append(listed([f"{number(eager['step_s'])} s a step"], about=clean(eager["name"])))
+        name_ends(axes, [(last, won(each, last), "") for each in series], names, high)
+    alt = [_("Seconds won over eager, compiling included.")]
     for each, steps in zip(others, after, strict=True):
-        took = f"{number(each['step_s'])} s a step ({eager['step_s'] / each['step_s']:.2f}×)"
-        told = [f"{number(each['compile_s'])} s to compile", took, _pays(steps)]
-        alt.append(listed(told, about=clean(each["name"])))
-    return figure, " ".join([*alt, *filter(None, notes[1:])])
+        compile_s = _("{compile_s} s to compile").format(compile_s=number(each["compile_s"]))
+        alt.append(f"{clean(each['name'])}: {compile_s}, {_pays(steps)}.")
+    return figure, " ".join(alt)
 
 
 def crossing(eager, plan):
     """The number of steps after which `plan` is no slower than `eager`, compiling included; None: never."""
     gained = eager["step_s"] - plan["step_s"]
-    if gained <= 0:
-        return None
-    return math.ceil(max(0, plan["compile_s"] - eager["compile_s"]) / gained)
-
-
-def _won(eager, plan, steps):
-    return eager["compile_s"] - plan["compile_s"] + steps * (eager["step_s"] - plan["step_s"])
+    return math.ceil(max(0, plan["compile_s"] - eager["compile_s"]) / gained) if gained > 0 else None
 
 
 def _pays(steps):
     if steps is None:
-        return marked("never pays")
-    return f"pays after {steps:,} step{'s' * (steps != 1)}" if steps else marked("pays at once")
-
-
-# -- which steps it made slow -------------------------------------------------------------
+        return _("never pays")
+    after = _("pays after {steps} step{s}").format(steps=f"{steps:,}", s="s" * (steps != 1))
+    return after if steps else _("pays at once")
 
 
 def step_times(samples, events) -> tuple:
@@ -254,42 +195,28 @@ def step_times(samples, events) -> tuple:
     Args:
         samples: {name: [seconds, one a step]}.
         events: {name: [index of a step with a compilation, from 0 on]}; a run may be missing.
-
-    Raises:
-        ValueError: there is no step, an event of a run that is not there, or no step of that index.
     """
-    if not samples or not all(samples.values()):
-        raise ValueError("each run needs the time of at least one step: {name: [seconds, …]}")
-    for name, found in events.items():
-        wrong = [index for index in found if index not in range(len(samples.get(name, ())))]
-        if name not in samples or wrong:
-            raise ValueError(f"events of {name!r} that no step has: {wrong or found}; steps are counted from 0")
     everything = [1000 * seconds for run in samples.values() for seconds in run]
     longest = max(map(len, samples.values()))
-    air = 0.5 + 0.02 * longest
-    alt = [marked("Time of each training step, on a logarithmic axis, with marks where something was compiled.")]
-    notes = [marked("Diamond and dotted line: a step in which something was compiled.")]
-    title = marked("Time of each training step")
-    with sheet(title, 1.15, notes=notes, panels=len(samples), stacked=True) as (figure, panels):
+    alt = [_("Time of each training step, on a logarithmic axis, with marks where something was compiled.")]
+    notes = [_("Diamond and dotted line: a step in which something was compiled.")]
+    with sheet(_("Time of each training step"), 1.15, notes=notes, panels=len(samples), stacked=True) as (
+        figure,
+        panels,
+    ):
         for axes, (name, seconds) in zip(panels, samples.items(), strict=True):
             compiled = sorted(set(events.get(name, ())))
             axes.set_title(fitted(name, 6, 1, 9.5, "bold"))
-            axes.set(yscale="log", xlim=(1 - air, longest + air), ylabel="ms a step")
-            axes.set_ylim(0.6 * min(everything), 1.8 * max(everything))
+            axes.set(yscale="log", ylabel="ms a step", ylim=(0.6 * min(everything), 1.8 * max(everything)))
+            axes.set_xlim(0.5 - 0.02 * longest, longest + 0.5 + 0.02 * longest)
             _run(axes, [1000 * each for each in seconds], compiled)
             words = _run_words(seconds, compiled)
+            at = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
             axes.annotate(
-                "\n".join(fitted(each, 2.35, 2) for each in words),
-                (1, 0.5),
-                (10, 0),
-                "axes fraction",
-                textcoords="offset points",
-                va="center",
-                size=9,
-                annotation_clip=False,
+                "\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), va="center", size=9, **at
             )
-            alt.append(listed(words, about=clean(name)))
-        panels[-1].set_xlabel(marked("step"))
+            alt.append(f"{clean(name)}: {', '.join(words)}.")
+        panels[-1].set_xlabel(_("step"))
     return figure, " ".join(alt)
 
 
@@ -298,18 +225,16 @@ def _run(axes, milliseconds, compiled):
 
     size = 1.5 if len(milliseconds) > 200 else 3
     axes.plot(range(1, len(milliseconds) + 1), milliseconds, "o-", color=style.INK, linewidth=0.8, markersize=size)
+    look = {
+        "markersize": 7,
+        "markerfacecolor": style.ORANGE,
+        "markeredgecolor": style.INK,
+        "clip_on": False,
+        "zorder": 4,
+    }
     for index in compiled:
         axes.axvline(index + 1, color=style.RED, linestyle=(0, (1, 2)), linewidth=1.2)
-        axes.plot(
-            index + 1,
-            milliseconds[index],
-            "D",
-            markersize=7,
-            markerfacecolor=style.ORANGE,
-            clip_on=False,
-            markeredgecolor=style.INK,
-            zorder=4,
-        )
+        axes.plot(index + 1, milliseconds[index], "D", **look)
     ticks(axes.xaxis, "{:,.0f}", 8, integer=True, min_n_ticks=1)
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
@@ -321,11 +246,9 @@ def _run(axes, milliseconds, compiled):
 def _run_words(seconds, compiled):
     """The usual step, and what compiling made of others."""
     if not compiled:
-        return [f"median {number(1000 * median(seconds))} ms", marked("nothing was compiled")]
+        return [_("median {seconds} ms").format(seconds=number(1000 * median(seconds))), _("nothing was compiled")]
     plain = [each for index, each in enumerate(seconds) if index not in compiled]
-    words = [f"other steps: median {number(1000 * median(plain))} ms"] if plain else []
+    words = [_("other steps: median {plain} ms").format(plain=number(1000 * median(plain)))] if plain else []
     some = ", ".join(str(index + 1) for index in compiled[:6]) + ", …" * (len(compiled) > 6)
     total = number(sum(seconds[index] for index in compiled))
-    if len(compiled) == 1:
-        return [*words, f"compiled once, in step {some}", f"that step took {total} s"]
-    return [*words, f"compiled {len(compiled)} times, in steps {some}", f"these steps took {total} s"]
+    return [*words, _("compiled in step {some}").format(some=some), _("took {total} s").format(total=total)]

@@ -1,6 +1,5 @@
 """A plan: one way to compute a model's training step."""
 
-import contextlib
 import logging
 import os
 import warnings
@@ -22,8 +21,7 @@ class Plan:
     Attributes:
         backend: "eager" for no compiler, or a backend of torch.compile: a name, or a function
             (graph module, example inputs) -> callable.
-        channels_last: whether images [N, C, H, W] reach the model with a pixel's channels side by
-            side. Only the images are converted: convolutions pass the layout on, weights stay as
+        channels_last: whether images [N, C, H, W] reach the model with a pixel's channels side by side. Weights stay as
             they are, so that the plan can be changed at every step.
         bf16: whether the forward pass runs under autocast in bfloat16, which changes numbers.
     """
@@ -33,11 +31,8 @@ class Plan:
     bf16: bool = False
 
     def __post_init__(self):
-        if not (isinstance(self.backend, str) and self.backend) and not callable(self.backend):
-            raise TypeError(f"backend is {self.backend!r}; give a backend's name, or a function that compiles a graph")
-        for name in ("channels_last", "bf16"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name!s} is {getattr(self, name)!r}; it must be True or False")
+        if not callable(self.backend) and not (isinstance(self.backend, str) and self.backend):
+            raise TypeError(f"{self.backend!r} is no backend; give its name, or a function that compiles a graph")
 
     @property
     def compiled(self) -> bool:
@@ -48,44 +43,25 @@ class Plan:
         name = self.backend if isinstance(self.backend, str) else getattr(self.backend, "__name__", "own backend")
         return " · ".join([name] + ["channels last"] * self.channels_last + ["bf16"] * self.bf16)
 
-    def make(self, forward, random=False, dynamic=False):
-        """`forward` as this plan computes it; compiles at the first call.
-
-        Args:
-            random: whether the model draws random numbers; a compiler is then asked to draw them as
-                eager does, so that the numbers can be compared.
-            dynamic: whether sizes may vary (those marked by torch._dynamo.mark_dynamic).
-
-        Raises:
-            Exception: whatever torch.compile raises for a backend that is not there.
-        """
+    def make(self, forward):
+        """`forward` as this plan computes it; compiles at the first call, for the shapes of that call."""
         quiet()
-        run = self._compiled(forward, random, dynamic) if self.compiled else forward
+        run = forward
+        if self.compiled:
+            stats.remember()
+            # Random numbers are drawn as eager draws them, so that the results can be compared.
+            options = {"fallback_random": True} if self.backend == "inductor" else None
+            run = torch.compile(forward, backend=self.backend, dynamic=False, options=options, **releases.isolated())
 
         def call(*args, **kwargs):
             if self.channels_last:
                 args, kwargs = pytree.tree_map_only(torch.Tensor, _channels_last, (args, kwargs))
-            with self._precision(args, kwargs):
-                outputs = run(*args, **kwargs)
-            return pytree.tree_map_only(torch.Tensor, _full, outputs) if self.bf16 else outputs
+            if not self.bf16:
+                return run(*args, **kwargs)
+            with torch.autocast(device_of(args, kwargs).type, torch.bfloat16):
+                return pytree.tree_map_only(torch.Tensor, _full, run(*args, **kwargs))
 
         return call
-
-    def without_compiler(self):
-        """The same layout and precision, in eager."""
-        return Plan("eager", self.channels_last, self.bf16)
-
-    def _compiled(self, forward, random, dynamic):
-        stats.remember()
-        options = {"fallback_random": True} if random and self.backend == "inductor" else None
-        return torch.compile(
-            forward, backend=self.backend, dynamic=None if dynamic else False, options=options, **releases.isolated()
-        )
-
-    def _precision(self, args, kwargs):
-        if not self.bf16:
-            return contextlib.nullcontext()
-        return torch.autocast(device_of(args, kwargs).type, torch.bfloat16)
 
 
 def default_plans(model, bf16=False) -> list:
@@ -98,16 +74,17 @@ def default_plans(model, bf16=False) -> list:
 
 def device_of(args, kwargs) -> torch.device:
     """Where the first tensor among the arguments is."""
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)]
-    return tensors[0].device if tensors else torch.device("cpu")
+    return next(
+        (leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)), torch.device("cpu")
+    )
 
 
 def quiet() -> None:
     """Silence warnings that say nothing new to the reader.
 
-    The compiler's, that there is no GPU and where a graph breaks, which compiler_stats reports
-    (TORCH_LOGS brings them back); and DDP's, that gradients arrive in another layout than the weights',
-    as a compiler or channels last make them: it copies them as they are.
+    The compiler's, that there is no GPU and where a graph breaks, which compiler_stats reports (TORCH_LOGS brings them
+    back); and DDP's, that gradients arrive in another layout than the weights', as a compiler or channels last make
+    them: it copies them as they are.
     """
     if "TORCH_LOGS" not in os.environ:
         for name in ("torch.utils.cpp_extension", "torch._dynamo", "torch._inductor"):
@@ -116,16 +93,7 @@ def quiet() -> None:
 
 
 def _channels_last(tensor):
-    if tensor.dim() != 4:
-        return tensor
-    return with_marks(tensor.contiguous(memory_format=torch.channels_last), tensor)
-
-
-def with_marks(new, old):
-    """`new` with the marks that `old` carries for the compiler, such as those of mark_dynamic."""
-    for name in [name for name in vars(old) if name.startswith("_dynamo")]:
-        setattr(new, name, getattr(old, name))
-    return new
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def _full(tensor):

@@ -1,5 +1,6 @@
 """Plans are timed on real training steps, in turn, and all ranks agree on the fastest."""
 
+import math
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -9,13 +10,14 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from .. import device as devices
-from ..launcher.language import marked
+from ..language import N_, Message
+from .numerics import ALLOWED
 from .plan import Plan
-from .soundness import ALLOWED
 
 CLOSE = 0.9  # plans this near to the fastest are timed further in the second stage
 FINALISTS = 3
-DROPPED = (marked("rejected"), marked("failed"), marked("skipped"))
+MIN_GAIN = 1.02  # times eager's speed; a plan that gains less is not chosen
+DROPPED = (N_("rejected"), N_("failed"))
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Candidate:
 
     Attributes:
         call: computes the model's forward as the plan says (None: it was dropped).
-        status: "baseline", "timing", "slower", "chosen", "rejected", "failed" or "skipped".
+        status: "baseline", "timing", "slower", "chosen", "rejected" or "failed".
         why: a sentence for the reader.
         compile_s: seconds its first step took longer than a step of eager.
         output_error, gradient_error: in units of eager's own error.
@@ -40,43 +42,41 @@ class Candidate:
     gradient_error: float | None = None
     samples: dict = field(default_factory=dict)
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether it is still to be timed."""
-        return self.status in ("baseline", "timing")
-
     def judge(self, errors) -> None:
-        """Take in (output error, gradient error), and drop out if they are too large."""
+        """Take in (output error, gradient error), and drop out if one is too large."""
         self.output_error, self.gradient_error = errors
-        wrong = [
-            f"{name} {times(error)}"
-            for name, error in zip(("outputs", "gradients"), errors, strict=True)
-            if not error <= ALLOWED
-        ]
-        if wrong:
-            wrong = marked(f"wrong numbers: {' and '.join(wrong)} eager's own error, {ALLOWED:g}× is allowed")
-            self.drop("rejected", wrong)
+        if max(errors) > ALLOWED:
+            why = Message("wrong numbers: {errors}, {allowed}× is allowed", errors=self._errors(), allowed=ALLOWED)
+            self.drop("rejected", why)
 
     def fail(self, error, when="at its first step") -> None:
         """Drop out because of an exception."""
         text = " ".join(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0].split())
         self.drop("failed", f"{type(error).__name__} {when}: {text[:160]}{'…' if len(text) > 160 else ''}")
 
-    def verdict(self) -> str:
-        """What the check found, in words."""
-        if self.why:
-            return f"{self.status}, {self.why}"
-        outputs, gradients = times(self.output_error), times(self.gradient_error)
-        text = marked(f"outputs {outputs} and gradients {gradients} eager's own error")
-        return marked(f"{self.compile_s:.1f} s to compile, {text}") if self.plan.compiled else text
-
     def drop(self, status, why) -> None:
         """Take no further part in the trials."""
         self.status, self.why, self.call = status, why, None
 
+    def verdict(self) -> str:
+        """What the check found, in words."""
+        if self.why:
+            return Message("{status}: {why}", status=Message(self.status), why=self.why)
+        if not self.plan.compiled:
+            return self._errors()
+        return Message("{compile_s} s to compile, {text}", compile_s=f"{self.compile_s:.1f}", text=self._errors())
+
+    def _errors(self):
+        outputs, gradients = (
+            f"{error:.2g}×" if error < 100 else f"{error:,.0f}×" for error in (self.output_error, self.gradient_error)
+        )
+        return Message(
+            "outputs {outputs} and gradients {gradients} eager's own error", outputs=outputs, gradients=gradients
+        )
+
     def ratios(self, baseline) -> list:
-        """How many times as fast as `baseline` in each round that both were timed in."""
-        return [baseline.samples[r] / s for r, s in sorted(self.samples.items()) if r in baseline.samples]
+        """How many times as fast as `baseline` in each round that both were timed in, ascending."""
+        return sorted(baseline.samples[n] / s for n, s in self.samples.items() if n in baseline.samples)
 
     def speed_up(self, baseline) -> float:
         """The median of `ratios`; 0 if there are none."""
@@ -84,46 +84,34 @@ class Candidate:
 
     def row(self, baseline) -> dict:
         """The plan's line in the table."""
-        ratios = sorted(self.ratios(baseline))
-        quarter = lambda q: ratios[round(q * (len(ratios) - 1))] if ratios else None  # noqa: E731
-        step_s = statistics.median(self.samples.values()) if self.samples else None
-        row = {
-            "plan": str(self.plan),
-            "status": self.status,
-            "why": self.why,
-            "compile_s": self.compile_s,
-            "output_error": self.output_error,
-            "gradient_error": self.gradient_error,
-            "step_s": step_s,
-            "speed_up": statistics.median(ratios) if ratios else None,
-            "speed_up_q1": quarter(0.25),
-            "speed_up_q3": quarter(0.75),
-            "break_even": None,
-        }
-        if ratios and row["speed_up"] > 1:
+        row = dict.fromkeys(("step_s", "speed_up", "speed_up_q1", "speed_up_q3", "break_even"))
+        if ratios := self.ratios(baseline):
+            low, high = (ratios[round(q * (len(ratios) - 1))] for q in (0.25, 0.75))
+            row |= {"speed_up": statistics.median(ratios), "speed_up_q1": low, "speed_up_q3": high}
+            row["step_s"] = statistics.median(self.samples.values())
             saved = statistics.median(baseline.samples.values()) * (1 - 1 / row["speed_up"])
-            row["break_even"] = -int(-(self.compile_s or 0.0) // saved)
-        return row
+            if saved > 0:
+                row["break_even"] = math.ceil((self.compile_s or 0.0) / saved)
+        known = ("status", "why", "compile_s", "output_error", "gradient_error")
+        return {"plan": str(self.plan), **{name: getattr(self, name) for name in known}, **row}
 
 
 class Trials:
     """Which plan takes the next step, and when the trials are over.
 
-    In the first stage all sound plans take `rounds` steps each after one to warm up, in the second
-    those that are close take twice as many. Each round begins with another plan, so that neither a machine
-    that slows down nor a rhythm in the training loop favours one. All ranks count the same steps.
+    In the first stage all sound plans take `rounds` steps each after one to warm up, in the second those that are close
+    take twice as many. Each round begins with another plan, so that neither a machine that slows down nor a rhythm in
+    the training loop favours one. All ranks count the same steps.
 
     Attributes:
         baseline: the Candidate of plain eager, which takes part in all rounds.
         winner: the Candidate that was chosen (None: still timing).
     """
 
-    def __init__(self, candidates, rounds, min_gain):
-        self.candidates, self.baseline = candidates, candidates[0]
-        self.rounds, self.min_gain = rounds, min_gain
-        self.turns, self.at, self.timer, self.winner = [], 0, None, None
-        self.final = False
-        self._add([c for c in candidates if c.is_timed], rounds + 1)
+    def __init__(self, candidates, rounds):
+        self.candidates, self.baseline, self.rounds = candidates, candidates[0], rounds
+        self.turns, self.at, self.timer, self.winner, self.final = [], 0, None, None, False
+        self._add([c for c in candidates if c.status in ("baseline", "timing")], rounds + 1)
 
     @property
     def stage_is_over(self) -> bool:
@@ -134,7 +122,7 @@ class Trials:
         """The outputs of the plan whose turn it is; its time is taken when backward has ended."""
         number, candidate = self.turns[self.at]
         if self.timer is not None and self.timer.running and candidate is not self.baseline:
-            candidate.drop("failed", marked(f"its backward pass broke off in round {number}"))
+            candidate.drop("failed", Message("its backward pass broke off in round {number}", number=number))
         self.timer = StepTimer(device, lambda seconds: self._add_sample(number, candidate, seconds))
         # A plan that was dropped keeps its turns, since all ranks must count alike; eager takes them.
         call = candidate.call or self.baseline.call
@@ -154,8 +142,9 @@ class Trials:
         for place, candidate in enumerate(self.candidates):
             rounds = set.intersection(*(set(samples[place]) for samples in by_rank))
             candidate.samples = {n: max(samples[place][n] for samples in by_rank) for n in rounds}  # the slowest rank's
-        ranked = sorted((c for c in self.candidates if c.status == "timing"), key=self._gain, reverse=True)
-        close = [c for c in ranked if self._gain(c) > CLOSE * max(1.0, self._gain(ranked[0]))][:FINALISTS]
+        gain = lambda candidate: candidate.speed_up(self.baseline)  # noqa: E731
+        ranked = sorted((c for c in self.candidates if c.status == "timing"), key=gain, reverse=True)
+        close = [c for c in ranked if gain(c) > CLOSE * max(1.0, gain(ranked[0]))][:FINALISTS]
         if close and not self.final:
             self.final = True
             self._add([self.baseline, *close], 2 * self.rounds)
@@ -172,20 +161,13 @@ class Trials:
             candidate.samples[number] = seconds
         self.at += 1
 
-    def _gain(self, candidate):
-        return candidate.speed_up(self.baseline)
-
     def _choose(self, ranked):
-        fastest = ranked[0] if ranked and self._gain(ranked[0]) >= self.min_gain else self.baseline
+        fastest = ranked[0] if ranked and ranked[0].speed_up(self.baseline) >= MIN_GAIN else self.baseline
         for candidate in ranked:
-            factor = f"{self._gain(candidate):.2f}× eager's speed"
-            if self._gain(candidate) > 1:
-                enough = f"less than the {self.min_gain:g}× asked for"
-                factor += f", {enough}" if fastest is self.baseline else f"; {fastest.plan} is faster"
-            candidate.status, candidate.why = "slower", factor
+            candidate.status, candidate.why = "slower", f"{candidate.speed_up(self.baseline):.2f}× eager's speed"
         fastest.status, fastest.why = "chosen", ""
         if fastest is self.baseline:
-            fastest.why = marked(f"no other plan was {self.min_gain:g}× as fast")
+            fastest.why = Message("no other plan was {min_gain}× as fast", min_gain=f"{MIN_GAIN:g}")
         self.winner = fastest
 
 
@@ -197,18 +179,18 @@ def agree(candidates) -> None:
         candidate.compile_s, candidate.output_error, candidate.gradient_error = (
             max((values[field] for values in by_rank if values[field] is not None), default=None) for field in (2, 3, 4)
         )
-        for rank, (status, why, *_) in enumerate(by_rank):
-            if len(by_rank) > 1 and status in DROPPED and not why.startswith("on rank "):
-                candidate.drop(status, f"on rank {rank}: {why}")  # the first that objects, on every rank alike
-                break
+        dropped = [(rank, status, why) for rank, (status, why, *_) in enumerate(by_rank) if status in DROPPED]
+        if dropped and any(values[:2] != by_rank[0][:2] for values in by_rank):
+            rank, status, why = dropped[0]  # the first that objects, on every rank alike
+            candidate.drop(status, Message("on rank {rank}: {why}", rank=rank, why=why))
 
 
 class StepTimer:
     """Times one training step from its creation, before forward; calls `report(seconds)` when backward has ended.
 
     Attributes:
-        running: whether a backward pass has begun and not ended; if the next step finds it so, the
-            backward pass broke off.
+        running: whether a backward pass has begun and not ended; if the next step finds it so, the backward pass broke
+            off.
     """
 
     def __init__(self, device, report):
@@ -236,54 +218,15 @@ class StepTimer:
         report(time.perf_counter() - self.began)
 
 
-# -- ranks -------------------------------------------------------------------------------
-
-
 def is_main() -> bool:
     """Whether this is rank 0, or the only process."""
-    return world_size() == 1 or dist.get_rank() == 0
-
-
-def world_size() -> int:
-    """Ranks that tune together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def gather(value) -> list:
     """`value` of every rank, in their order."""
-    values = [value] * world_size()
-    if len(values) > 1:
-        dist.all_gather_object(values, value)
+    if not (dist.is_available() and dist.is_initialized()):
+        return [value]
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
     return values
-
-
-def broadcast(value):
-    """The `value` of rank 0."""
-    values = [value]
-    if world_size() > 1:
-        dist.broadcast_object_list(values, src=0)
-    return values[0]
-
-
-# -- the table ---------------------------------------------------------------------------
-
-
-def times(factor) -> str:
-    """A factor for people, to two digits."""
-    return "∞×" if factor == float("inf") else f"{factor:.2g}×" if factor < 100 else f"{factor:,.0f}×"
-
-
-def text(rows, title="") -> str:
-    """The rows as a table in plain text, the reasons below their plans."""
-    wide = max(len(row["plan"]) for row in rows)
-    number = lambda value, form: "–" if value is None else format(value, form)  # noqa: E731
-    lines = [title] * bool(title)
-    lines.append(f"{'plan':<{wide}}  {'compile':>8}  {'step':>9}  {'speed-up':>8}  {'pays after':>11}  status")
-    for row in rows:
-        step = row["step_s"] and row["step_s"] * 1000
-        pays = "never" if row["speed_up"] and row["break_even"] is None else number(row["break_even"], ",d")
-        lines.append(
-            f"{row['plan']:<{wide}}  {number(row['compile_s'], '.1f'):>6} s  {number(step, '.1f'):>6} ms  "
-            f"{number(row['speed_up'], '.2f'):>7}×  {pays:>11}  {row['status']}{': ' * bool(row['why'])}{row['why']}"
-        )
-    return "\n".join(lines)

@@ -1,8 +1,7 @@
 """Which samples a rank gets in which batch, and how each is cropped and flipped.
 
-A batch is defined by what is asked for (seed, epoch, rank), never by who prepares it: order,
-crops and flips are drawn in advance. So every rank agrees on them without talking, and the
-loaders of helpers.data give the same numbers.
+A batch is defined by seed, epoch and rank: order, crops and flips are drawn in advance. So every rank agrees on them
+without messages, and the loaders of helpers.data give the same numbers.
 """
 
 from collections.abc import Iterator
@@ -16,25 +15,19 @@ PAD = 4  # pixels a side, as in the usual CIFAR recipe (arXiv:1512.03385, sectio
 class GlobalBatchSampler:
     """This rank's part of every global batch, as lists of sample indices.
 
-    Global batch k is permutation[k*G:(k+1)*G]; rank r gets the r-th of world_size contiguous
-    pieces, equal to within one sample, longer ones first. All ranks together see what one
-    device with the same global batch sees. With drop_last=False the last batch is smaller,
-    and a rank's piece of it may be empty.
+    Global batch k is permutation[k*G:(k+1)*G], an incomplete one is left out; rank r gets the r-th of world_size
+    contiguous pieces, equal to within one sample, longer ones first. All ranks together see what one device sees.
     """
 
-    def __init__(self, n, global_batch, rank=0, world_size=1, seed=0, shuffle=True, drop_last=True):
+    def __init__(self, n, global_batch, rank=0, world_size=1, seed=0):
         if n < 1 or global_batch < 1:
             raise ValueError(f"n and global_batch must be 1 or more; got {n} and {global_batch}")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1; got {rank} of {world_size}")
-        if drop_last and n < global_batch:
-            raise ValueError(
-                f"a global batch of {global_batch} needs as many samples, the set has "
-                f"{n}: choose a smaller global_batch"
-            )
+        if n < global_batch:
+            raise ValueError(f"the set has {n} samples, too few for a batch: choose a smaller global_batch")
         self.n, self.global_batch, self.rank, self.world_size = n, global_batch, rank, world_size
-        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
-        self.epoch = 0
+        self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the permutation of the next iteration."""
@@ -42,35 +35,27 @@ class GlobalBatchSampler:
 
     def __len__(self) -> int:
         """Number of batches, the same on every rank."""
-        return self.n // self.global_batch if self.drop_last else -(-self.n // self.global_batch)
+        return self.n // self.global_batch
 
     def __iter__(self) -> Iterator[list[int]]:
         return (piece.tolist() for piece in self.pieces())
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The same as arrays, int64, which a set of a million samples is better held in."""
-        order = np.arange(self.n)
-        if self.shuffle:
-            order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
+        order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
         for k in range(len(self)):
             batch = order[k * self.global_batch : (k + 1) * self.global_batch]
             yield np.array_split(batch, self.world_size)[self.rank]
 
 
-def augmentation_plan(n: int, epoch: int, seed: int, pad: int, flip: bool) -> torch.Tensor:
-    """The crop and flip of every sample in one epoch: int64 [n, 3], columns dy, dx, flip.
+def augmentation_plan(sampler: GlobalBatchSampler, flip: bool) -> torch.Tensor:
+    """The crop and flip of every sample in the sampler's epoch: int64 [n, 3], columns dy, dx, flip.
 
-    dy and dx (0 .. 2*pad) are the crop's corner in the padded image; flip is 0 or 1 and is
-    applied after the crop.
+    dy and dx (0 .. 2*PAD) are the crop's corner in the padded image; flip is 0 or 1 and is applied after the crop.
     """
-    rng = np.random.default_rng((seed, epoch, 1))
+    n, rng = sampler.n, np.random.default_rng((sampler.seed, sampler.epoch, 1))
     plan = np.zeros((n, 3), np.int64)
-    plan[:, :2] = rng.integers(0, 2 * pad + 1, (n, 2))
+    plan[:, :2] = rng.integers(0, 2 * PAD + 1, (n, 2))
     if flip:
         plan[:, 2] = rng.integers(0, 2, n)
     return torch.from_numpy(plan)
-
-
-def epoch_plan(sampler: GlobalBatchSampler, flip: bool) -> torch.Tensor:
-    """The augmentation plan of the sampler's epoch."""
-    return augmentation_plan(sampler.n, sampler.epoch, sampler.seed, PAD, flip)

@@ -6,6 +6,8 @@ The verb agrees in number with its noun across the clause between them, a noun i
 the word at the end depends on the verb: the next word is easiest to guess for a model that looks far back.
 """
 
+from itertools import chain, count
+
 import numpy as np
 
 NOUNS = ("fox", "bird", "farmer", "child", "king", "river", "ship", "tree")
@@ -19,30 +21,25 @@ ENDINGS = ("here", "slowly", "today", "again")
 OTHERS = (".", "the", "one", "some", "that", "and")
 WORDS = OTHERS + NOUNS + PLURALS + VERBS + OF_MANY + THINGS + MANY_THINGS + ADJECTIVES + ENDINGS
 
-NUMBER = {word: i for i, word in enumerate(WORDS)}
+INDEX = {word: i for i, word in enumerate(WORDS)}
 
 
-def sequences(count, length, seed) -> np.ndarray:
-    """`count` pieces of one long text as uint8 [count, length + 1]; each begins with the last word of the one before.
+def sequences(number, length, seed) -> np.ndarray:
+    """`number` pieces of one long text as uint8 [number, length + 1]; each begins with the last word of the one before.
 
     The input of a model is all but the last token of a piece, its targets are all but the first.
     """
     draw, text = _draws(seed), []
-    while len(text) <= count * length:
+    while len(text) <= number * length:
         _sentence(text, draw)
-    numbers = np.array([NUMBER[word] for word in text[: count * length + 1]], np.uint8)
+    numbers = np.array([INDEX[word] for word in text[: number * length + 1]], np.uint8)
     return np.lib.stride_tricks.sliding_window_view(numbers, length + 1)[::length].copy()
 
 
 def _draws(seed):
     """A function that draws from 0 … n - 1, smaller numbers more often: the smaller of two equally likely ones."""
     rng = np.random.RandomState(seed)  # its stream is frozen, so the same text comes out on every machine
-
-    def numbers():
-        while True:
-            yield from rng.randint(0, 2**30, 100_000).tolist()
-
-    source = numbers()
+    source = chain.from_iterable(rng.randint(0, 2**30, 100_000).tolist() for _ in count())
     return lambda n: min(next(source) % n, next(source) % n)
 
 

@@ -1,12 +1,10 @@
 """Two ways to turn an image set into batches, with equal results.
 
-FastLoader keeps the whole set on the device and works on whole batches (on the CPU a large set
-stays in its files, mapped into memory); WorkerLoader is the usual DataLoader with worker
-processes and torchvision's transforms, one image at a time.
+FastLoader keeps the whole set on the device and works on whole batches; WorkerLoader is the usual DataLoader with
+worker processes and torchvision's transforms, one image at a time.
 """
 
 import sys
-from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -14,70 +12,59 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, default_collate
 
-from .batches import PAD, GlobalBatchSampler, epoch_plan
+from .batches import PAD, GlobalBatchSampler, augmentation_plan
 from .sets import ImageSet, TokenSet, check_data
 
 
-def normalise(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
-    """uint8 [b, 3, H, W] to float32, with the very arithmetic of to_tensor and normalize."""
-    return images.float().div_(255).sub_(mean).div_(std)
-
-
-def per_channel(values, device) -> torch.Tensor:
-    """Three numbers as a [1, 3, 1, 1] tensor."""
-    return torch.tensor(values, dtype=torch.float32, device=device).view(1, 3, 1, 1)
+def normaliser(data: ImageSet, device):
+    """A function from uint8 [b, 3, H, W] to float32, with the very arithmetic of to_tensor and normalize."""
+    mean, std = (torch.tensor(each, dtype=torch.float32, device=device).view(3, 1, 1) for each in (data.mean, data.std))
+    return lambda images: images.float().div_(255).sub_(mean).div_(std)
 
 
 def crop_and_flip(images: torch.Tensor, plan: torch.Tensor, pad: int = PAD) -> torch.Tensor:
     """Pad with zeros, crop back to the old size and flip, for a whole batch at once.
 
-    images uint8 [b, 3, H, W], plan int64 [b, 3] as in augmentation_plan. Every cropped row is
-    W neighbouring bytes of the padded batch, so one index_select copies all of them.
+    images uint8 [b, 3, H, W], plan int64 [b, 3] as in augmentation_plan. Every cropped row is W neighbouring bytes of
+    the padded batch, so one index_select copies all of them.
     """
     b, channels, height, width = images.shape
+    count = lambda n: torch.arange(n, device=images.device)  # noqa: E731
     dy, dx, flip = plan.unbind(1)
     # Flipped before the crop instead of after it, so the crop's corner is mirrored.
-    images = torch.cat([images, images.flip(3)]).index_select(0, flip * b + torch.arange(b, device=images.device))
+    images = torch.cat([images, images.flip(3)]).index_select(0, flip * b + count(b))
     dx = dx + flip * (2 * pad - 2 * dx)
     padded = F.pad(images, (pad, pad, pad, pad))
     rows, columns = padded.shape[2:]
-    runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
-    start = line_starts(b * channels, height, rows, columns, images.device).view(b, channels, height)
+    start = (count(b * channels) * (rows * columns)).view(b, channels, 1) + count(height) * columns
     start = start + (dy * columns + dx).view(b, 1, 1)
+    runs = padded.as_strided((padded.numel() - width + 1, width), (1, 1))
     return runs.index_select(0, start.view(-1)).view(b, channels, height, width)
-
-
-@lru_cache(maxsize=8)  # of one shape for a whole run; working it out for each batch took a tenth of the path's time
-def line_starts(planes: int, height: int, rows: int, columns: int, device) -> torch.Tensor:
-    """Where the first `height` lines of each of `planes` planes of rows × columns numbers begin: int64, flat."""
-    plane = torch.arange(planes, device=device).view(planes, 1) * (rows * columns)
-    return (plane + torch.arange(0, height * columns, columns, device=device)).view(-1)
 
 
 def collate(samples: list) -> list[torch.Tensor]:
     """Stack (input, label) samples; TypeError that says what is expected when they do not fit."""
     try:
-        images, labels = default_collate(samples)
-        return [images.contiguous(), labels.contiguous()]
+        inputs, labels = default_collate(samples)
+        return [inputs.contiguous(), labels.contiguous()]
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise TypeError(
-            "the samples of the data set cannot be put in one batch: each must be a pair (input, "
-            "label) of tensors, arrays or numbers, all inputs of one shape (for pictures, "
-            f"a transform such as ToTensor does that). {type(error).__name__}: {error}"
+            "the samples of the data set cannot be put in one batch: each must be a pair (input, label) of tensors, "
+            "arrays or numbers, all inputs of one shape (for pictures, a transform such as ToTensor does that). "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
 class Loader:
-    """What both loaders share. Iterating gives (images, labels) on `device`.
+    """What both loaders share. Iterating gives (inputs, labels) on `device`.
 
-    Setting `start_batch = k` makes the next iteration leave out the first k batches without
-    loading them (to resume in the middle of an epoch); then it is 0 again.
+    `start_batch = k` makes the next iteration leave out k batches (to resume within an epoch); then it is 0 again.
     """
 
-    path = ""
-
-    def __init__(self, sampler: GlobalBatchSampler, device, start_batch: int):
-        self.sampler, self.device, self.start_batch = sampler, torch.device(device), start_batch
+    def __init__(self, data, sampler: GlobalBatchSampler, device, augment: bool, start_batch: int):
+        self.data, self.sampler, self.device, self.start_batch = data, sampler, torch.device(device), start_batch
+        self.is_image_set = isinstance(data, ImageSet)
+        self.augment = augment and self.is_image_set
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order and the augmentation of the next iteration."""
@@ -100,17 +87,12 @@ class FastLoader(Loader):
     path = "fast"
 
     def __init__(self, data, sampler, device="cpu", augment=True, start_batch=0):
-        super().__init__(sampler, device, start_batch)
-        self.is_image_set = isinstance(data, ImageSet)
-        self.augment = augment and self.is_image_set
+        super().__init__(data, sampler, device, augment, start_batch)
         if self.is_image_set:
-            self.flip, pair = data.flip, (data.images, data.labels)
-            self.mean, self.std = per_channel(data.mean, device), per_channel(data.std, device)
-        elif isinstance(data, TokenSet):
-            pair = data[:]
+            pair, self.normalise = (data.images, data.labels), normaliser(data, device)
         else:
-            pair = collate([data[i] for i in range(len(data))])
-        self.images, self.labels = (part.to(self.device) for part in pair)
+            pair = data[:] if isinstance(data, TokenSet) else collate([data[i] for i in range(len(data))])
+        self.inputs, self.labels = (part.to(self.device) for part in pair)
 
     def batches(self, start: int):
         parts = list(islice(self.sampler.pieces(), start, None))
@@ -119,22 +101,18 @@ class FastLoader(Loader):
         # Order and plan go to the device once an epoch: a small copy a batch would make it wait.
         plans = [None] * len(parts)
         if self.augment:
-            plan = epoch_plan(self.sampler, self.flip)
-            plans = plan[order].to(self.device).split(sizes)
+            plans = augmentation_plan(self.sampler, self.data.flip)[order].to(self.device).split(sizes)
         for indices, plan in zip(order.to(self.device).split(sizes), plans, strict=True):
-            images = self.images.index_select(0, indices)
+            inputs = self.inputs.index_select(0, indices)
             if plan is not None:
-                images = crop_and_flip(images, plan)
+                inputs = crop_and_flip(inputs, plan)
             if self.is_image_set:
-                images = normalise(images, self.mean, self.std)
-            yield images, self.labels.index_select(0, indices)
+                inputs = self.normalise(inputs)
+            yield inputs, self.labels.index_select(0, indices)
 
 
 class Pictures:
-    """An ImageSet as the usual CIFAR recipe reads it: one PIL image a time, torchvision's steps.
-
-    Indexed by (index, dy, dx, flip), so that a worker needs to know neither epoch nor seed.
-    """
+    """An ImageSet as the usual CIFAR recipe reads it, indexed by (index, dy, dx, flip): one PIL image a time."""
 
     def __init__(self, data: ImageSet):
         self.data = data
@@ -149,47 +127,19 @@ class Pictures:
         return TF.normalize(image, self.data.mean, self.data.std), self.data.labels[index]
 
 
-class PictureKeys:
-    """The batches of `sampler` from `start` on, as lists of keys of Pictures or plain indices.
-
-    Drawn in the process that iterates the DataLoader, anew every epoch: that is how workers
-    that live on through all epochs get each epoch's order and augmentation.
-    """
-
-    def __init__(self, sampler: GlobalBatchSampler, data, augment: bool):
-        self.sampler, self.start, self.augment = sampler, 0, augment
-        self.flip = data.flip if isinstance(data, ImageSet) else None
-
-    def __len__(self) -> int:
-        return len(self.sampler) - self.start
-
-    def __iter__(self):
-        batches = islice(self.sampler, self.start, None)
-        if self.flip is None:
-            yield from batches
-            return
-        plan = torch.tensor([[PAD, PAD, 0]]).expand(self.sampler.n, 3)  # the middle: no change
-        if self.augment:
-            plan = epoch_plan(self.sampler, self.flip)
-        for batch in batches:
-            yield [(i, *step) for i, step in zip(batch, plan[batch].tolist(), strict=True)]
-
-
 class WorkerLoader(Loader):
     """A DataLoader whose workers, kept through all epochs, prepare one image after another."""
 
     path = "workers"
 
     def __init__(self, data, sampler, device="cpu", augment=True, start_batch=0, num_workers=2):
-        super().__init__(sampler, device, start_batch)
-        self.keys = PictureKeys(sampler, data, augment)
-        pictures = data
-        if isinstance(data, ImageSet):
+        super().__init__(data, sampler, device, augment, start_batch)
+        if self.is_image_set:
             import torchvision.transforms  # noqa: F401  once here, not once in every worker
 
-            pictures = Pictures(data)
+        self.keys = []  # of each batch of this epoch
         self.loader = DataLoader(
-            pictures,
+            Pictures(data) if self.is_image_set else data,
             batch_sampler=self.keys,
             collate_fn=collate,
             num_workers=num_workers,
@@ -197,13 +147,18 @@ class WorkerLoader(Loader):
             pin_memory=self.device.type == "cuda",
             # Python 3.14's own choice imports torch again in each worker, and leaves two processes behind.
             multiprocessing_context="fork" if num_workers and sys.platform == "linux" else None,
-            # Its own stream for the workers' seeds, so the model's random numbers do not depend
-            # on the way the data are loaded.
+            # For the workers' seeds: the model's random numbers do not depend on the way the data are loaded.
             generator=torch.Generator().manual_seed(sampler.seed + sampler.rank),
         )
 
     def batches(self, start: int):
-        self.keys.start = start
+        batches = list(islice(self.sampler, start, None))
+        if self.is_image_set:
+            plan = torch.tensor([[PAD, PAD, 0]]).expand(self.sampler.n, 3)  # the middle: no change
+            if self.augment:
+                plan = augmentation_plan(self.sampler, self.data.flip)
+            batches = [[(i, *step) for i, step in zip(batch, plan[batch].tolist(), strict=True)] for batch in batches]
+        self.keys[:] = batches
         for pair in self.loader:
             yield tuple(part.to(self.device, non_blocking=True) for part in pair)
 
@@ -223,17 +178,16 @@ def make_loader(
 ) -> Loader:
     """The training loader of one rank; see FastLoader and WorkerLoader.
 
-    `data` is an ImageSet or any map-style Dataset of (input, label) pairs; such a Dataset does
-    its own transforms and is not augmented here. Raises ValueError or TypeError for anything
-    that cannot work.
+    `data` is an ImageSet or any map-style Dataset of (input, label) pairs; such a Dataset does its own transforms and
+    is not augmented here. Raises ValueError or TypeError for anything that cannot work.
     """
     check_data(data)
     if path not in (FastLoader.path, WorkerLoader.path):
         raise ValueError(f"path must be 'fast' or 'workers'; got {path!r}")
     if global_batch < world_size:
         raise ValueError(
-            f"a global batch of {global_batch} leaves some of {world_size} ranks "
-            "without a sample: choose a larger global_batch"
+            f"a global batch of {global_batch} leaves some of {world_size} ranks without a sample: choose a larger "
+            "global_batch"
         )
     sampler = GlobalBatchSampler(len(data), global_batch, rank, world_size, seed)
     if path == "fast":
@@ -242,26 +196,18 @@ def make_loader(
 
 
 def eval_batches(data, *, device="cpu", batch=256, rank=0, world_size=1):
-    """This rank's share of a test set as (images, labels) batches: indices rank::world_size.
+    """This rank's share of a test set as (inputs, labels) batches: indices rank::world_size.
 
     Every sample comes exactly once over all ranks: nothing is padded, repeated or augmented.
     """
     check_data(data)
     if batch < 1 or not 0 <= rank < world_size:
-        raise ValueError(
-            f"batch must be 1 or more and rank from 0 to world_size - 1; got batch {batch}, rank {rank} of {world_size}"
-        )
-    return share(data, torch.device(device), batch, range(rank, len(data), world_size))
-
-
-def share(data, device, batch: int, indices: range):
-    """The batches of eval_batches."""
+        raise ValueError(f"batch must be 1 or more and rank below world_size; got {batch}, rank {rank} of {world_size}")
     if isinstance(data, ImageSet):
-        mean, std = per_channel(data.mean, device), per_channel(data.std, device)
-    for k in range(0, len(indices), batch):
-        chosen = indices[k : k + batch]
-        if isinstance(data, ImageSet):
-            part = slice(chosen.start, chosen.stop, chosen.step)
-            yield normalise(data.images[part].to(device), mean, std), data.labels[part].to(device)
-        else:
-            yield tuple(part.to(device) for part in collate([data[i] for i in chosen]))
+        normalise = normaliser(data, device)
+        read = lambda part: (normalise(data.images[part].to(device)), data.labels[part].to(device))  # noqa: E731
+    else:
+        samples = range(len(data))
+        read = lambda part: tuple(each.to(device) for each in collate([data[i] for i in samples[part]]))  # noqa: E731
+    starts = range(rank, len(data), batch * world_size)
+    return (read(slice(start, start + batch * world_size, world_size)) for start in starts)

@@ -1,161 +1,131 @@
 """Prepare data sets: what `data/prepare.sh` runs.
 
-Safe to repeat (a whole set is only verified), to interrupt, and to start twice at once.
+    <root>/<set>/*.npy          images and labels, or tokens, of each split
+    <root>/<set>/MANIFEST.json  how the set was made, and what a reader needs to know about it
+
+A set is made in a temporary folder and gets its name when all of it is written, so it is whole or absent, also when the
+command is interrupted or started twice at once.
 """
 
 import argparse
-import errno
-import os
+import contextlib
+import json
 import signal
 import sys
-from importlib.util import find_spec
+import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from ..paths import data_root
-from .recipes import RECIPES, Recipe, check_request, wanted
-from .store import PrepareError, Progress, Store, description, is_foreign, leftovers, locked, problem, remove_leftovers
+from .recipes import RECIPES, PrepareError
+
+MANIFEST = "MANIFEST.json"
 
 
-def prepare(name: str, root=None, images: int | None = None, force: bool = False, say=print) -> Path:
-    """Make the set unless it is there and whole; returns its folder.
+def read_manifest(folder: Path) -> dict:
+    """{"recipe", "about"} of a set; OSError when there is none."""
+    return json.loads((folder / MANIFEST).read_bytes())
 
-    `say` gets the lines of text. Raises ValueError for a bad name or number, PrepareError or
-    OSError when the set cannot be made; then nothing half-made is left.
+
+def trouble(name: str, root: Path) -> str | None:
+    """Why a set cannot be used, in words; None when it is there. Raises ValueError for an unknown set."""
+    if name not in RECIPES:
+        raise ValueError(f"there is no data set {name!r}; the sets are {', '.join(RECIPES)}")
+    try:
+        version = read_manifest(root / name)["recipe"]["version"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return "is not there" if not (root / name / MANIFEST).exists() else f"has a damaged {MANIFEST}"
+    wanted = RECIPES[name].version
+    return None if version == wanted else f"was made with version {version} of its recipe, not {wanted}"
+
+
+def prepare(name: str, root=None, say=print) -> Path:
+    """Make the set unless it is there; returns its folder.
+
+    `say` gets the lines of text. Raises ValueError for an unknown set, PrepareError or OSError when it cannot be made;
+    then nothing half-made is left.
     """
-    recipe, target = check_request(name, images), wanted(name, images)
     root = Path(root or data_root()).absolute()
-    final = root / name
-
-    def whole() -> bool:
-        return not force and problem(final, target) is None
-
-    # First without the lock: a whole set in a folder that cannot be written is fine.
-    if whole() and not leftovers(final):
-        say(f"{name}: already there, {description(final)}, verified")
+    final, wrong = root / name, trouble(name, root)
+    if wrong is None:
+        say(f"{name}: already there, in {final}")
         return final
+    if final.exists() and not (final / MANIFEST).exists():
+        raise PrepareError(f"{final} was not made by this program: move it away, or choose another folder with --root")
+    say(f"{name}: making {RECIPES[name].summary.partition(';')[0]}")
+    try:
+        splits, classes = RECIPES[name].maker()
+    except ImportError as error:
+        raise PrepareError(f"{sys.executable} has no {error.name}: run 'make data', which installs it") from error
     root.mkdir(parents=True, exist_ok=True)
-    waiting = f"{name}: another run is preparing it; waiting"
-    with locked(root / f".{name}.lock", lambda: say(waiting)):
-        remove_leftovers(final)
-        if whole():
-            say(f"{name}: already there, {description(final)}, verified")
-            return final
-        if is_foreign(final) and not force:
-            raise PrepareError(
-                f"{final} holds files that were not made by this program: move them away, choose "
-                "another folder with --root, or give them up with --force"
-            )
-        if final.exists():
-            say(f"{name}: the set in {final} {problem(final, target) or 'is whole'}; making it again")
-        make(recipe, target, final, say)
-        say(f"{name}: ready, {description(final)}")
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=root) as temporary:
+        new = Path(temporary, "new")
+        new.mkdir()
+        write(new, name, splits, classes)
+        if trouble(name, root):  # else another process was faster
+            with contextlib.suppress(OSError):  # there is none, as a rule; a folder cannot be renamed onto another
+                final.rename(Path(temporary, "old"))
+            with contextlib.suppress(OSError):  # another process was faster after all
+                new.rename(final)
+    if wrong := trouble(name, root):
+        raise PrepareError(f"the data set in {final} {wrong}")
+    say(f"{name}: ready, in {final}")
     return final
 
 
-def make(recipe: Recipe, target: dict, final: Path, say) -> None:
-    """Make the set in a temporary folder and move it to `final`."""
-    missing = [module for module in recipe.needs if find_spec(module) is None]
-    if missing:
-        raise PrepareError(
-            f"{sys.executable} has no {', '.join(missing)}: run 'make data', which installs what is needed"
-        )
-    name = target["set"]
-    say(f"{name}: making {recipe.summary.partition(';')[0]}")
-    progress = Progress(name)
-    try:
-        store = Store(final.with_name(f".{name}.{os.getpid()}.part"), progress)
-        about = {"of": recipe.of, **recipe.maker(store, target["images"])}
-        progress.clear()
-        store.finish(final, target, about)
-    except BaseException:  # Ctrl-C and SIGTERM too
-        progress.clear()
-        remove_leftovers(final)
-        raise
-
-
-def explain(error: OSError) -> str:
-    """What the system refused, where, and what to do, in one line."""
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        advice = "make room there or choose another folder with --root DIR"
+def write(folder: Path, name: str, splits: dict, classes: list) -> None:
+    """Write a set into an empty folder."""
+    about = {"classes": classes}
+    for split, arrays in splits.items():
+        for kind, array in arrays.items():
+            np.save(folder / f"{split}_{kind}.npy", np.ascontiguousarray(array))
+    if "images" in splits["train"]:
+        about |= statistics(splits["train"]["images"])
     else:
-        advice = "choose a folder that can be written with --root DIR"
-    return f"{error.strerror or error}{where}; {advice}. Nothing half-made was left"
+        about["length"] = splits["train"]["tokens"].shape[1] - 1
+    manifest = {"recipe": {"set": name, "version": RECIPES[name].version}, "about": about}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def verify(name: str, root: Path, images: int | None) -> bool:
-    """Say whether a set is there and whole, and return it; changes nothing."""
-    target = wanted(name, images)
-    if images is None:
-        del target["images"]  # any size will do
-    trouble = problem(root / name, target)
-    print(f"{name}: the set in {root / name} {trouble}" if trouble else f"{name}: verified, {description(root / name)}")
-    return trouble is None
-
-
-def folder(text: str) -> Path:
-    """A folder's path; refuses the empty one, which would mean the current folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("the name of a folder is needed")
-    return Path(text)
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line, checked; exits with code 2 when something in it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog="prepare.sh",
-        description="Make or download data sets. A set that is there and whole is only verified.",
-        epilog="sets:\n"
-        + "\n".join(f"  {n:14} {r.summary}" for n, r in RECIPES.items())
-        + """
-
-environment:
-  HELPERS_DATA         default folder of the sets
-  HELPERS_CIFAR10_URL  where to get CIFAR-10's archive (http://, https:// or file://)
-  PYTHON               the Python to use when the project has no .venv""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("sets", nargs="*", metavar="SET", help="sets to prepare (default: digits)")
-    parser.add_argument(
-        "--root", type=folder, default=data_root(), metavar="DIR", help="folder of the sets (default: %(default)s)"
-    )
-    parser.add_argument("--images", type=int, metavar="N", help="number of training images of mock or imagenet-mock")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--force", action="store_true", help="make the sets again")
-    mode.add_argument("--verify", action="store_true", help="only check the sets that are there")
-    options = parser.parse_intermixed_args(arguments)
-    options.sets = list(dict.fromkeys(options.sets)) or ["digits"]
-    try:
-        for name in options.sets:
-            check_request(name, options.images)
-    except ValueError as error:
-        parser.error(str(error))
-    return options
+def statistics(images: np.ndarray) -> dict:
+    """{"mean": 3 floats, "std": 3 floats} of uint8 [n, 3, H, W] in [0, 1] units, exact since it counts values."""
+    counts = np.zeros((3, 256), np.int64)
+    for start in range(0, len(images), 1000):
+        for channel in range(3):
+            counts[channel] += np.bincount(images[start : start + 1000, channel].ravel(), minlength=256)
+    values, share = np.arange(256) / 255, counts / counts.sum(axis=1, keepdims=True)
+    mean = share @ values
+    return {"mean": mean.tolist(), "std": np.sqrt(np.maximum(share @ values**2 - mean**2, 0)).tolist()}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    options = parse(arguments)
-    root = options.root.absolute()
+    sets = "\n".join(f"  {name:14} {recipe.summary}" for name, recipe in RECIPES.items())
+    parser = argparse.ArgumentParser(
+        prog="prepare.sh",
+        description="Make or download data sets. A set that is there is left as it is.",
+        epilog=f"sets:\n{sets}\n\nHELPERS_DATA is the default folder; PYTHON is used if the project has no .venv.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sets", nargs="*", metavar="SET", help="sets to prepare (default: digits)")
+    parser.add_argument("--root", default=data_root(), metavar="DIR", help="folder of the sets (default: %(default)s)")
+    options = parser.parse_args(arguments)
     try:
-        if options.verify:
-            whole = [verify(name, root, options.images) for name in options.sets]
-            return 0 if all(whole) else 1
-        for name in options.sets:
-            prepare(name, root, options.images, options.force)
+        for name in options.sets or ["digits"]:
+            prepare(name, options.root)
+    except ValueError as error:
+        parser.error(str(error))
     except KeyboardInterrupt:
         print("interrupted; nothing half-made was left", file=sys.stderr)
         return 130
-    except OSError as error:
-        print(f"error: the data set cannot be prepared: {explain(error)}", file=sys.stderr)
-        return 1
-    except PrepareError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (PrepareError, OSError) as error:
+        print(f"error: the data set cannot be prepared: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    # As an exception, so that the clean-up runs.
+    # As an exception, so that the temporary folder is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -1,28 +1,26 @@
-"""Prepared data sets, read from disk into memory, large ones mapped into it."""
+"""Prepared data sets, mapped into memory from their files, and a reader's own."""
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
-from ..launcher.language import marked
+from ..language import N_
 from ..paths import data_root, project_root
-from .prepare import prepare
-from .recipes import wanted
-from .store import array, problem, read_manifest
-
-SPLITS = ("train", "test")
+from .prepare import prepare, read_manifest, trouble
+from .recipes import RECIPES, SPLITS
 
 
 class DataMissing(FileNotFoundError):
-    """A set is absent, incomplete or damaged; the text holds the command that makes it."""
+    """A set is absent or damaged; the text holds the command that makes it."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """One split of a data set, in memory or mapped into it."""
+    """One split of a data set."""
 
     name: str
     images: torch.Tensor  # uint8 [N, 3, H, W]
@@ -64,76 +62,46 @@ class TokenSet:
         return " ".join(self.classes[token] for token in self.tokens[which].tolist())
 
 
-def command(name: str, root: Path) -> str:
-    """What to type to prepare a set."""
-    script = project_root() / "data" / "prepare.sh"
-    words = ["sh", str(script)] if script.is_file() else ["python", "-m", "helpers.data.prepare"]
-    words.append(name)
-    if root != data_root():
-        words += ["--root", str(root)]
-    return shlex.join(words)
-
-
-def trouble(name: str, root: Path) -> str | None:
-    """What is wrong with a set of any size, going by its manifest and its files' sizes.
-
-    Raises ValueError for an unknown set.
-    """
-    target = wanted(name)
-    del target["images"]
-    return problem(root / name, target, checksums=False)
-
-
-def ensure(name: str, root=None, say=None) -> None:
-    """Prepare a set that needs no network unless it is there; raise DataMissing for cifar10.
-
-    Several processes may call it at once: one makes the set, the others wait. `say` gets lines
-    of text while the set is made; by default digits and tokens, made in seconds, are silent.
-    """
+def ensure(name: str, root=None) -> None:
+    """Prepare a set unless it is there, also in several processes at once; DataMissing for cifar10, a download."""
     root = Path(root or data_root())
     wrong = trouble(name, root)
-    if wrong is None:
-        return
-    if name == "cifar10":
+    if wrong and name == "cifar10":
         raise missing(name, root, wrong)
-    prepare(name, root, say=say or (print if name not in ("digits", "tokens") else lambda text: None))
+    if wrong:  # digits and tokens are made in seconds
+        prepare(name, root, say=(lambda text: None) if name in ("digits", "tokens") else print)
 
 
 def missing(name: str, root: Path, reason: str) -> DataMissing:
-    """The error to raise for a set that cannot be read."""
-    told = marked(f"the data set {name} in {root / name!s} {reason}. To make it, type")
-    return DataMissing(f"{told}\n    {command(name, root)}")
+    """The error to raise for a set that cannot be read, with the command that makes it."""
+    script = project_root() / "data" / "prepare.sh"
+    words = ["sh", str(script)] if script.is_file() else ["python", "-m", "helpers.data.prepare"]
+    words += [name] if root == data_root() else [name, "--root", str(root)]
+    return DataMissing(f"the data set {name} in {root / name} {reason}. To make it, type\n    {shlex.join(words)}")
 
 
 def load(name: str, split: str, root=None) -> ImageSet | TokenSet:
     """Read the "train" or "test" split of a prepared set.
 
-    Every file is compared with its checksum before it is used; that of a large one
-    again when it has changed. Raises ValueError for an unknown set or split, DataMissing for a
-    set that is absent or damaged.
+    Its arrays are mapped into memory, so that ranks on one machine share them; what a process writes to them stays in
+    that process. Raises ValueError for an unknown set or split, DataMissing for a set that is absent or damaged.
     """
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; the splits are {', '.join(SPLITS)}")
     root = Path(root or data_root())
-    if (wrong := trouble(name, root)) is not None:
+    if wrong := trouble(name, root):
         raise missing(name, root, wrong)
-    manifest = read_manifest(root / name)
-    about = manifest["about"]
+    about = read_manifest(root / name)["about"]
     kinds = ("tokens",) if "length" in about else ("images", "labels")
     try:
-        parts = [torch.from_numpy(array(root / name, f"{split}_{kind}.npy", manifest)) for kind in kinds]
-    except (ValueError, FileNotFoundError) as error:
-        raise missing(name, root, f"is damaged: {error}") from error
+        paths = [root / name / f"{split}_{kind}.npy" for kind in kinds]
+        parts = [torch.from_numpy(np.load(path, mmap_mode="c")) for path in paths]
+    except (OSError, ValueError, EOFError) as error:
+        raise missing(name, root, f"is damaged ({error}); remove it") from error
     if kinds == ("tokens",):
         return TokenSet(name, *parts, tuple(about["classes"]))
-    return ImageSet(
-        name, *parts, tuple(about["classes"]), tuple(about["mean"]), tuple(about["std"]), flip=name != "digits"
-    )
-
-
-def training_images(name: str, root=None) -> int:
-    """How many training images (or sequences) a prepared set has, without reading them."""
-    return read_manifest(Path(root or data_root()) / name)["about"]["train"]
+    facts = (tuple(about[key]) for key in ("classes", "mean", "std"))
+    return ImageSet(name, *parts, *facts, flip=name != "digits")
 
 
 def check_data(data) -> None:
@@ -144,10 +112,9 @@ def check_data(data) -> None:
 
 
 def pair(data):
-    """(train, test) of a RunConfig's `data`: a name, a pair, or a function that returns a pair.
+    """(train, test) of a RunConfig's `data`: a name, a pair, or a function that returns one; test may be None.
 
-    The test set may be None; the run then has no accuracy. Raises TypeError for anything else,
-    DataMissing for a named set that is not prepared.
+    Raises TypeError for anything else, DataMissing for a named set that is not prepared.
     """
     if isinstance(data, str):
         return load(data, "train"), load(data, "test")
@@ -163,13 +130,13 @@ def pair(data):
 def training_samples(data):
     """How many samples a RunConfig's `data` has to train on; None if only the ranks will know."""
     if isinstance(data, str):
-        return training_images(data)
+        return RECIPES[data].images
     return None if callable(data) else len(data[0])
 
 
 def samples_are(train_set) -> str:
     """What to call the samples: what the set itself says (`of`), else "sequences" if it has their `length`."""
-    return getattr(train_set, "of", None) or (marked("sequences") if hasattr(train_set, "length") else marked("images"))
+    return getattr(train_set, "of", None) or (N_("sequences") if hasattr(train_set, "length") else N_("images"))
 
 
 def classes(train_set):

@@ -77,7 +77,6 @@ def measured(config, model) -> dict | None:
             plan=str(tuner.choice) if tuner.done else None,
             rows=tuner.rows(),
             summary=tuner.summary(),
-            from_cache=tuner.from_cache,
         )
     return found
 

@@ -85,7 +85,7 @@ def tuned(optimize_first, world):
     net = models.build("resnet8", classes=10).to(world.device)
     names = list(net.state_dict())
     model = net if optimize_first else DistributedDataParallel(net)
-    optimize(model, [Plan("aot_eager")], rounds=1, cache=False, log=None)
+    optimize(model, [Plan("aot_eager")], rounds=1, log=None)
     if optimize_first:
         model = DistributedDataParallel(net)
     images, labels = digits()

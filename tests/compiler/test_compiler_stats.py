@@ -27,7 +27,6 @@ def test_one_graph_without_breaks():
     found = compiler_stats()
     assert (found.graphs, found.breaks, found.recompilations) == (1, [], [])
     assert found.compile_s > 0
-    assert "1 graph(s), 0 break(s)" in str(found)
 
 
 def test_breaks_have_their_line_and_reason():
@@ -40,7 +39,7 @@ def test_breaks_have_their_line_and_reason():
     assert all(place.file == __file__ for place in found.breaks)
     assert "print" in found.breaks[0].reason and "branch" in found.breaks[1].reason
     assert found.graphs == 3
-    assert f"{__file__}:{found.breaks[0].line}" in str(found)
+    assert found.breaks[0].line < found.breaks[1].line
 
 
 def test_recompilations_have_their_reason():

@@ -5,13 +5,11 @@ import copy
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.compiler import operators
 from helpers.compiler.operators import (
     BOOKKEEPING,
     CONVOLUTION,
-    DEPTHWISE,
     FUSED,
     KINDS,
     MATMUL,
@@ -74,7 +72,7 @@ def test_shares_sum_to_one_and_the_step_is_in_them():
     assert min(found.seconds.values()) >= 0
     assert whole(found)
     assert all(found.share[kind] > 0 for kind in (CONVOLUTION, NORMALISATION, POINTWISE, REDUCTION, MATMUL))
-    assert found.share[OTHER] == found.share[DEPTHWISE] == 0
+    assert found.share[OTHER] < 0.01
 
 
 def test_products_are_products_and_activations_pointwise():
@@ -86,11 +84,6 @@ def test_products_are_products_and_activations_pointwise():
     found = profiled(model, torch.randn(500_000, requires_grad=True), None, loss=squares)
     assert found.share[POINTWISE] > 0 and found.share[MATMUL] == found.share[CONVOLUTION] == 0
     assert found.pointwise_bound > 1
-
-
-def test_a_convolution_of_each_channel_by_itself_is_told_apart():
-    both = lambda found: found.share[DEPTHWISE] > 0.02 and found.share[CONVOLUTION] > 0.02  # noqa: E731
-    assert both(seen(lambda: profiled(models.build("silunet", 10)), both))
 
 
 def test_an_operator_nobody_knows_is_other():
@@ -105,22 +98,16 @@ def test_what_an_operator_calls_is_not_counted_again():
     model = nn.Sequential(nn.MaxPool2d(2), nn.Flatten())
     inputs = IMAGES.clone().requires_grad_()
     found = profiled(model, inputs, LABELS)
-    # max_pool2d_with_indices, _log_softmax, nll_loss_forward, ones_like's fill_, and three gradients.
-    assert found.launches == 7
-    # The backward of a mean divides, for which a number is first converted: div, to, _to_copy, copy_.
-    pooled = profiled(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), inputs, torch.zeros_like(LABELS))
-    assert pooled.launches == 7
+    # max_pool2d, cross_entropy_loss, ones_like's fill_, and three gradients
+    assert found.launches == 6
     attention = profiled(models.build("transformer", 10))
     assert attention.share[MATMUL] > 0 and attention.share[CONVOLUTION] > 0
 
 
 def test_launches_are_those_that_reach_the_device():
     model = nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
-    with operators.Work("cpu") as work:
-        nn.functional.cross_entropy(model(IMAGES), LABELS).backward()
-    assert work.done[MATMUL] == 2 * 2 * 4 * 768 * 10  # forward and the gradient of the weights
-    # addmm, _log_softmax, nll_loss_forward, fill_ of the first gradient; two gradients, mm, and sum for the bias
-    assert profiled(model).launches == 8
+    # linear, cross_entropy_loss, fill_ of the first gradient; two gradients, mm, and sum for the bias
+    assert profiled(model).launches == 7
 
 
 def test_the_model_is_left_as_it_was():
@@ -143,7 +130,7 @@ def test_the_profiler_is_silent_and_refuses_what_it_cannot_time(capfd):
     with pytest.raises(ValueError, match="4 step.*at least 5"):
         profiled(nn.Flatten(), steps=4)
     with pytest.raises(ValueError, match="gives no times"):
-        operators._profile([1.0], [(1.0, [(MATMUL, 0.0)])], {})
+        operators.profile_compiled(lambda: None, steps=5)
 
 
 # -- the bound ----------------------------------------------------------------------------
@@ -155,15 +142,6 @@ def test_the_bound_is_amdahls():
     assert half.pointwise_bound == pytest.approx(2)
     assert Profile({CONVOLUTION: 0.1}, 0.1, 9).pointwise_bound == 1
     assert Profile({POINTWISE: 0.1}, 0.1, 9).pointwise_bound == float("inf")
-
-
-def test_bookkeeping_is_what_is_left_of_the_plain_step():
-    """Three steps of 10 ms of products; with the profiler 5 ms more pass between them, without it 1 ms."""
-    calls = [(MATMUL, 0.006), (MATMUL, 0.004)]
-    found = operators._profile([0.011] * 3, [(0.015, calls)] * 3, {MATMUL: 10.0})
-    assert found.seconds[MATMUL] == pytest.approx(0.010) and found.seconds[BOOKKEEPING] == pytest.approx(0.001)
-    assert found.launches == 2 and found.rates() == {MATMUL: pytest.approx(1000)}
-    assert operators._profile([0.009], [(0.015, calls)], {}).seconds[BOOKKEEPING] == 0
 
 
 # -- kinds --------------------------------------------------------------------------------
@@ -189,11 +167,11 @@ def test_bookkeeping_is_what_is_left_of_the_plain_step():
             "max_pool2d_with_indices _log_softmax _softmax_backward_data nll_loss_backward mse_loss sum mean "
             "avg_pool2d_backward _adaptive_avg_pool2d",
         ),
-        (OTHER, "cat index_select embedding_dense_backward upsample_bilinear2d sort max cumsum normal_ renorm"),
+        (OTHER, "cat index_select embedding_dense_backward upsample_bilinear2d sort cumsum normal_ renorm"),
         (
             None,
-            "conv2d linear matmul batch_norm view t expand as_strided detach empty empty_strided resize_ reshape "
-            "to contiguous cross_entropy_loss max_pool2d item _local_scalar_dense dropout no_such_operator",
+            "view t expand as_strided detach empty empty_strided resize_ reshape to contiguous item "
+            "_local_scalar_dense dropout no_such_operator",
         ),
     ],
 )
@@ -220,41 +198,3 @@ def test_a_compiled_step_is_profiled_as_it_is_and_set_in_a_table():
     lines = operators.in_ms({"eager": found, "compiled": found}).splitlines()
     together = sum(float(line.split()[-1]) for line in lines[1:-1])
     assert together == pytest.approx(float(lines[-1].split()[-1]), abs=0.2)
-
-
-# -- work ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layer, axes, groups", [(nn.Conv2d, 2, 2), (nn.ConvTranspose2d, 2, 8), (nn.Conv1d, 1, 1)])
-def test_the_operations_of_convolutions_are_those_of_the_products_they_stand_for(layer, axes, groups):
-    """Two for a product and its addition: forward, and twice as many backward."""
-    convolution = layer(8, 8, 3, stride=2, groups=groups, bias=False)
-    inputs = torch.randn(2, 8, *[6] * axes, requires_grad=True)
-    with FlopCounterMode(display=False) as counter:
-        outputs = convolution(inputs)
-    forward = counter.get_total_flops()
-    with operators.Work("cpu") as work:
-        convolution(inputs)
-    kind = DEPTHWISE if groups == 8 else CONVOLUTION
-    assert work.done[kind] == forward > 0
-    with operators.Work("cpu") as work:
-        outputs.sum().backward()
-    assert work.done[kind] == 2 * forward
-
-
-def test_bytes_are_those_of_the_tensors_read_and_written():
-    a, b = torch.ones(1000), torch.ones(1000)
-    for function, tensors in (
-        (lambda: a + b, 3),
-        (lambda: a.add_(b), 3),
-        (lambda: a * 2, 2),
-        (lambda: a.copy_(b), 2),
-        (lambda: a.zero_(), 1),
-        (lambda: nn.functional.silu(a), 2),
-    ):
-        with operators.Work("cpu") as work:
-            function()
-        assert work.done == {POINTWISE: 4000 * tensors}
-    with operators.Work("cpu") as work:
-        a + torch.ones(1).expand(1000)
-    assert work.done[POINTWISE] - 4 <= 8008  # expanded, it holds one number

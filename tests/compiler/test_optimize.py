@@ -1,7 +1,6 @@
 """The tuner: only right plans are taken, training goes on as if nothing had happened, and the fastest wins."""
 
 import copy
-import json
 import os
 import pickle
 import subprocess
@@ -15,15 +14,13 @@ from kernel import ROOT
 from torch import nn
 
 import helpers
-from helpers.compiler import Plan, clear_decisions, optimize, trials
-from helpers.compiler.soundness import Judge
+from helpers.compiler import Plan, optimize, trials
 from helpers.compiler.trials import Candidate
 from helpers.training import models
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
+def only_pauses_take_time(monkeypatch):
     monkeypatch.setattr(trials, "time", plans.clock)
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -60,63 +57,6 @@ def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     assert losses == plans.train(expected, inputs, steps=len(losses))
 
 
-@pytest.mark.parametrize(
-    "name, bf16",
-    [
-        ("silu_mlp", True),
-        pytest.param("silu_mlp", False, marks=pytest.mark.long),
-        *(
-            pytest.param(name, bf16, marks=pytest.mark.long)
-            for name in ("silunet", "transformer", "resnet8")
-            for bf16 in (False, True)
-        ),
-    ],
-)
-def test_faults_are_told_from_rounding_on_real_models(name, bf16):
-    model, inputs = models.build(name, 10), torch.randn(8, 3, 16, 16)
-    judge = Judge(model, model.forward, (inputs,), {})
-    for plan in (Plan(bf16=bf16), Plan(bf16=bf16, channels_last=True)):
-        assert max(judge.errors(plan, plan.make(model.forward))) <= 3, "a sound plan"
-    assert max(judge.errors(plan, plan.make(lambda x: model.forward(x) * 1.05))) > 3
-
-
-def test_a_unit_at_its_kink_is_no_fault():
-    """The gradient of ReLU jumps at zero: rounding decides the side, and that is nobody's mistake."""
-
-    class Kink(nn.Linear):
-        def forward(self, x, nudge=0.0):
-            return (super().forward(x) + nudge).relu()
-
-    model, inputs = Kink(64, 64), torch.randn(32, 64)
-    with torch.no_grad():  # put one unit exactly at its kink
-        model.bias -= nn.Linear.forward(model, inputs)[0] * torch.eye(64)[0]
-    judge = Judge(model, model.forward, (inputs,), {})
-    for nudge in (-1e-7, 1e-7):
-        assert max(judge.errors(Plan(), lambda x, nudge=nudge: model(x, nudge))) <= 3
-    assert max(judge.errors(Plan(), lambda x: model(x, 0.05))) > 3
-
-
-def test_a_sum_in_another_order_is_no_fault():
-    """Eager adds up pairwise; compilers often do not, and are then a few times further off."""
-
-    class OneAfterTheOther(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, bias):
-            return x + bias
-
-        @staticmethod
-        def backward(ctx, gradient):
-            total = torch.zeros_like(gradient[0])
-            for row in gradient:
-                total += row
-            return gradient, total
-
-    layer, inputs = nn.Linear(8, 8), torch.randn(8192, 8)
-    judge = Judge(layer, layer.forward, (inputs,), {})
-    assert max(judge.errors(Plan(), lambda x: OneAfterTheOther.apply(x @ layer.weight.T, layer.bias))) <= 3
-    assert max(judge.errors(Plan(), lambda x: x @ layer.weight.T + layer.bias * 1.0003)) > 3
-
-
 @pytest.mark.long
 def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
     code = (
@@ -140,35 +80,6 @@ def test_an_error_in_backward_reaches_the_reader_and_the_plan_is_dropped():
     plans.train(model, inputs)
     assert outcome(model, "fails_in_backward")[0] == "failed"
     assert model.tuner.choice == Plan()
-
-
-def test_a_plan_that_fails_after_it_was_chosen_gives_way_to_eager():
-    said = []
-    model = plans.Pauses()
-    optimize(model, [plans.fewer], rounds=1, log=said.append)
-    inputs = torch.randn(4, 16)
-    plans.train(model, inputs)
-    assert str(model.tuner.choice) == "fewer"
-
-    def broken(*args):
-        raise RuntimeError("worn out")
-
-    model.tuner.chosen.calls[model.tuner.choice] = broken
-    expected = model.tuner.forward(inputs)
-    assert torch.equal(model(inputs), expected)
-    assert model.tuner.choice == Plan() and "worn out" in said[-1] and "worn out" in str(model.tuner)
-
-
-def test_a_model_that_cannot_run_in_fp64_is_its_own_yardstick_and_the_reader_is_told():
-    class OnlySingle(nn.Linear):
-        def forward(self, x):
-            return super().forward(x.float())
-
-    said, model = [], OnlySingle(8, 8)
-    optimize(model, [plans.same, plans.off_by_5_percent], rounds=1, log=said.append)
-    plans.train(model, torch.randn(16, 8))
-    assert outcome(model, "off_by_5_percent")[0] == "rejected" and outcome(model, "same")[0] != "rejected"
-    assert any("compared with eager itself" in line for line in said)
 
 
 def test_the_models_own_error_is_the_readers_and_leaves_the_tuner_whole():
@@ -198,25 +109,6 @@ def test_the_models_own_error_is_the_readers_and_leaves_the_tuner_whole():
 
 
 # Nothing is touched
-
-
-def test_a_check_leaves_no_trace():
-    model, inputs = plans.Everything(), torch.randint(0, 20, (6, 5))
-    optimizer = torch.optim.Adam(model.parameters())
-    model(inputs)["scores"].sum().backward()
-    optimizer.step()
-    everything = lambda: (  # noqa: E731
-        model.state_dict(),
-        {n: p.grad for n, p in model.named_parameters()},
-        optimizer.state_dict(),
-    )
-    before = copy.deepcopy(everything())
-    state = torch.get_rng_state()
-    judge = Judge(model, model.forward, (inputs,), {"scale": 2.0})
-    assert judge.probe.draws
-    assert max(judge.errors(Plan(), lambda *a, **k: model(*a, **k))) <= 3
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.testing.assert_close(everything(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("steps", [1, 12])
@@ -277,14 +169,11 @@ def test_a_plan_pays_after_as_many_steps_as_its_compilation_costs():
         assert (row["speed_up"], row["break_even"]) == (speed_up, pays), "of the rounds that both were timed in"
 
 
-def test_too_small_a_gain_is_not_taken_and_a_spent_budget_skips_what_is_left():
-    model = quietly(plans.Pauses(), plans.fewer, min_gain=1e6)
+def test_too_small_a_gain_is_not_taken(monkeypatch):
+    monkeypatch.setattr(trials, "MIN_GAIN", 1e6)
+    model = quietly(plans.Pauses(), plans.fewer)
     plans.train(model, torch.randn(8, 16))
     assert model.tuner.choice == Plan() and outcome(model, "fewer")[0] == "slower"
-    model = quietly(plans.Pauses(), plans.fewer, Plan("aot_eager"), budget_s=0)
-    plans.train(model, torch.randn(8, 16))
-    assert [row["status"] for row in model.tuner.rows()] == ["chosen", "skipped", "skipped"]
-    assert model.tuner.choice == Plan()
 
 
 @pytest.mark.long
@@ -316,33 +205,15 @@ class Counting:
         return plans.fewer(graph, inputs)
 
 
-@pytest.mark.parametrize("recompiles, compiled", [(1, 2), pytest.param(0, 1, marks=pytest.mark.long)])
-def test_other_shapes_are_compiled_for_only_as_often_as_allowed(recompiles, compiled):
-    backend = Counting()
-    model = quietly(plans.Pauses(), backend, recompiles=recompiles)
+def test_other_shapes_run_without_the_compiler_and_the_reader_is_told_once():
+    backend, said, model = Counting(), [], plans.Pauses()
+    optimize(model, [backend], rounds=2, log=said.append)
     plans.train(model, torch.randn(8, 16))
-    assert backend.compiled == 1 and str(model.tuner.choice) == "counting"
+    assert str(model.tuner.choice) == "counting" and not any("another shape" in line for line in said)
     for size in (5, 3, 5, 8, 3):
         inputs = torch.randn(size, 16)
         torch.testing.assert_close(model(inputs), model.tuner.forward(inputs))
-    assert backend.compiled == compiled
-
-
-def test_sizes_marked_dynamic_compile_once():
-    backend = Counting()
-    model = quietly(plans.Pauses(), backend)
-
-    def batch(size):
-        inputs = torch.randn(size, 16)
-        torch._dynamo.mark_dynamic(inputs, 0)
-        return inputs
-
-    plans.train(model, batch(8))
-    assert str(model.tuner.choice) == "counting"
-    for size in (5, 3, 7):
-        model(batch(size)).sum().backward()
-    assert backend.compiled == 1
-    assert model.tuner.chosen.other_shapes == 0
+    assert backend.compiled == 1 and sum("another shape" in line for line in said) == 1
 
 
 @pytest.mark.long
@@ -351,48 +222,6 @@ def test_a_batch_of_another_shape_is_not_timed():
     for step in range(60):
         model(torch.randn(3 if step % 2 else 8, 16)).sum().backward()
     assert str(model.tuner.choice) == "fewer"
-
-
-# Decisions on disk
-
-
-@pytest.mark.long
-def test_a_decision_is_remembered_for_the_same_training_only():
-    said = []
-    for expected in ("", "when it was decided"):
-        model = plans.conv_net()
-        optimize(model, ["aot_eager"], rounds=1, log=said.append)
-        plans.train(model, torch.randn(4, 3, 8, 8))
-        assert bool(model.tuner.from_cache) == bool(expected) and expected in str(model.tuner)
-        assert model.tuner.rows()[1]["plan"] == "aot_eager"
-    for changed in ({"plans": ["eager", "aot_eager", "aot_eager_decomp_partition"]}, {"batch": 5}, {"min_gain": 1.5}):
-        model, batch = plans.conv_net(), changed.pop("batch", 4)
-        optimize(model, changed.pop("plans", ["aot_eager"]), rounds=1, log=None, **changed)
-        plans.train(model, torch.randn(batch, 3, 8, 8))
-        assert not model.tuner.from_cache
-    assert clear_decisions() == 4 and clear_decisions() == 0
-
-
-def test_a_remembered_plan_that_is_no_longer_right_is_tried_again(monkeypatch, tmp_path):
-    for wrong in (False, True):
-        model = optimize(plans.Pauses(), ["aot_eager"], rounds=1, log=None)
-        if wrong:
-            monkeypatch.setattr(Plan, "_compiled", lambda plan, forward, *a: lambda x: forward(x) * 1.05)
-        plans.train(model, torch.randn(4, 16))
-        for path in (tmp_path / "plans").iterdir():
-            kept = json.loads(path.read_text())
-            path.write_text(json.dumps({**kept, "plan": "aot_eager"}))
-    assert outcome(model, "aot_eager")[0] == "rejected" and not model.tuner.from_cache
-
-
-def test_functions_as_backends_and_damaged_decisions_are_not_remembered(tmp_path):
-    for backend in (plans.fewer, plans.fewer, "aot_eager", "aot_eager"):
-        model = quietly(plans.Pauses(), backend, rounds=1)
-        plans.train(model, torch.randn(4, 16))
-        assert model.tuner.done and not model.tuner.from_cache
-        for path in tmp_path.glob("plans/*"):
-            assert backend == "aot_eager"
-            path.write_text("{")
 
 
 # The model stays the reader's
@@ -414,18 +243,6 @@ def test_state_dict_keys_copies_and_pickles():
         assert model(inputs).any()
 
 
-def test_copies_made_by_data_parallel_compute_in_eager_with_their_own_weights():
-    from helpers.training.strategies import CPUDataParallel
-
-    model, inputs = plans.conv_net(), torch.randn(8, 3, 8, 8)
-    expected = copy.deepcopy(model)
-    quietly(model, plans.fails_to_compile)
-    for m in (expected, model):
-        CPUDataParallel(m, 2)(inputs).square().mean().backward()
-    for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
-        assert torch.equal(ours.grad, theirs.grad)
-
-
 def test_optimizing_twice_starts_again():
     model = quietly(plans.Pauses(), plans.fewer)
     plans.train(model, torch.randn(8, 16))
@@ -438,14 +255,8 @@ def test_optimizing_twice_starts_again():
     [
         ({"model": torch.ones(1)}, "needs an nn.Module"),
         ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": 1.5}, "rounds is 1.5"),
-        ({"min_gain": 0.5}, "min_gain is 0.5"),
-        ({"budget_s": -1}, "budget_s is -1"),
-        ({"budget_s": float("nan")}, "budget_s is nan"),
-        ({"recompiles": -1}, "recompiles is -1"),
-        ({"plans": [3]}, "3 is not a Plan"),
+        ({"plans": [3]}, "3 is no backend"),
         ({"plans": ["eager"], "bf16": True}, "bf16=True"),
-        ({"log": 3}, "log is 3"),
         ({"model": nn.DataParallel(nn.Linear(1, 1))}, "DataParallel"),
         ({"model": torch.compile(nn.Linear(1, 1), backend="eager")}, "already"),  # others import the whole compiler
     ],

@@ -106,7 +106,7 @@ def cost_series(*plans):
 
 
 def _plans(count):
-    statuses = ("baseline", "chosen", "slower", "rejected", "failed", "skipped")
+    statuses = ("baseline", "chosen", "slower", "rejected", "failed", "failed")
     rows = []
     for k, (name, status) in enumerate(zip(names(count), statuses * count, strict=False)):
         speed_up = None if k % 6 > 2 else 0.02 + k * k / 4
@@ -116,7 +116,7 @@ def _plans(count):
 
 
 def _profile(count):
-    percents = [(100, 0), (0, 0, 0, 40, 60), (30, 20, 1, 20, 17, 0.2, 0.3), (1, 1, 1, 1, 1, 1, 1), (2, 0, 97)]
+    percents = [(100, 0), (0, 0, 40, 60), (50, 1, 20, 17, 0.2, 0.3), (1, 1, 1, 1, 1, 1), (2, 97)]
     return compiler.profile({name: shares(*percents[k % 5]) for k, name in enumerate(names(count))})
 
 

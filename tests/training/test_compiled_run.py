@@ -17,7 +17,6 @@ TINY = dict(data="mock", augment=False, evaluate=False, lr=0.01, threads=1, devi
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path, monkeypatch):
-    monkeypatch.setenv("HELPERS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("HELPERS_PROGRESS", "plain")
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from helpers import RunConfig, launch
 from helpers.compiler import operators as profile
 
-COMPUTES = (profile.CONVOLUTION, profile.DEPTHWISE, profile.MATMUL, profile.NORMALISATION, profile.REDUCTION)
+COMPUTES = (profile.CONVOLUTION, profile.MATMUL, profile.NORMALISATION, profile.REDUCTION)
 
 
 def wide():

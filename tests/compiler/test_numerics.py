@@ -1,0 +1,121 @@
+"""The numerics check: sound plans pass, planted faults do not, and nothing of the model is touched."""
+
+import copy
+
+import plans
+import pytest
+import torch
+from torch import nn
+
+from helpers.compiler import Plan
+from helpers.compiler.numerics import ALLOWED, NumericsCheck
+from helpers.training import models
+
+
+def errors(model, call, *args, bf16=False, **kwargs):
+    return NumericsCheck(model, model.forward, args, kwargs).errors(Plan(bf16=bf16), call)
+
+
+def is_sound(*args, **kwargs):
+    return max(errors(*args, **kwargs)) <= ALLOWED
+
+
+@pytest.mark.parametrize(
+    "name, bf16",
+    [
+        ("silu_mlp", True),
+        *(
+            pytest.param(name, False, marks=pytest.mark.long)
+            for name in ("silu_mlp", "silunet", "transformer", "resnet8")
+        ),
+    ],
+)
+def test_faults_are_told_from_rounding_on_real_models(name, bf16):
+    torch.manual_seed(0)
+    model, inputs = models.build(name, 10), torch.randn(8, 3, 16, 16)
+    sound = Plan(bf16=bf16, channels_last=True).make(model.forward)
+    assert is_sound(model, sound, inputs, bf16=bf16)
+    assert not is_sound(model, lambda x: sound(x) * 1.05, inputs, bf16=bf16)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_unit_at_its_kink_is_no_fault(seed):
+    """The gradient of ReLU jumps at zero: rounding decides the side, and neither is wrong."""
+
+    class Kink(nn.Linear):
+        def forward(self, x, nudge=0.0):
+            return (super().forward(x) + nudge).relu()
+
+    torch.manual_seed(seed)
+    model, inputs = Kink(64, 64), torch.randn(32, 64)
+    with torch.no_grad():  # put one unit exactly at its kink
+        model.bias -= nn.Linear.forward(model, inputs)[0] * torch.eye(64)[0]
+    for nudge in (-1e-7, 1e-7):
+        assert is_sound(model, lambda x, nudge=nudge: model(x, nudge), inputs)
+    assert not is_sound(model, lambda x: model(x, 0.05), inputs)
+
+
+def test_a_sum_in_another_order_is_no_fault():
+    """Eager adds up pairwise; compilers often do not, and are then a few times further off."""
+
+    class OneAfterTheOther(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, bias):
+            return x + bias
+
+        @staticmethod
+        def backward(ctx, gradient):
+            total = torch.zeros_like(gradient[0])
+            for row in gradient:
+                total += row
+            return gradient, total
+
+    torch.manual_seed(0)
+    layer, inputs = nn.Linear(8, 8), torch.randn(8192, 8)
+    assert is_sound(layer, lambda x: OneAfterTheOther.apply(x @ layer.weight.T, layer.bias), inputs)
+    assert not is_sound(layer, lambda x: x @ layer.weight.T + layer.bias * 1.0003, inputs)
+
+
+@pytest.mark.parametrize("part", ["outputs", "gradients", "nan", "buffers"])
+def test_each_part_is_compared(part):
+    torch.manual_seed(0)
+    model, inputs = plans.conv_net(), torch.randn(8, 3, 8, 8)
+
+    def call(x):
+        if part == "buffers":
+            model[1].running_mean += 0.1
+        found = model(x)
+        return {"outputs": found * 1.05, "gradients": found.detach() + 0 * found, "nan": found * float("nan")}.get(
+            part, found
+        )
+
+    outputs, gradients = errors(model, call, inputs)
+    assert (outputs > ALLOWED) == (part != "gradients") and (gradients > ALLOWED) == (part != "buffers")
+
+
+def test_a_model_that_cannot_run_in_fp64_is_its_own_reference():
+    class OnlySingle(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.float())
+
+    model, inputs = OnlySingle(8, 8), torch.randn(16, 8)
+    assert "eager itself" in NumericsCheck(model, model.forward, (inputs,), {}).reference
+    assert is_sound(model, lambda x: model(x) * (1 + 1e-6), inputs) and not is_sound(
+        model, lambda x: model(x) * 1.05, inputs
+    )
+
+
+def test_a_check_leaves_no_trace():
+    model, inputs = plans.Everything(), torch.randint(0, 20, (6, 5))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(inputs)["scores"].sum().backward()
+    optimizer.step()
+    everything = lambda: (  # noqa: E731
+        model.state_dict(),
+        {n: p.grad for n, p in model.named_parameters()},
+        optimizer.state_dict(),
+        torch.get_rng_state(),
+    )
+    before = copy.deepcopy(everything())
+    assert is_sound(model, lambda *a, **k: model(*a, **k), inputs, scale=2.0)
+    torch.testing.assert_close(everything(), before, rtol=0, atol=0)
