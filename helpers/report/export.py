@@ -1,4 +1,4 @@
-"""What a report holds, as tables for spreadsheets and as JSON for programs."""
+"""What a report holds, as a table for spreadsheets and as JSON for programs."""
 
 import csv
 import io
@@ -9,88 +9,67 @@ from ..plots.style import clean
 from ..records import read, seeds
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
+SETTINGS = ("model", "data", "precision", "compiler", "accumulation", "seed")
 
 
 def numbers(report) -> list:
     """One dict a record on disk: its machine, ladder and file, what it measured (s, bytes, shares), its speed-up."""
     rows = []
-    for site, ladder in _ladders(report):
-        speeds = {row["label"]: row for row in ladder.rows()}
-        for record in ladder.runs:
-            of_label = speeds.get(record["label"], {})
-            rows.append(
-                {
-                    "machine": site.name,
-                    "ladder": ladder.name,
-                    "file": record["file"],
-                    "started": record["started"],
-                    "model": record["config"]["model"],
-                    "data": record["config"]["data"],
-                    "precision": record["config"]["precision"],
-                    "compiler": record["config"]["compiler"],
-                    "accumulation": record["config"]["accumulation"],
-                    "seed": record["config"]["seed"],
-                    **read.row(record),
-                    "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
-                    "seconds_to_target": (
-                        read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
-                    ),
-                    "speed_up_of_label": of_label.get("speed_up"),
-                    "efficiency_of_label": of_label.get("efficiency"),
-                }
-            )
+    for machine in report.machines:
+        for ladder in machine.ladders:
+            speeds = {row["label"]: row for row in ladder.rows()}
+            for record in ladder.runs:
+                of_label = speeds.get(record["label"], {})
+                arrival = read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
+                where = {"machine": machine.name, "ladder": ladder.name, "file": record["file"]}
+                compiler = (record.get("measured") or {}).get("compiler") or {}
+                rows.append(
+                    {
+                        **where,
+                        "started": record["started"],
+                        **{name: record["config"].get(name) for name in SETTINGS},
+                        **read.row(record),
+                        "compile_s": compiler.get("compile_s"),
+                        "seconds_to_target": arrival,
+                        "speed_up_of_label": of_label.get("speed_up"),
+                        "efficiency_of_label": of_label.get("efficiency"),
+                    }
+                )
     return rows
-
-
-def _ladders(report):
-    return [(site, ladder) for site in report.sites for ladder in site.ladders]
 
 
 def table(rows) -> str:
     """A CSV of dicts."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
 
 
 def _cell(value):
-    if isinstance(value, str):
-        value = clean(value)
-        return f"'{value}" if value.startswith(FORMULAS) else value
-    return "" if value is None else value
+    if not isinstance(value, str):
+        return value
+    value = clean(value)
+    return f"'{value}" if value.startswith(FORMULAS) else value
 
 
-def json_of(report) -> str:
-    """A JSON with machines, ladders, sentences with the records behind them, numbers, and what was skipped."""
+def json_of(report, rows) -> str:
+    """A JSON with the numbers, what each ladder says and the records behind it, and what was skipped."""
     ladders = [
         {
-            "machine": site.name,
+            "machine": machine.name,
             "name": ladder.name,
             "what": ladder.what,
-            "started": ladder.started,
-            "baseline": ladder.comparison and ladder.comparison.baseline["label"],
             "runs": ladder.rows(),
             "sentences": [said._asdict() for said in report.sentences(ladder)],
         }
-        for site, ladder in _ladders(report)
+        for machine in report.machines
+        for ladder in machine.ladders
     ]
-    content = {
-        "target": report.target,
-        "machines": [_machine(site) for site in report.sites],
-        "ladders": ladders,
-        "between_machines": [said._asdict() for said in report.between],
-        "records": numbers(report),
-        "skipped": [{"file": file, "why": why} for file, why in report.found.skipped],
-    }
+    skipped = [{"file": file, "why": str(why)} for file, why in report.found.skipped]
+    content = {"target": report.target, "ladders": ladders, "records": rows, "skipped": skipped}
     return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _machine(site):
-    first = site.records[0]
-    return {"name": site.name, "records": len(site.records), "hardware": first["environment"]["machine"]}
 
 
 def _plain(value):
@@ -99,6 +78,4 @@ def _plain(value):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

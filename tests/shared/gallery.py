@@ -138,7 +138,7 @@ def _panels(count):
         {"name": name, "kind": ("ours", "theirs")[k % 2], "a": (k + 1, k, k + 3), "b": None if k % 3 else k / 7}
         for k, name in enumerate(names(count))
     ]
-    columns = [("a", "speed-up", plots.times, 1), ("b", "accuracy", plots.percent, None)]
+    columns = [("a", "speed-up", style.times, 1), ("b", "accuracy", style.percent, None)]
     return panels(LONG, LONG, rows, columns, [LONG * 2])
 
 

@@ -3,12 +3,10 @@
 from typing import NamedTuple
 
 from ..config import SETTINGS
-from ..plots.style import clean, percent
-from ..records import read, speedup
-from ..records.speedup import SpeedUp
+from ..plots.style import clean
 from ..settings import Setting, differing
 
-CLOSE = 0.03  # a smaller difference in speed is not mentioned
+CLOSE = 0.03  # a smaller gain is not called one
 SPREADS = {name for name, setting in SETTINGS.items() if setting.spreads}  # settings that belong together
 
 
@@ -29,7 +27,9 @@ def called(record) -> str:
     return clean(record["label"], 60)
 
 
-# -- settings -----------------------------------------------------------------------------
+def timed(record) -> bool:
+    """Whether it completed and had enough steps to time."""
+    return record["status"] == "completed" and bool(record["measured"]["images_per_s"])
 
 
 def differences(one, other) -> list:
@@ -40,11 +40,6 @@ def differences(one, other) -> list:
     return differing(one, other, SETTINGS) + [Setting(n, object, "", None, **anything) for n in unknown]
 
 
-def alike(one, other, apart=SPREADS) -> bool:
-    """Whether of the settings that change the time of a step only those in `apart` differ."""
-    return all(setting.name in apart for setting in differences(one, other) if setting.changes_timing)
-
-
 def partner(record, records, **changed):
     """The last of `records` with timed steps and the settings `changed` that is else timed alike; None without one.
 
@@ -53,30 +48,7 @@ def partner(record, records, **changed):
     apart = {*changed, *(SPREADS if SPREADS & set(changed) else ())}
     for other in reversed(records):
         right = all(other["config"].get(key) == value for key, value in changed.items())
-        if right and other["run_id"] not in ids(record) and timed(other) and alike(other, record, apart):
-            return other
+        if right and other["run_id"] not in ids(record) and timed(other):
+            if all(setting.name in apart for setting in differences(other, record) if setting.changes_timing):
+                return other
     return None
-
-
-# -- numbers ------------------------------------------------------------------------------
-
-
-def timed(record) -> bool:
-    """Whether it completed and had enough steps to time."""
-    return record["status"] == "completed" and bool(record["measured"]["images_per_s"])
-
-
-def spread(record, base) -> tuple:
-    """(ratio, low, high): a record's speed over another's, with the 95% interval."""
-    return tuple(speedup.of_records(record, base))
-
-
-def overlap(row, other) -> bool:
-    """Whether the 95% interval of the speed-up over the baseline `other` holds 1: then no difference is shown."""
-    return not SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"]).shown
-
-
-def accuracies(record, base) -> str:
-    """The accuracies of both, to stand beside a speed; "" if one has none."""
-    found = [read.row(one)["accuracy"] for one in (record, base)]
-    return "" if None in found else "; " + f"accuracy {percent(found[0])} beside {percent(found[1])}"
