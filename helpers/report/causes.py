@@ -1,4 +1,4 @@
-"""Why a run was faster or not, as far as its records hold it: communication, waiting, precision, compiling."""
+"""Why a run was faster or not, as far as its records hold it: communication, precision, compiling."""
 
 import math
 
@@ -7,15 +7,13 @@ from ..plots.style import clean, number, percent, times
 from ..records import speedup
 from .compare_runs import CLOSE, Said, called, ids, partner, timed
 
-WAITS = 0.05  # a smaller share of a step that waits for data is not mentioned
-
 
 def causes(record, records) -> list:
     """Said about one completed record; `records` are those of its machine.
 
     Each cause is a function that returns None, or a sentence and the other records that back it.
     """
-    found = (communication(record), waiting(record), half_precision(record, records), compiling(record, records))
+    found = (communication(record), half_precision(record, records), compiling(record, records))
     return [Said(text, ids(record, *others)) for text, *others in filter(None, found)]
 
 
@@ -32,16 +30,6 @@ def communication(record):
     return [words.format(waited=waited, record=called(record), hidden=hidden, steps=known["steps"])]
 
 
-def waiting(record):
-    """How much of a step was spent waiting for data."""
-    rate, wait = record["measured"]["step_time_s"], record["measured"]["input_wait_s"]
-    share = wait["median"] / rate["median"] if rate and wait else 0
-    if share < WAITS:
-        return None
-    words = _("{share} of a step of {record} was spent waiting for data.")
-    return [words.format(share=percent(share), record=called(record))]
-
-
 def half_precision(record, records):
     """Whether half precision was faster than the same run in fp32, and how fast one convolution in it was."""
     level, advice = record["config"]["precision"], record.get("advice")
@@ -54,11 +42,9 @@ def half_precision(record, records):
         words = _("{level} showed no difference in {record}: {told}.")
     elif speed.ratio > 1:
         words = _("{level} paid in {record}: {told}.")
-    told = _("{speed} the speed of {plain} ({about})").format(
-        speed=times(speed.ratio),
-        plain=called(plain),
-        about=_("95% interval {low} to {high}").format(low=times(speed.low), high=times(speed.high)),
-    )
+    about = _("95% interval {low} to {high}").format(low=times(speed.low), high=times(speed.high))
+    told = _("{speed} the speed of {plain} ({about})")
+    told = told.format(speed=times(speed.ratio), plain=called(plain), about=about)
     words = words.format(level=level, record=called(record), told=told)
     if isinstance(advice, dict):
         slow = _("The format itself is slow here: a convolution in {dtype} ran at {share} times the speed of fp32.")
@@ -71,19 +57,16 @@ def compiling(record, records):
     found = break_even(record, records)
     if not found:
         return None
-    told = _("{record} spent {compile_s} s compiling (plan: {plan})")
-    told = told.format(record=called(record), compile_s=number(found["compile_s"]), plan=found["plan"])
-    if found["gain"] is None:
-        words = _("{told}; no eager run of the same settings is there to say what that gained.")
-    elif found["steps"] is None:
-        words = _("{told} and is not faster than eager for it ({gain}): it never pays off.")
-    else:
+    words = _("{record} spent {compile_s} s compiling (plan: {plan})")
+    if found["steps"]:
         words = _(
-            "{told}; a step is {gain} as fast as eager's, so it pays off after {steps} steps: the run made {made}."
+            "{record} spent {compile_s} s compiling (plan: {plan}); a step is {gain} as fast, so it pays after {steps}"
         )
-    made, steps = record["measured"]["steps"], found["steps"] or 0
-    words = words.format(told=told, gain=times(found["gain"]), steps=f"{steps:,}", made=f"{made:,}")
-    return words, *found["backed"]
+    elif found["gain"]:
+        words = _("{record} spent {compile_s} s compiling (plan: {plan}); a step is {gain} as fast, so it never pays")
+    numbers = {"compile_s": number(found["compile_s"]), "gain": times(found["gain"]), "plan": found["plan"]}
+    words = words.format(record=called(record), steps=f"{found['steps'] or 0:,}", **numbers)
+    return _("{text}.").format(text=words), *found["backed"]
 
 
 def break_even(record, records) -> dict | None:
@@ -92,24 +75,17 @@ def break_even(record, records) -> dict | None:
     "gain" is None without an eager run to compare with, "steps" also where nothing was gained.
     """
     found = (record.get("measured") or {}).get("compiler") or {}
-    cost = found.get("compile_s")
-    if cost is None:
+    if found.get("compile_s") is None:
         return None
-    eager, gain, backed = _beside_eager(record, records)
-    steps = math.ceil(cost / (eager - eager / gain)) if gain and gain > 1 + CLOSE else None
+    tried = {row["plan"]: row for row in found.get("rows") or []}
+    chosen, eager = (tried.get(plan) or {} for plan in (found.get("plan"), "eager"))
+    before, gain, backed = eager.get("step_s"), chosen.get("speed_up") or 1.0, ()
+    if not before or not chosen.get("step_s"):  # not tried in this run: beside another
+        other = partner(record, records, compiler="none") if timed(record) else None
+        backed = (other,) if other else ()
+        before = other and other["measured"]["step_time_s"]["median"]
+        gain = before and before / record["measured"]["step_time_s"]["median"]
+    saved = before * (1 - 1 / gain) if gain and gain > 1 + CLOSE else None
+    steps = saved and math.ceil(found["compile_s"] / saved)
     plan = clean(found.get("plan") or _("none yet"), 60)
-    return {"compile_s": cost, "plan": plan, "gain": gain, "steps": steps, "backed": backed}
-
-
-def _beside_eager(record, records):
-    """(seconds of eager's step, the gain over it, other records that say so)."""
-    compiler = record["measured"]["compiler"]
-    tried = {row["plan"]: row for row in compiler.get("rows") or []}
-    chosen, eager = tried.get(compiler.get("plan")), tried.get("eager")
-    if chosen and eager and chosen["step_s"] and eager["step_s"]:
-        return eager["step_s"], chosen["speed_up"] or 1.0, ()
-    eager = partner(record, records, compiler="none")
-    if not eager or not timed(record):
-        return None, None, ()
-    before, after = (one["measured"]["step_time_s"]["median"] for one in (eager, record))
-    return before, before / after, (eager,)
+    return {"compile_s": found["compile_s"], "plan": plan, "gain": gain, "steps": steps, "backed": backed}

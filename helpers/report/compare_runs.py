@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 from ..config import SETTINGS
 from ..plots.style import clean
-from ..settings import Setting, differing
+from ..settings import differing
 
 CLOSE = 0.03  # a smaller gain is not called one
 SPREADS = {name for name, setting in SETTINGS.items() if setting.spreads}  # settings that belong together
+TRAINING = [name for name, one in SETTINGS.items() if (one.changes_learning or one.changes_timing) and name != "seed"]
 
 
 class Said(NamedTuple):
@@ -27,17 +28,14 @@ def called(record) -> str:
     return clean(record["label"], 60)
 
 
+def training(record) -> str:
+    """What two records have in common that are rounds, or seeds, of the same run."""
+    return str([record["label"], *(record["config"].get(name) for name in TRAINING)])
+
+
 def timed(record) -> bool:
     """Whether it completed and had enough steps to time."""
     return record["status"] == "completed" and bool(record["measured"]["images_per_s"])
-
-
-def differences(one, other) -> list:
-    """The Settings in which two records differ; one that this version does not know may change anything."""
-    one, other = one["config"], other["config"]
-    unknown = [name for name in sorted({*one, *other} - {*SETTINGS}) if one.get(name) != other.get(name)]
-    anything = dict(changes_learning=True, changes_timing=True)
-    return differing(one, other, SETTINGS) + [Setting(n, object, "", None, **anything) for n in unknown]
 
 
 def partner(record, records, **changed):
@@ -49,6 +47,7 @@ def partner(record, records, **changed):
     for other in reversed(records):
         right = all(other["config"].get(key) == value for key, value in changed.items())
         if right and other["run_id"] not in ids(record) and timed(other):
-            if all(setting.name in apart for setting in differences(other, record) if setting.changes_timing):
+            differ = differing(other["config"], record["config"], SETTINGS)
+            if all(setting.name in apart for setting in differ if setting.changes_timing):
                 return other
     return None

@@ -5,7 +5,7 @@ from ..plots.style import clean, percent, times
 from ..records.speedup import SpeedUp
 from .compare_runs import Said, ids, timed
 
-COLUMNS = ("comparison", "run", "samples/s of the baseline's", "whole run", "accuracy", "verdict")
+COLUMNS = (N_("comparison"), N_("run"), N_("speed-up"), N_("whole run"), N_("accuracy"), N_("verdict"))
 FASTER, SLOWER, NOT_SHOWN = N_("faster"), N_("slower"), N_("not shown")
 
 

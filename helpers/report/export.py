@@ -9,11 +9,10 @@ from ..plots.style import clean
 from ..records import read, seeds
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
-SETTINGS = ("model", "data", "precision", "compiler", "accumulation", "seed")
 
 
 def numbers(report) -> list:
-    """One dict a record on disk: its machine, ladder and file, what it measured (s, bytes, shares), its speed-up."""
+    """One dict a record on disk: machine, ladder, file, settings, what it measured (s, bytes, shares), its speed-up."""
     rows = []
     for machine in report.machines:
         for ladder in machine.ladders:
@@ -21,20 +20,12 @@ def numbers(report) -> list:
             for record in ladder.runs:
                 of_label = speeds.get(record["label"], {})
                 arrival = read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
-                where = {"machine": machine.name, "ladder": ladder.name, "file": record["file"]}
                 compiler = (record.get("measured") or {}).get("compiler") or {}
-                rows.append(
-                    {
-                        **where,
-                        "started": record["started"],
-                        **{name: record["config"].get(name) for name in SETTINGS},
-                        **read.row(record),
-                        "compile_s": compiler.get("compile_s"),
-                        "seconds_to_target": arrival,
-                        "speed_up_of_label": of_label.get("speed_up"),
-                        "efficiency_of_label": of_label.get("efficiency"),
-                    }
-                )
+                row = {"machine": machine.name, "ladder": ladder.name, "file": record["file"]}
+                row |= {"started": record["started"], **record["config"], **read.row(record)}
+                row |= {"compile_s": compiler.get("compile_s"), "seconds_to_target": arrival}
+                row |= {f"{key}_of_label": of_label.get(key) for key in ("speed_up", "efficiency")}
+                rows.append(row)
     return rows
 
 
@@ -56,26 +47,17 @@ def _cell(value):
 
 def json_of(report, rows) -> str:
     """A JSON with the numbers, what each ladder says and the records behind it, and what was skipped."""
-    ladders = [
-        {
-            "machine": machine.name,
-            "name": ladder.name,
-            "what": ladder.what,
-            "runs": ladder.rows(),
-            "sentences": [said._asdict() for said in report.sentences(ladder)],
-        }
+    said = [
+        {"machine": machine.name, "ladder": ladder.name, **sentence._asdict()}
         for machine in report.machines
         for ladder in machine.ladders
+        for sentence in report.sentences(ladder)
     ]
+    rows = [{name: None if _is_infinite(value) else value for name, value in row.items()} for row in rows]
     skipped = [{"file": file, "why": str(why)} for file, why in report.found.skipped]
-    content = {"target": report.target, "ladders": ladders, "records": rows, "skipped": skipped}
-    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    content = {"target": report.target, "records": rows, "sentences": said, "skipped": skipped}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _plain(value):
-    """The value as JSON knows it: what is not finite becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _is_infinite(value):
+    return isinstance(value, float) and not math.isfinite(value)

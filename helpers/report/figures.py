@@ -1,15 +1,14 @@
 """The figures of a report, each made from ladders: (figure, alt) pairs."""
 
 from .. import plots
-from ..config import SETTINGS
 from ..language import _
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, readable, times
 from ..records.words import samples_of
 from .causes import break_even
+from .compare_runs import training
 
 MOST = 24  # rows of a figure
-TRAINING = [name for name, one in SETTINGS.items() if one.changes_learning or one.changes_timing]
 
 
 def of_ladder(ladder, target) -> list:
@@ -37,25 +36,9 @@ def compile_cost(ladders) -> list:
         ("steps", _("steps until it pays"), lambda steps: "–" if steps is None else f"{steps:,}", None),
     )
     notes = [_("Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays.")]
-    names = list(dict.fromkeys(clean(ladder.called, 60) for ladder in ladders))
+    names = list(dict.fromkeys(clean(ladder.name, 60) for ladder in ladders))
     how = names[0] if len(names) == 1 else _("{names} comparisons").format(names=len(names))
     return [panels(_("What compiling costs"), how, rows[:MOST], columns, notes)]
-
-
-def shared(machines) -> list:
-    """Runs that several machines have made: [(label, [(machine, row), …])], each with a baseline of its own machine.
-
-    Of each machine the newest ladder of the same training counts.
-    """
-    found = {}
-    for machine in machines:
-        for ladder in machine.ladders:
-            for row, record in zip(ladder.rows(), ladder.records, strict=True) if ladder.comparison else ():
-                kind = [row["label"]] + [record["config"].get(name) for name in TRAINING]
-                seen = found.setdefault(str(kind), (row["label"], []))[1]
-                if row["images_per_s"] and machine not in [other for other, _row in seen]:
-                    seen.append((machine, row))
-    return [(label, seen) for label, seen in found.values() if len(seen) > 1]
 
 
 @readable()
@@ -65,13 +48,22 @@ def machines(found, first="ours") -> list:
     Args:
         found: machines of a report. first: whose the runs of the first one are (a key of `panels.LOOKS`).
     """
-    rows, kinds = [], (first, "another machine")
+    made = {}  # of each training, the newest run of each machine
+    for machine in found:
+        for ladder in machine.ladders:
+            for row, record in zip(ladder.rows(), ladder.records, strict=True) if ladder.comparison else ():
+                if row["speed_up"]:
+                    made.setdefault(training(record), {}).setdefault(machine.name, row)
+    kinds = (first, "another machine")
     named = dict(zip(kinds, (machine.name for machine in found), strict=True)) if len(found) == 2 else None
-    for label, seen in shared(found):
-        for place, (machine, row) in enumerate(seen):
-            speed = row["speed_up"], row["speed_up_low"], row["speed_up_high"]
-            name = label if named else f"{label}, {machine.name}"
-            rows.append({**row, "name": name, "kind": kinds[place > 0], "speed_up": speed})
+    rows = [
+        row
+        | {"name": row["label"] if named else f"{row['label']}, {name}", "kind": kinds[name != found[0].name]}
+        | {"speed_up": (row["speed_up"], row["speed_up_low"], row["speed_up_high"])}
+        for of_training in made.values()
+        for name, row in of_training.items()
+        if len(of_training) > 1
+    ]
     if not rows:
         return []
     samples = samples_of(rows)
@@ -81,8 +73,8 @@ def machines(found, first="ours") -> list:
         ("accuracy", _("accuracy"), percent, None),
         ("images_per_s", f"{samples}/s", number, None),
     )
-    notes = [_("Speed-up: {samples}/s over the baseline of the same machine; whisker: 95% interval of the ratio.")]
+    note = _("Speed-up: {samples}/s over the baseline of the same machine; whisker: 95% interval of the ratio.")
     how = clean(_(" and ").join(machine.name for machine in found))
     how = _("recorded: {how}").format(how=how) if first == "recorded" else how
-    notes = [notes[0].format(samples=samples)]
+    notes = [note.format(samples=samples)]
     return [panels(_("Machines side by side"), how, rows[:MOST], columns, notes, named)]

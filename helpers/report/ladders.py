@@ -5,14 +5,14 @@ from functools import cached_property
 from statistics import fmean
 
 from ..comparison.comparison import Comparison, rows
-from ..language import N_, _
+from ..language import _
 from ..plots.style import clean
 from ..records import read, seeds
-from .compare_runs import differences
+from .compare_runs import TRAINING, training
 
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
-ALONE = N_("single runs")
 IDENTITY = ("kind", "name", "count", "cores", "capability", "instructions", "limits", "driver")  # of a machine
+PLAIN = {"precision": "fp32", "compiler": "none", "channels_last": False}  # settings of a baseline
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Ladder:
     """Runs of one machine that may be compared.
 
     Attributes:
-        name: of the comparison they were made in, or "single runs".
+        name: of the comparison they were made in, or "single runs" in the reader's language.
         runs: the records as they are on disk.
         first: whether the comparison began with the first of these runs.
         records: one record for each label, its rounds put together; the baseline comes first.
@@ -34,9 +34,10 @@ class Ladder:
     @cached_property
     def records(self) -> list:
         together = {}
-        for record in _named_apart(self.runs):
-            together.setdefault(record["label"], []).append(record)
+        for record in self.runs:
+            together.setdefault(training(record), []).append(record)
         records = [_merged(rounds) for rounds in together.values()]
+        records = [{**record, "label": _named_apart(record, records)} for record in records]
         base = self._baseline(records)
         return sorted(records, key=lambda record: record is not base)
 
@@ -47,31 +48,26 @@ class Ladder:
     def _baseline(self, records):
         """The run that the others are compared with: the first of a comparison, else the oldest plain one."""
         done = [record for record in records if record["status"] == "completed"]
-        if self.first and self.name != ALONE and records[0] in done:
+        if self.first and records[0] in done:
             return records[0]
-        return next((r for r in done if read.row(r)["devices"] == 1 and _is_plain(r["config"])), None)
+        return next((r for r in done if read.row(r)["devices"] == 1 and PLAIN.items() <= r["config"].items()), None)
 
     @property
     def what(self) -> str:
         """What was trained, such as "resnet8 on digits"."""
         return clean(_("{model} on {data}").format(**self.runs[0]["config"]), 80)
 
-    @property
-    def called(self) -> str:
-        """Its name in the reader's language."""
-        return _(ALONE) if self.name == ALONE else clean(self.name)
-
     def rows(self) -> list:
         """Numbers of each run, as Comparison.rows; without a baseline there are no speed-ups."""
         return self.comparison.rows() if self.comparison else rows(self.records, None)
 
     def curves(self) -> dict:
-        """{label: the runs that recorded accuracy on the way}, the baseline's first; {} if there are none."""
-        groups = {record["label"]: [] for record in self.records}
+        """{label: the runs that recorded accuracy on the way}, the oldest first; {} if there are none."""
+        groups = {}
         for record in self.runs:
-            if record["label"] in groups and seeds.curve(record):
-                groups[record["label"]].append(record)
-        return {label: runs for label, runs in groups.items() if runs}
+            if seeds.curve(record):
+                groups.setdefault(record["label"], []).append(record)
+        return groups
 
 
 @dataclass
@@ -126,18 +122,18 @@ def _ladders(records):
         what = [config[name] for name in ("model", "data", *(SHARED if not group else ()))]
         found.setdefault((group, str(what)), []).append(record)
         began.setdefault(group, record["run_id"])
-    made = [Ladder(group or ALONE, runs, runs[0]["run_id"] == began[group]) for (group, _what), runs in found.items()]
+    made = [
+        Ladder(clean(group) or _("single runs"), runs, bool(group) and runs[0]["run_id"] == began[group])
+        for (group, _what), runs in found.items()
+    ]
     return sorted(made, key=lambda ladder: str(ladder.runs[0]["started"]), reverse=True)
 
 
-def _named_apart(runs):
-    """The runs; where two of one label were not the same training, the label says what differs."""
-    for record in runs:
-        same = [other for other in runs if other["label"] == record["label"]]
-        differ = {one.name: one for other in same for one in differences(other, same[0])}
-        changed = {name for name, one in differ.items() if one.changes_learning or one.changes_timing} - {"seed"}
-        told = [f"{name} {record['config'].get(name)}" for name in sorted(changed)]
-        yield {**record, "label": " · ".join([record["label"], *told])}
+def _named_apart(record, records):
+    """Its label; where another record of that label was not the same training, with what differs."""
+    twins = [other["config"] for other in records if other["label"] == record["label"]]
+    differ = {name for name in TRAINING for config in twins if config.get(name) != record["config"].get(name)}
+    return " · ".join([record["label"], *(f"{name} {record['config'].get(name)}" for name in sorted(differ))])
 
 
 def _merged(rounds):
@@ -150,7 +146,3 @@ def _merged(rounds):
         evaluation = {**merged["measured"]["evaluation"], "accuracy": fmean(found.values())}
         merged = {**merged, "measured": {**merged["measured"], "evaluation": evaluation}}
     return merged
-
-
-def _is_plain(config):
-    return config["precision"] == "fp32" and config["compiler"] == "none" and not config["channels_last"]

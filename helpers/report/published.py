@@ -10,7 +10,8 @@ TEXTS = (  # of that table
     N_("s an epoch"),
     N_("ResNet-50 on CIFAR-10, seconds an epoch"),
     N_(
-        "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; accuracies from its text"
+        "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; "
+        "accuracies from its text"
     ),
 )
 

@@ -54,9 +54,12 @@ class Report:
         """
         self._check_records()
         rows = export.numbers(self)
-        html = ("all_runs.html", page.page_of(self))
-        csv, json = ("all_runs.csv", export.table(rows)), ("all_runs.json", export.json_of(self, rows))
-        return _replace(folder, {"html": html, "csv": csv, "json": json})
+        return _replace(
+            folder,
+            html=("all_runs.html", page.page_of(self)),
+            csv=("all_runs.csv", export.table(rows)),
+            json=("all_runs.json", export.json_of(self, rows)),
+        )
 
     def write_ladder(self, folder) -> dict:
         """Write report.html, and speedup.svg, speedup.png and table.csv of the newest ladder; returns the paths.
@@ -69,14 +72,18 @@ class Report:
         if not ladder.comparison:
             raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
         drawn, alt = plots.speed_up(ladder.comparison)
-        plot, picture = ("speedup.svg", style.svg(drawn, alt)), ("speedup.png", style.png(drawn))
-        html, table = ("report.html", page.page_of(self)), ("table.csv", export.table(ladder.rows()))
-        return _replace(folder, {"report": html, "plot": plot, "picture": picture, "table": table})
+        return _replace(
+            folder,
+            report=("report.html", page.page_of(self)),
+            plot=("speedup.svg", style.svg(drawn, alt)),
+            picture=("speedup.png", style.png(drawn)),
+            table=("table.csv", export.table(ladder.rows())),
+        )
 
     def show(self, ladder=None) -> None:
-        """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""
+        """Print the sentences about a ladder (None: the newest), each with the records behind it."""
         self._check_records()
-        page.show(self, ladder or self.machines[0].ladders[0])
+        print("\n".join(lines(self.sentences(ladder or self.machines[0].ladders[0]))))
 
     def summary(self) -> str:
         """What was read, in a sentence or two."""
@@ -94,10 +101,12 @@ class Report:
         for machine in self.machines:
             told += ["", machine.name, "=" * len(machine.name)]
             for ladder in machine.ladders[:newest]:
-                told += ["", f"{ladder.called}: {ladder.what}", ""]
+                told += ["", f"{ladder.name}: {ladder.what}", ""]
                 if ladder.comparison:
+                    table = plots.table(ladder.comparison)
+                    table = table.loc[:, (table != "–").any()]
                     with pandas.option_context("display.unicode.east_asian_width", True):
-                        told += [plots.table(ladder.comparison).to_string(index=False, line_width=COLUMNS), ""]
+                        told += [table.to_string(index=False, line_width=COLUMNS), ""]
                 told += lines(self.sentences(ladder))
         return "\n".join(told)
 
@@ -120,8 +129,8 @@ def lines(said) -> list:
     return found
 
 
-def _replace(folder, files):
-    """Write {kind: (name, content)} to a folder, each file in one step; returns {kind: path}."""
+def _replace(folder, **files):
+    """Write files, kind=(name, content), to a folder, each in one step; returns {kind: path}."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = {kind: folder / name for kind, (name, _content) in files.items()}

@@ -4,16 +4,13 @@ from ..language import N_, _
 from ..plots.style import clean, name, number, percent, sentence, times
 from ..plots.tables import STEP
 from .causes import causes
-from .compare_runs import Said, differences, ids
+from .compare_runs import Said, ids
 from .conclusions import FASTER, NOT_SHOWN, SLOWER, verdict
 
 SPEED = {
-    FASTER: N_("{row} was faster: {speed} the samples/s of {base} (95% interval {low} to {high})."),
-    SLOWER: N_("{row} was slower: {speed} the samples/s of {base} (95% interval {low} to {high})."),
-    NOT_SHOWN: N_(
-        "For {row} a difference is not shown: {speed} the samples/s of {base}, and the 95% interval, {low} to {high}, "
-        "holds 1×."
-    ),
+    FASTER: N_("{row} was faster: {speed} the samples/s of {base} (95% interval {low} to {high})"),
+    SLOWER: N_("{row} was slower: {speed} the samples/s of {base} (95% interval {low} to {high})"),
+    NOT_SHOWN: N_("{row}: no difference is shown, {speed} the samples/s of {base} (95% interval {low} to {high})"),
 }
 
 
@@ -24,69 +21,39 @@ def of_ladder(ladder, records) -> list:
         records: those of the same machine, the ladder's own last, among which causes are looked for.
     """
     base, rows = ladder.comparison and ladder.comparison.baseline, ladder.rows()
-    said = []
+    said, notes = [], {}
     for record, row in zip(ladder.records, rows, strict=True):
+        label = name({**row, "label": clean(row["label"], 60)})
         if row["status"] != "completed":
-            said.append(Said(sentence(_name(row), _(row["status"]), clean(row["note"], 160).rstrip(".")), ids(record)))
+            said.append(Said(sentence(label, _(row["status"]), clean(row["note"], 160).rstrip(".")), ids(record)))
             continue
-        if record is base or not base:
-            said.append(Said(_measured(row), ids(record)))
-        else:
-            told = (_speed(row, rows[0]), _accuracy(row, rows[0], record, base))
-            said += [Said(text, ids(record, base)) for text in told if text]
+        alone = record is base or not base or row["speed_up_low"] is None
+        text = sentence(label, *_numbers(row)) if alone else _beside(label, row, rows[0])
+        said.append(Said(text, ids(record) if alone else ids(record, base)))
+        if row["note"]:
+            notes.setdefault(row["note"], Said(sentence(label, clean(_(row["note"]), 300).rstrip(".")), ids(record)))
         said += causes(record, records)
-    return said
+    return said + [*notes.values()]
 
 
-def _name(row):
-    return name({**row, "label": clean(row["label"], 60)})
-
-
-# -- a run, and a run beside its baseline -------------------------------------------------
-
-
-def _measured(row):
+def _numbers(row):
+    """The numbers of one run in words."""
     if not row["step_time_s"]:
-        return sentence(_name(row), _("too few steps to time"))
+        return [_("too few steps to time")]
     low, middle, high = (number(1000 * row[key]) for key in STEP)
     step = _("{middle} ms a step (middle half {low} to {high} ms)").format(middle=middle, low=low, high=high)
-    words = [step, f"{number(row['images_per_s'])} {row['samples_are']}/s"]
-    if row["accuracy"] is not None:
-        words.append(_("accuracy {accuracy}").format(accuracy=percent(row["accuracy"])))
-    return sentence(_name(row), *words)
+    accuracy = _("accuracy {accuracy}").format(accuracy=percent(row["accuracy"]))
+    return [step, f"{number(row['images_per_s'])} {row['samples_are']}/s", accuracy]
 
 
-def _speed(row, base):
-    if row["speed_up_low"] is None:
-        return _("{row} or {base} had too few steps to time.").format(row=_name(row), base=_name(base))
-    numbers = {key: times(row[of]) for key, of in (("speed", "speed_up"), ("low", "speed_up_low"))}
-    told = _(SPEED[verdict(row)]).format(row=_name(row), base=_name(base), high=times(row["speed_up_high"]), **numbers)
+def _beside(label, row, base):
+    """A run beside its baseline: speed, efficiency, and both accuracies, since speed never stands alone."""
+    values = {"speed": row["speed_up"], "low": row["speed_up_low"], "high": row["speed_up_high"]}
+    values = {key: times(value) for key, value in values.items()}
+    parts = [_(SPEED[verdict(row)]).format(row=label, base=name(base), **values)]
     if row["devices"] > 1 and row["efficiency"]:
-        told += " " + _("Ideal is {devices}×: an efficiency of {efficiency}.").format(
-            devices=row["devices"], efficiency=percent(row["efficiency"])
-        )
-    return told
-
-
-def _accuracy(row, base, record, baseline):
-    """Both accuracies, and the settings in which the runs differ; no record says which is the cause."""
-    if None in (row["accuracy"], base["accuracy"]):
-        return ""
-    words = {"row": _name(row), "base": _name(base)}
-    shares = {"accuracy": percent(row["accuracy"]), "of_base": percent(base["accuracy"])}
-    told = _("{row}: accuracy {accuracy}, {base} {of_base}.").format(**words, **shares)
-    differ = {one.name: one for one in differences(record, baseline) if one.changes_learning}
-    if "global_batch" in differ or row["devices"] != base["devices"]:
-        differ.pop("local_batch", None)  # it follows from the others
-    values = [
-        _("{noun} {record} instead of {baseline}").format(
-            noun=_(one.noun),
-            record=clean(record["config"].get(key), 40),
-            baseline=clean(baseline["config"].get(key), 40),
-        )
-        for key, one in differ.items()
-    ]
-    if values:
-        trained = _("{row} was trained with other settings than {base}: {values}.")
-        told += " " + trained.format(**words, values=_(", ").join(values))
-    return told
+        parts.append(_("efficiency {efficiency}").format(efficiency=percent(row["efficiency"])))
+    if None not in (row["accuracy"], base["accuracy"]):
+        shares = {"found": percent(row["accuracy"]), "percent": percent(base["accuracy"])}
+        parts.append(_("accuracy {found} beside {percent}").format(**shares))
+    return _("{text}.").format(text=_("; ").join(parts))

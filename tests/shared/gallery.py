@@ -9,6 +9,7 @@ from helpers.compiler import operators
 from helpers.compiler.operators import Profile
 from helpers.costmodel import figures as cost
 from helpers.costmodel import published
+from helpers.plots import style
 from helpers.plots.panels import panels
 from helpers.profile import timeline
 from helpers.profile.memory import KINDS, Memory
@@ -219,8 +220,7 @@ def memory():
 OTHERS = {  # without labels that are hard to place
     "timeline": lambda: timeline.load(paths.project_root() / "recorded" / "ddp" / "naive.json").figure(),
     "memory": lambda: memory().figure(),
-    "efficiency and memory": lambda: of_report.of_ladder(report().sites[0].ladders[0], 0.9)[1],
-    "compile cost": lambda: of_report.compile_cost(report().sites[0].ladders)[0],
-    "machines": lambda: of_report.machines(report().sites)[0],
-    "published": lambda: beside.figure(report().sites),
+    "compile cost": lambda: of_report.compile_cost(report().machines[0].ladders)[0],
+    "machines": lambda: of_report.machines(report().machines)[0],
+    "published": lambda: beside.figure(report().machines),
 }
