@@ -26,7 +26,7 @@ def speed_up(comparison) -> tuple:
         _("Speed-up: {rows}/s of the timed steps, and of the whole run with start, data and evaluation.").format(
             **words
         ),
-        _("Whisker: 95% interval of the ratio, the noise of both runs in it; where it holds 1×, no gain is shown."),
+        _("Whisker: 95% interval of the ratio, both runs' noise in it; where it holds 1×, a difference is not shown."),
     ]
     if any(_ideal(row, rows) for row in rows):
         about.append(_("Dashed: as many times the baseline as there are devices."))

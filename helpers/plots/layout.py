@@ -71,6 +71,7 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
             high = 0.01
         _head(figure, title, key)
         foot = "\n".join(fitted(note, style.WIDTH - 0.3, 6) for note in (how, *notes) if note)
+        figure.set_figheight(figure.get_figheight() + 0.18 * foot.count("\n"))
         figure.supxlabel(foot, x=0.1 / style.WIDTH, ha="left", size=9, color=style.SOFT, linespacing=1.25)
         _fit(figure, axes, high * grid[0])
 
@@ -85,17 +86,18 @@ def _head(figure, title, key):
             return Line2D([], [], color=colour, marker=marker, linestyle="", label=name)
         return Patch(facecolor=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.6, label=name)
 
-    widest = max((inches_of(name, 9) for name, *_ in key), default=0)
+    room, widths = style.WIDTH - 0.3, [inches_of(name, 9) + 0.55 for name, *_ in key] or [1]
     if title or key:
         figure.legend(
             handles=[handle(*entry) for entry in key],
-            ncols=max(1, min(len(key), int((style.WIDTH - 0.2) / (widest + 0.55)))),
-            title=fitted(title, style.WIDTH - 0.3, 1, 13, "bold"),
+            ncols=len(widths) if sum(widths) < room else max(1, int(room / max(widths))),
+            title=fitted(title, room, 1, 13, "bold"),
             title_fontproperties={"weight": "bold", "size": 13},
             loc="outside upper left",
             alignment="left",
             frameon=False,
             borderpad=0,
+            borderaxespad=0.8,
             fontsize=9,
             handleheight=1.1,
             columnspacing=1.4,
@@ -105,6 +107,7 @@ def _head(figure, title, key):
 def _fit(figure, axes, high):
     """Make the figure so high that its panels have `high` inches together; then freeze the layout."""
     engine = figure.get_layout_engine()
+    engine.set(rect=(0.012, 0, 0.976, 1))
     engine.execute(figure)
     tall = figure.get_figheight()
     figure.set_figheight(round(tall + high - tall * sum({each.get_position().height for each in axes[:1]}), 3))
@@ -248,7 +251,7 @@ def lines(title, series, x, y, text, *, thin=(), band=(), notes=(), marks=(), li
             look, ends = line_style(place), dict(band).get(label, {})
             if ends:
                 lower, upper = zip(*ends.values(), strict=True)
-                axes.fill_between(list(ends), lower, upper, color=look["color"], alpha=0.18, linewidth=0)
+                axes.fill_between(list(ends), lower, upper, color=look["color"], alpha=0.18, linewidth=1)
             steps = {"drawstyle": "steps-mid"} if options.get("stairs") else {}
             axes.plot(list(run), list(run.values()), **look, **steps)
         for a, b, words in marks:
@@ -256,7 +259,7 @@ def lines(title, series, x, y, text, *, thin=(), band=(), notes=(), marks=(), li
             axes.annotate(words, (a, b), (9, 0), textcoords="offset points", va="center", color=style.RED, size=9)
         if line is not None:
             axes.axhline(line, color=style.INK, linewidth=2.2)
-        axes.set(xlabel=x, ylabel=clean(y), xlim=(places[0], 1.03 * max(places[-1], 1)))
+        axes.set(xlabel=x, ylabel=clean(y), xlim=(-0.02 * places[-1] if marks else 0, 1.03 * max(places[-1], 1)))
         ticks(axes.xaxis, count=8, integer=True)
         axes.grid(axis="y")
         if options.get("doubling"):
