@@ -39,7 +39,7 @@ def _templates():
 
     undefined = jinja2.StrictUndefined  # a misspelt name is an error, not an empty text
     found = jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True, undefined=undefined)
-    found.globals.update(_=_, language=chosen)
+    found.globals.update(_=_, clean=clean, language=chosen)
     return found
 
 
@@ -55,7 +55,7 @@ def _records(report):
     cells = [[*named, f"{samples_of(rows)}/s", _("accuracy"), _("started")]]
     for record, row in zip(report.records, rows, strict=True):
         step, rate = number(row["step_time_s"] and 1000 * row["step_time_s"]), number(row["images_per_s"])
-        where = [record["run_id"], clean(record["file"], 80), machine_of[record["run_id"]]]
+        where = [clean(record["run_id"]), clean(record["file"], 80), machine_of[record["run_id"]]]
         what = [clean(record["label"], 60), _(record["status"])]
         cells.append([*where, *what, step, rate, percent(row["accuracy"]), clean(record["started"])[:16]])
     return cells
