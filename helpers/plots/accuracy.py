@@ -44,7 +44,7 @@ def accuracy_curves(groups, over="epoch") -> tuple:
         title,
         {label: {x: mean for x, (mean, _low, _high) in curve.items()} for label, curve in means.items()},
         _(axis),
-        _("test accuracy, %"),
+        _("accuracy, %"),
         "{:.1f}%".format,
         band={label: {x: ends for x, (_mean, *ends) in curve.items()} for label, curve in means.items()},
         notes=notes,
@@ -77,6 +77,7 @@ def _count(rows):
     return str(many) if few == many else _("{few} to {many}").format(few=few, many=many)
 
 
+@readable()
 def time_to_accuracy(groups, target) -> tuple:
     """Seconds of training until `target`, the speed-up in that beside that of a step, and accuracy.
 
@@ -89,9 +90,10 @@ def time_to_accuracy(groups, target) -> tuple:
     """
     rows = seeds.rows(groups, target)
     marks, goal, samples = seeds.marks(rows), percent(target), samples_of(rows)
+    some = _(" ({reached} of {seeds} seeds)")
     cells = [
         {
-            "name": seeds.with_marks(row, marks) + _reached(row),
+            "name": seeds.with_marks(row, marks) + some.format(**row) * (row["reached"] < row["seeds"]),
             "kind": "ours",
             "seconds": (row["seconds"], row["times"]),
             "speed_up_to_target": row["speed_up_to_target"],
@@ -107,24 +109,15 @@ def time_to_accuracy(groups, target) -> tuple:
         ("accuracy", _("final accuracy"), percent, target),
     )
     title = _("Time to {target} test accuracy: {trained}").format(target=goal, trained=seeds.trained(rows))
-    how = f"{_('{count} seed(s) a row').format(count=_count(rows))} · {seeds.machine(rows)}"
-    return panels(title, how, cells, columns, _notes(rows, goal, marks))
+    return panels(title, seeds.machine(rows), cells, columns, _notes(rows, marks))
 
 
-def _reached(row):
-    """How many seeds reached the target, behind the name; "" if all did."""
-    if row["reached"] == row["seeds"]:
-        return ""
-    return _(" ({reached} of {seeds} seeds)").format(reached=row["reached"], seeds=row["seeds"])
-
-
-def _notes(rows, target, marks):
-    base, notes = rows[0], [_("Circle: a seed; bar: the median of the seconds, the mean of the accuracies.")]
-    notes.append(_("Speed-ups are over {label} (1×).").format(label=base["label"]))
-    if any(map(_reached, rows)):
-        notes.append(_("In brackets: seeds that reached it; one that never did counts as slower than all others."))
-    if not any(row["reached"] for row in rows):
-        most = max(entry["accuracy"] for row in rows for curve in row["curves"] for entry in curve)
-        words = _("No seed reached {target}; the highest accuracy of all evaluations is {most}.")
-        notes.append(words.format(target=target, most=percent(most)))
+def _notes(rows, marks):
+    notes = [
+        _("Circle: a seed; bar: the median of the seconds, the mean of the accuracies."),
+        _("Speed-ups are over {label} (1×).").format(label=rows[0]["label"]),
+    ]
+    if any(row["reached"] < row["seeds"] for row in rows):
+        notes.append(_("In brackets: the seeds that reached it."))
+        notes.append(_("A seed that never reached it counts as slower than all others."))
     return [" ".join(notes), *(f"{mark} {_(note)}" for note, mark in marks.items()), seeds.left_out(rows)]

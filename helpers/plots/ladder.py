@@ -31,7 +31,7 @@ def speed_up(comparison) -> tuple:
     if any(_ideal(row, rows) for row in rows):
         about.append(_("Dashed: as many times the baseline as there are devices."))
     notes = [" ".join(about), *dict.fromkeys(f"{mark(row)}: {_(row['note'])}" for row in rows if mark(row))]
-    title = _("Speed-up over {name}: {what}").format(**words)
+    title = _("Speed-up over {rows}: {what}").format(rows=words["name"], what=what)
     with sheet(title, ROW * len(rows), how=how, notes=notes, panels=3, ratios=(5, 1, 1)) as (figure, panels):
         name_rows(panels[0], [name(row) for row in rows], 2.1, 3, 9.5, panels[1:])
         panels[0].set_title(_("speed-up"), pad=17)

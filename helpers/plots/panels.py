@@ -41,9 +41,8 @@ def panels(title, how, rows, columns, notes=(), named=None) -> tuple:
     for row in rows:
         name = f"{row['name']}, {kinds[row['kind']]}" if named else row["name"]
         known = [(title, text, _value(row, key)) for key, title, text, _reference in columns]
-        alt.append(
-            sentence(clean(name), *(f"{title} {text(value)}" for title, text, value in known if value is not None))
-        )
+        words = [f"{title} {text(value)}" for title, text, value in known if value is not None]
+        alt.append(sentence(clean(name), *(words or ["–"])))
     return figure, " ".join(alt)
 
 

@@ -22,7 +22,7 @@ def speed_over_batch(series, title) -> tuple:
         title,
         ratios,
         _("local batch"),
-        _("speed over fp32, ×"),
+        _("speed over fp32"),
         times,
         band={label: {p["batch"]: (p["low"], p["high"]) for p in points} for label, points in series.items()},
         line=1,
@@ -35,11 +35,9 @@ def speed_over_batch(series, title) -> tuple:
 
 
 def _words(label, points):
-    best = max(points, key=lambda p: p["ratio"])
     slower = [place for place, p in enumerate(points) if p["low"] <= 1]
     pays = points[slower[-1] + 1 :] if slower else points
-    shown = sorted({p["batch"]: p for p in (points[0], best, points[-1])}.items())
-    words = [_("{speed} at {batch}").format(speed=times(p["ratio"]), batch=batch) for batch, p in shown]
+    words = [_("{speed} at {batch}").format(speed=times(p["ratio"]), batch=p["batch"]) for p in points]
     if pays:
         words.append(_("clearly faster than fp32 from {batch} on").format(batch=pays[0]["batch"]))
     else:

@@ -36,17 +36,18 @@ def parts(records) -> tuple:
     known = dict.fromkeys((*PARTS, *(part for of in spent for part in of)))
     looks = {part: PARTS.get(part, ("none", "ooo")) for part in known if any(of.get(part) for of in spent)}
     names = [name({**read.row(record), "note": record["measured"].get("note")}) for record in records]
+    totals = [number(record["total_s"]) for record in records]
     named = [
-        (label, [(of.get(part, 0), look) for part, look in looks.items()], f"{number(record['total_s'])} s")
-        for label, record, of in zip(names, records, spent, strict=True)
+        (label, [(of.get(part, 0), look) for part, look in looks.items()], f"{total} s")
+        for label, of, total in zip(names, spent, totals, strict=True)
     ]
     key = [(_(part), *look) for part, look in looks.items()]
     figure = rows(_("Where the wall time went"), _("seconds"), named, key=key, high=0.68, thick=0.34)
     alt = [_("Wall time of the whole run by part, in seconds.")]
-    for y, ((label, _bars, total), of) in enumerate(zip(named, spent, strict=True)):
+    for y, (label, of, total) in enumerate(zip(names, spent, totals, strict=True)):
         words = [f"{_(part)} {number(of[part], 2)}" for part in looks if of.get(part)]
         figure.axes[0].text(0, y + 0.33, f"{_(', ').join(words)} s", va="center", size=9, color=style.SOFT)
-        alt.append(sentence(label, _("{total} in all").format(total=total), *words))
+        alt.append(sentence(label, _("{total_s} s in all").format(total_s=total), *words))
     return figure, " ".join(alt)
 
 
