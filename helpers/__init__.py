@@ -9,7 +9,6 @@ import importlib
 import sys
 
 from . import device
-from .comparison.form import form
 from .launcher.display import in_notebook
 from .launcher.errors import translate_tracebacks
 from .launcher.group import World, distributed
@@ -29,6 +28,7 @@ from .launcher.progress import panel
 _LATER = {
     "RunConfig": "config",
     "compare": "comparison.ladder",
+    "form": "comparison.form",
     "run": "comparison.run",
     "ladder": "comparison.ladder",
     "ranks": "launcher.kept.handle",
@@ -47,7 +47,6 @@ __all__ = [
     "choose_devices",
     "distributed",
     "emit",
-    "form",
     "launch",
     "machine",
     "panel",

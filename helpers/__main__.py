@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|cluster|study|report|records`.
+"""The command line: `python -m helpers train|run|cluster|report|records`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -43,9 +43,6 @@ def _parser():
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
     ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
-    study = command("study", _study, "Record a study again on this machine; interrupted, it goes on where it was.")
-    study.add_argument("name", help="such as batch_and_accuracy; a wrong name lists them all")
-    study.add_argument("--keep", action="store_true", help="also write it to recorded/studies, as part of the kit")
     for add_to in (add_cluster, add_report):
         add_to(commands)
     command("records", _records, "List the records on this machine.")
@@ -129,16 +126,6 @@ def _run(options):
     for name, path in paths.items():
         print(f"{name}: {path}")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
-
-
-def _study(options):
-    from .comparison import studies
-
-    study = studies.record(options.name, options.keep)
-    for record in study.records:
-        print(_line(record))
-    print(f"{study.name}: {study.made}")
-    print(f"{local('{n} runs', n=len(study.records))}: {study.path}")
 
 
 def _records(options):

@@ -147,7 +147,7 @@ from types import SimpleNamespace
 from helpers import __main__ as cli
 from helpers import RunConfig, settings
 from helpers.comparison.comparison import Comparison
-from helpers.comparison.form.widgets import Form
+from helpers.comparison import form
 from helpers.config import SETTINGS
 from helpers.cluster import commands
 from helpers.training import checkpoint
@@ -169,9 +169,9 @@ made = Comparison([records.baseline(), records.planted(), records.planted(dropou
 assert [bool(row["efficiency"]) for row in made.rows()] == [True, True, False]
 assert checkpoint.identity(SimpleNamespace(config=other))["dropout"] == 0.5
 
-form = Form("cpu")
-form.more["dropout"].value = "0.5"
-assert "dropout=0.5" in form.choice.code() and "--dropout=0.5" in form.choice.commands()[0]
+made = form.Form("cpu")
+made.controls["dropout"].value = "0.5"
+assert "dropout=0.5" in form.as_code(made.chosen) and "--dropout=0.5" in form.as_code(made.chosen)
 """
 
 

@@ -5,14 +5,13 @@ import time
 from functools import partial
 
 from .. import device
-from ..config import RunConfig, dtype_of
-from ..launcher import turns
-from ..launcher.background import start
-from ..launcher.language import marked
-from ..launcher.launch import RankError
-from ..launcher.progress import Progress
+from ..config import RunConfig
+from ..language import Message
+from ..launcher.errors import RankError
 from .comparison import Comparison
-from .run import ready, recorded
+from .run import in_turn, ready, recorded
+
+HALVES = {"bf16": "bfloat16", "fp16": "float16"}  # precisions with autocast
 
 
 def ladder(devices=None, full=False, **settings) -> list:
@@ -42,20 +41,17 @@ def ladder(devices=None, full=False, **settings) -> list:
 
 def _beyond(base, top, here):
     """The rungs above `top`, DDP on all devices."""
-    formats = device.dtypes(here.kind)
-    halves = [level for level in ("O1-bf16", "O1") if formats.get(dtype_of(level), 0) > 1]
-    rungs = []
-    if halves and top.precision == "fp32":
-        level = max(halves, key=lambda name: formats[dtype_of(name)])
-        rungs.append(top.but(precision=level))
+    speeds, rungs = device.dtypes(here.kind), []
+    fastest = max(HALVES, key=lambda name: speeds.get(HALVES[name], 0))
+    if speeds.get(HALVES[fastest], 0) > 1 and top.precision == "fp32":
+        rungs.append(top.but(precision=fastest))
         if not top.channels_last:
-            rungs.append(top.but(precision=level, channels_last=True))
+            rungs.append(top.but(precision=fastest, channels_last=True))
     if top.nproc_per_node > 1 and top.lr_scaling == "none":
         grown = dict(local_batch=base.local_batch, base_batch=base.global_batch, lr_scaling="linear")
-        warm = 0.1 * (base.epochs or 1)
         n = top.nproc_per_node
-        label = f"{top.label} · " + marked(f"batch {base.global_batch * n}, rate ×{n}, warm-up")
-        rungs.append(top.but(**grown, lr_warmup_epochs=warm, label=label))
+        label = f"{top.label} · batch {base.global_batch * n}, rate ×{n}, warm-up"
+        rungs.append(top.but(**grown, lr_warmup_epochs=0.1 * (base.epochs or 1), label=label))
     return rungs
 
 
@@ -99,18 +95,12 @@ def compare(
         configs = ladder(**settings)
     configs = list(configs)
     _check(configs, prediction, rounds)
-    machines = [ready(config) for config in configs]
+    pairs = [(config, ready(config)) for config in configs]
     group = f"{time.strftime('%Y%m%d-%H%M%S')}-{name or 'comparison'}"
-    ladder_once = list(zip(configs, machines, strict=True))
-    there_and_back = [pair for k in range(rounds) for pair in ladder_once[:: -1 if k % 2 else 1]]
-    labels = [config.label for config, _ in there_and_back]
-    work = partial(_one_after_the_other, there_and_back, prediction or {}, group, timeout)
-    title = marked(f"the comparison of {configs[0].label} and {len(configs) - 1} more")
-    if background:
-        return start(title, work, labels)
-    progress = Progress(labels)
-    with progress, turns.turn(title, progress.queued):
-        return work(progress)
+    runs = [pair for k in range(rounds) for pair in pairs[:: -1 if k % 2 else 1]]
+    work = partial(_one_after_the_other, runs, prediction or {}, group, timeout)
+    title = Message("the comparison of {label} and {configs} more", label=configs[0].label, configs=len(configs) - 1)
+    return in_turn(title, work, [config.label for config, _ in runs], background)
 
 
 def _one_after_the_other(runs, prediction, group, timeout, progress):
@@ -141,10 +131,6 @@ def _check(configs, prediction, rounds):
     for label, factor in (prediction or {}).items():
         if label not in labels:
             raise ValueError(f"there is a prediction for {label!r}, but the runs are {', '.join(labels)}")
-        if not is_factor(factor):
+        number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+        if not number or not 0 < factor < math.inf:
             raise ValueError(f"the prediction for {label} is {factor!r}; give a factor such as 1.8")
-
-
-def is_factor(value) -> bool:
-    """Whether this can be how many times as fast something is."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf

@@ -7,14 +7,12 @@ from importlib.metadata import entry_points
 
 from .. import releases
 from ..config import TORCHVISION_MODELS
-from ..launcher import group, turns
+from ..launcher import group as launch_group
+from ..launcher import turns
 from ..launcher.background import start
-from ..launcher.language import in_english, marked
 from ..launcher.launch import launch, prepare_launcher
 from ..launcher.progress import Progress
 from ..records import store
-from ..training import precision
-from ..training.loop import train
 
 
 def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
@@ -25,10 +23,18 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None, backg
     With `background` it returns at once: see `launch`.
     """
     work = partial(_completed, config, ready(config), prediction=prediction, group=group, timeout=timeout)
+    return in_turn(config.label, work, [config.label], background, progress)
+
+
+def in_turn(title, work, labels, background, progress=None):
+    """Call `work(progress)` when all runs of this process that asked before have ended, here or in the background.
+
+    The turn is taken around all that a run measures, not by its launch alone: waiting is no part of a run's time.
+    """
     if background:
-        return start(config.label, work)
-    progress = progress or Progress([config.label])
-    with progress, turns.turn(config.label, progress.queued):
+        return start(title, work, labels)
+    progress = progress or Progress(labels)
+    with progress, turns.turn(title, progress.queued):
         return work(progress)
 
 
@@ -42,13 +48,12 @@ def ready(config):
 
     if config.model in TORCHVISION_MODELS or config.input_path == "workers":
         releases.need_torchvision("this run")
-
     if config.nnodes > 1:
         raise ValueError(
             f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers cluster` prints "
             "what to start on each"
         )
-    _interpreter(config)
+    _training(config)
     machine = config.check_machine()
     if isinstance(config.data, str):
         sets.ensure(config.data)
@@ -61,17 +66,19 @@ def ready(config):
     return machine
 
 
-def _interpreter(config):
+def _training(config):
     """(the loop that trains `config`, the option of `launch` that names its interpreter, variables of its ranks).
 
     Raises:
         FileNotFoundError: the run needs another environment, which is not there.
     """
     environment = {"HELPERS_DEVICE": config.device} if config.device else {}
-    if config.compiler != "xla":
-        return train, {}, environment
-    other = other_environment(config.compiler)
-    return other.train, {"python": other.python()}, {**environment, **other.environment()}
+    if config.compiler == "xla":
+        other = other_environment(config.compiler)
+        return other.train, {"python": other.python()}, {**environment, **other.environment()}
+    from ..training.loop import train
+
+    return train, {}, environment
 
 
 def other_environment(compiler):
@@ -99,24 +106,13 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
     """
     record = store.new_record(config, machine, group)
     record["prediction"] = prediction
-    function, elsewhere, environment = _interpreter(config)
-    record["advice"] = "" if elsewhere else precision.advice(config.precision, machine.kind)
-    progress.advise(record["advice"])
-    prepare_launcher(**elsewhere)  # the start of a run is measured too, and should not include importing torch
-    threads = config.threads or record["environment"]["machine"]["threads"]
+    function, python, environment = _training(config)
+    _advise(record, config, machine, progress, measure=not python)
+    prepare_launcher(**python)  # the start of a run is measured too, and should not include importing torch
+    options = dict(timeout=timeout, threads=config.threads or machine.threads, env=environment, **python)
     try:
         with _written(record), progress.showing(config.label):
-            answers = launch(
-                function,
-                config.processes,
-                config,
-                time.time(),
-                timeout=timeout,
-                threads=threads,
-                env=environment,
-                on_event=progress.event,
-                **elsewhere,
-            )
+            answers = launch(function, config.processes, config, time.time(), on_event=progress.event, **options)
             record["measured"] = answers[0]
     except Exception as error:
         return record, error
@@ -126,19 +122,19 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
 def run_as_rank(config, rank, local_rank, progress) -> dict | None:
     """Train as one rank of a launch by torchrun or mpirun; the record on rank 0, which writes it, else None."""
     from ..data import sets
+    from ..training.loop import train
 
     if isinstance(config.data, str) and local_rank == 0:
         sets.ensure(config.data)
     machine = config.check_machine()
-    group.die_with_agent()
-    record = store.new_record(config, machine, launch=group.agent())
+    launch_group.die_with_agent()
+    record = store.new_record(config, machine, launch=launch_group.agent())
     record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
     if rank:
         train(config, tell=lambda name, **values: None)
         return None
     store.write(record)
-    record["advice"] = precision.advice(config.precision, machine.kind)
-    progress.advise(record["advice"])
+    _advise(record, config, machine, progress)
     progress.begin(config.label)
     try:
         with _written(record):
@@ -147,6 +143,15 @@ def run_as_rank(config, rank, local_rank, progress) -> dict | None:
     finally:
         progress.end(record["status"])
     return record
+
+
+def _advise(record, config, machine, progress, measure=True):
+    """Record what was measured about the run's precision on this device, and show it."""
+    from ..training import precision
+
+    record["advice"] = advice = precision.advice(config.precision, machine.kind) if measure else None
+    if advice:
+        progress.advise(advice if isinstance(advice, str) else precision.advice_text(advice))
 
 
 def _completed(*arguments, **options):
@@ -162,12 +167,12 @@ def _written(record):
     began = time.time()
     try:
         yield
-        record.update(status=marked("completed"), error=None)
+        record.update(status="completed", error=None)
     except KeyboardInterrupt:
         record.update(status="stopped", error="stopped by the reader")
         raise
     except BaseException as error:
-        record["error"] = f"{type(error).__name__}: {in_english(error)}"
+        record["error"] = f"{type(error).__name__}: {error}"
         raise
     finally:
         record["total_s"] = time.time() - began

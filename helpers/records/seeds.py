@@ -1,4 +1,4 @@
-"""Several seeds of each run put together: final accuracy, speed, and time to a stated accuracy.
+"""Statistics over the seeds of each run: final accuracy, speed, and time to a stated accuracy.
 
 `groups` is {label: [records, one a seed]}. A run that failed, or that was trained without
 `evaluate_every` and so has no curve of its accuracy, is left out; `left_out` says so.
@@ -8,11 +8,12 @@ import math
 from collections import Counter
 from statistics import fmean, median, median_low
 
-from ..launcher.language import marked
-from . import read
+from ..language import N_, _
+from . import read, speedup
 from .words import clean, samples_of
 
 MARKS = "*†‡§"  # of notes
+NO_CURVE = N_("without a curve")
 
 
 def summary(groups, target):
@@ -30,10 +31,8 @@ def summary(groups, target):
     found = rows(groups, target)
     rate = f"{samples_of(found)}/s"
     columns = {
-        "label": "label",
-        "seeds": "seeds",
+        **{name: name for name in ("label", "seeds", "left_out", "steps")},
         "left_out": "left out",
-        "steps": "steps",
         "accuracy": "accuracy mean",
         "accuracy_min": "accuracy min",
         "accuracy_max": "accuracy max",
@@ -43,8 +42,7 @@ def summary(groups, target):
         "speed_up": f"speed-up in {rate}",
         "speed_up_to_target": "speed-up to target",
     }
-    cells = [[row[key] for key in columns] for row in found]
-    return pandas.DataFrame(cells, columns=list(columns.values()))
+    return pandas.DataFrame([{column: row[key] for key, column in columns.items()} for row in found])
 
 
 def rows(groups, target) -> list:
@@ -58,10 +56,11 @@ def rows(groups, target) -> list:
             f"none of the {count} record(s) has a curve of its accuracy: the runs failed, or were trained without "
             "evaluate_every. Look at their status and error, or run them again with evaluate_every=1"
         )
-    base = made[0]
-    for row in made:
-        row["speed_up"] = _ratio(row["images_per_s"], base["images_per_s"])
-        row["speed_up_to_target"] = _ratio(base["seconds"], row["seconds"])
+    base, together = made[0], [next(iter(read.merged(row["records"])), {}) for row in made]
+    for row, record in zip(made, together, strict=True):
+        speed = speedup.of_records(record, together[0])
+        row["speed_up"], row["speed_up_low"], row["speed_up_high"] = speed or (None, None, None)
+        row["speed_up_to_target"] = base["seconds"] / row["seconds"] if base["seconds"] and row["seconds"] else None
     return made
 
 
@@ -105,22 +104,23 @@ def curve(record) -> list:
     return [entry for entry in record["measured"].get("curve") or [] if entry["accuracy"] is not None]
 
 
-def _ratio(above, below):
-    return above / below if above and below else None
-
-
 def _reasons(records):
     """Why seeds are missing, such as "1 run failed"; "" if none is."""
-    ended = (record["status"] for record in records if not curve(record))
-    counts = Counter(status if status != "completed" else marked("without a curve") for status in ended)
-    told = (marked(f"{n} run{'s' * (n > 1)} {why}") for why, n in counts.items())
-    return ", ".join(told) if records else marked("no runs")
+    if not records:
+        return _("no runs")
+    missing = (record["status"] for record in records if not curve(record))
+    counts = Counter(NO_CURVE if status == "completed" else status for status in missing)
+    words = (_("1 run {why}") if n == 1 else _("{n} runs {why}") for n in counts.values())
+    return ", ".join(text.format(n=n, why=_(why)) for text, (why, n) in zip(words, counts.items(), strict=True))
 
 
-def left_out(made, said=str) -> str:
-    """A sentence about the runs that these rows leave out, or ""; `said` as for `trained`."""
-    told = [f"{row['label']} ({said(row['left_out'])})" for row in made if row["left_out"]]
-    return marked(f"Left out: {', '.join(told)}.") if told else ""
+# -- in words -----------------------------------------------------------------------------
+
+
+def left_out(made) -> str:
+    """A sentence about the runs that these rows leave out, or ""."""
+    told = [f"{row['label']} ({row['left_out']})" for row in made if row["left_out"]]
+    return _("Left out: {told}.").format(told=", ".join(told)) if told else ""
 
 
 def marks(made) -> dict:
@@ -134,16 +134,16 @@ def with_marks(row, known) -> str:
     return row["label"] + " ".join(known[note] for note in row["notes"] if note in known)
 
 
-def trained(made, said=str.format) -> str:
-    """What was trained, such as "resnet8 on digits"; `said` puts it into the reader's language."""
-    what = ("model", "data")
-    return _all_of(made, lambda record: said("{model} on {data}", **{name: record["config"][name] for name in what}))
+def trained(made) -> str:
+    """What was trained, such as "resnet8 on digits"."""
+    return _all_of(made, _("{model} on {data}"), lambda record: record["config"])
 
 
-def machine(made, said=str.format) -> str:
-    """What it was trained on, such as "Some CPU (cpu), 2 CPU cores"; `said` as for `trained`."""
-    return _all_of(made, lambda record: said("{name} ({kind}), {cores} CPU cores", **record["environment"]["machine"]))
+def machine(made) -> str:
+    """What it was trained on, such as "Some CPU (cpu), 2 CPU cores"."""
+    return _all_of(made, _("{name} ({kind}), {cores} CPU cores"), lambda record: record["environment"]["machine"])
 
 
-def _all_of(made, told):
-    return clean(" / ".join(dict.fromkeys(told(record) for row in made for record in row["records"])))
+def _all_of(made, text, values):
+    found = (text.format(**values(record)) for row in made for record in row["records"])
+    return clean(" / ".join(dict.fromkeys(found)))

@@ -10,10 +10,10 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ..language import N_
 from ..paths import project_root, replace_file, results_root
 
-SCHEMA = 1
-STATUSES = ("completed", "failed", "stopped")
+STATUSES = (N_("completed"), N_("failed"), N_("stopped"))
 TRAINING = ("training/", "data/", "compiler/", "config.py", "settings.py", "device.py")
 
 
@@ -26,7 +26,7 @@ def new_record(config, machine, group="", launch=None) -> dict:
     now = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
     name = f"{config.strategy}-{config.devices}"
     return {
-        "schema": SCHEMA,
+        "schema": 1,
         "run_id": f"{now}-{name}-{token}",
         "group": group,
         "label": config.label,
@@ -65,31 +65,28 @@ def _versions():
 
 @lru_cache
 def code_state() -> dict:
-    """Git commit (None outside a clone), whether files differ from it, and hashes of the package (see `hashes`)."""
+    """Git commit (None outside a clone), whether files differ from it, and `training_hash`."""
     commit = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit, "modified": None if changed is None else bool(changed), **hashes()}
+    return {
+        "commit": commit,
+        "modified": None if changed is None else bool(changed),
+        "training_sha256": training_hash(),
+    }
 
 
-def hashes(package=Path(__file__).parents[1]) -> dict:
-    """SHA-256 of all code of the package, and of TRAINING: the files that decide how a run comes out.
-
-    The second stays the same while only what shows, checks or explains runs changes.
-    """
-    whole, training = hashlib.sha256(), hashlib.sha256()
+def training_hash(package=Path(__file__).parents[1]) -> str:
+    """SHA-256 of TRAINING, the files that decide how a run comes out: others may change without another hash."""
+    found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        content = path.read_bytes()
-        whole.update(content)
         if path.relative_to(package).as_posix().startswith(TRAINING):
-            training.update(content)
-    return {"helpers_sha256": whole.hexdigest(), "training_sha256": training.hexdigest()}
+            found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def _git(*arguments):
+    command = ["git", "-C", str(project_root()), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(project_root()), *arguments], capture_output=True, text=True, timeout=5, check=True
-        )
+        return subprocess.check_output(command, text=True, timeout=5, stderr=subprocess.DEVNULL).strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()

@@ -2,16 +2,11 @@
 
 import math
 
-from ..launcher.language import marked
+from ..language import N_, _
 
-IN_LABELS = (  # parts of the names that helpers.config gives to runs; a reader's own names stay as they are
-    marked("baseline"),
-    marked("{n} hosts"),
-    marked("channels last"),
-    marked("offload"),
-    marked("recompute {what}"),
-    marked("{n} micro-batches"),
-)
+# The parts of names that helpers.config gives to runs; a reader's own names stay as they are.
+IN_LABELS = (N_("baseline"), N_("channels last"), N_("offload"))
+SAMPLES = (N_("images"), N_("sequences"), N_("samples"))
 
 
 def number(value, digits=3) -> str:
@@ -36,8 +31,8 @@ def times(factor) -> str:
 
 
 def interval(low, high) -> str:
-    """The ends of a speed-up's interval, such as "1.78–1.90"; "" where there is none."""
-    return "" if low is None else f"{times(low)}–{times(high)}".replace("×", "")
+    """The ends of a speed-up's interval, such as "1.78–1.90"; "" where there is none, or nothing in it."""
+    return "" if low is None or low == high else f"{times(low)}–{times(high)}".replace("×", "")
 
 
 def percent(share) -> str:
@@ -48,14 +43,12 @@ def percent(share) -> str:
 def samples_of(rows) -> str:
     """What the samples of all rows are, such as "images"; "samples" if they are not the same."""
     found = {clean(row["samples_are"], 20) for row in rows}
-    return found.pop() if len(found) == 1 else marked("samples")
+    return _(found.pop() if len(found) == 1 else "samples")
 
 
 def clean(text, width=None) -> str:
     """Text from a record on one line, without control characters, at most `width` characters long."""
-    text = str(text)
-    if not text.isprintable() or "  " in text or text != text.strip():
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return text if width is None or len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
@@ -63,12 +56,10 @@ def mark(row) -> str:
     """What has to stand beside a run's name, because it stands in for something else; or ""."""
     if not row["note"] or row["status"] != "completed":
         return ""
-    return marked("CPU threads") if row["strategy"] == "data_parallel" else marked("see note")
+    return _("CPU threads") if row["strategy"] == "data_parallel" else _("see note")
 
 
 def name(row) -> str:
     """A run's name with its mark, such as "DataParallel ×2 (CPU threads)"."""
-    label, known = clean(row["label"]), mark(row)
-    if known == "CPU threads":
-        return marked(f"{label} (CPU threads)")
-    return marked(f"{label} (see note)") if known else label
+    label = " · ".join(_(part) for part in clean(row["label"]).split(" · "))
+    return f"{label} ({mark(row)})" if mark(row) else label

@@ -11,7 +11,6 @@ from ..records import read, seeds
 from .compare_runs import TRAINING, training
 
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
-IDENTITY = ("kind", "name", "count", "cores", "capability", "instructions", "limits", "driver")  # of a machine
 PLAIN = {"precision": "fp32", "compiler": "none", "channels_last": False}  # settings of a baseline
 
 
@@ -86,17 +85,15 @@ class Machine:
 def machines(records) -> list:
     """The machines that records come from, the one with the newest record first, with their ladders.
 
-    Records are of one machine if they agree in all of IDENTITY. Where two machines have one name, the rest of their
-    identity stands behind it.
+    Records are of one machine if they agree in all of `read.machine_identity`. Where two machines have one name, what
+    tells them apart stands behind it.
     """
     found = {}
     for record in records:
-        machine = record["environment"]["machine"]
-        found.setdefault(str([machine.get(key) for key in IDENTITY]), []).append(record)
+        found.setdefault(str(sorted(read.machine_identity(record).items())), []).append(record)
     newest = sorted(found.values(), key=lambda of_one: str(of_one[-1]["started"]), reverse=True)
-    names = [machine_name(of_one[0]) for of_one in newest]
-    full = [f"{n} ({_detail(of_one[0])})" if names.count(n) > 1 else n for n, of_one in zip(names, newest, strict=True)]
-    return [Machine(name, _ladders(of_one)) for name, of_one in zip(full, newest, strict=True)]
+    firsts = [of_one[0] for of_one in newest]
+    return [Machine(_apart(first, firsts), _ladders(of_one)) for first, of_one in zip(firsts, newest, strict=True)]
 
 
 def machine_name(record) -> str:
@@ -108,11 +105,12 @@ def machine_name(record) -> str:
     return (_("{name}, 1 core") if cores == "1" else _("{name}, {cores} cores")).format(name=name, cores=cores)
 
 
-def _detail(record):
-    """What tells a machine from others of its name, such as "cores 2, capability AVX512"."""
-    machine = record["environment"]["machine"]
-    rest = {key: machine.get(key) for key in IDENTITY[3:]}
-    return clean(", ".join(f"{key} {value}" for key, value in rest.items() if value), 200)
+def _apart(record, others):
+    """A machine's name, and what tells it from others of that name, such as "instructions ['avx2']"."""
+    name, mine = machine_name(record), read.machine_identity(record)
+    others = [read.machine_identity(other) for other in others if machine_name(other) == name]
+    apart = [f"{key} {value}" for key, value in mine.items() if any(other.get(key) != value for other in others)]
+    return name if len(others) == 1 else f"{name} ({clean('; '.join(apart), 200) or _('less recorded')})"
 
 
 def _ladders(records):

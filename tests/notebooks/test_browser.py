@@ -212,7 +212,7 @@ def test_choose_and_run(page):
         assert_readable(page, cell)
 
     records = len(page.lab.records())
-    batch = form.get_by_role("spinbutton", name="global batch")
+    batch = form.get_by_role("textbox", name="global batch")
     batch.fill("65")
     batch.press("Tab")
     form.get_by_role("alert").get_by_text("65 cannot be split evenly").wait_for()
@@ -224,12 +224,13 @@ def test_choose_and_run(page):
 
     form.get_by_label("model").select_option("resnet8 – 8 layers, 78 thousand weights")
     batch.fill("32")
-    form.get_by_role("spinbutton", name="length").fill("12")
-    unit = form.get_by_label("counted in")
-    unit.focus()
-    unit.press("s")  # the first letter chooses; JupyterLab keeps the arrow keys for itself
+    form.get_by_role("textbox", name="steps").fill("12")
+    strategy = form.get_by_label("strategy", exact=True)
+    strategy.focus()
+    strategy.press("d")  # the first letter chooses; JupyterLab keeps the arrow keys for itself
     form.get_by_text("Ready.").wait_for()
-    until(page, lambda: "global_batch=32, steps=12" in form.text_content(), form.text_content)
+    wanted = "global_batch=32, steps=12", 'strategy="data_parallel"'
+    until(page, lambda: all(text in form.text_content() for text in wanted), form.text_content)
     page.press(run)
     assert_image(form.locator("figure img"))
     assert form.locator("table tbody tr").count() == 2 and set(states(page, cell)) == {"done"}

@@ -8,7 +8,7 @@ from helpers.report import ladders
 
 
 def machines(*records):
-    return ladders.machines([read.upgraded(record) for record in records])
+    return ladders.machines([read.checked(record) for record in records])
 
 
 def labels(ladder):

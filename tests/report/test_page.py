@@ -48,7 +48,7 @@ def records():
     for record in mine[:2]:
         record["measured"]["curve"] = curve(0.4, 0.95)
     theirs = on({"name": "Other CPU"}, baseline(), planted(speed=0.6))
-    return [{**read.upgraded(record), "file": "=1+1.json"} for record in mine + theirs]
+    return [{**read.checked(record), "file": "=1+1.json"} for record in mine + theirs]
 
 
 def made(*given):
@@ -150,7 +150,7 @@ def test_machines_are_drawn_side_by_side():
     ((figure, _),) = figures.machines(made().machines)
     assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([1, 1, 1.8, 0.6])
     assert figures.machines(made(*records()[:3]).machines) == []
-    another = [{**read.upgraded(record), "file": "a"} for record in on({"name": "Other"}, baseline(epochs=7))]
+    another = [{**read.checked(record), "file": "a"} for record in on({"name": "Other"}, baseline(epochs=7))]
     assert figures.machines(made(*records()[:1], *another).machines) == []
 
 

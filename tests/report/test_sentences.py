@@ -13,7 +13,7 @@ from helpers.report.report import COLUMNS, Report
 
 def said(*records):
     """{text: ids} of all sentences about the only ladder of these records."""
-    found = Report(read.Found([{**read.upgraded(r), "file": "a.json"} for r in records]))
+    found = Report(read.Found([{**read.checked(r), "file": "a.json"} for r in records]))
     ((only,),) = [machine.ladders for machine in found.machines]
     return {sentence.text: sentence.runs for sentence in found.sentences(only)}
 

@@ -7,10 +7,10 @@ import pytest
 from shards import needs_fsdp
 from toys import float64_net, toy_data
 
-import helpers
-from helpers import RunConfig, measure
-from helpers import __main__ as cli
-from helpers.comparison import run, studies
+from benchmarks import studies
+from helpers import RunConfig, paths
+from helpers.comparison import run
+from helpers.comparison import studies as recorded
 from helpers.records import store
 
 BASE = RunConfig(model=float64_net, data=toy_data, steps=12, global_batch=32, evaluate_every=1, device="cpu", threads=1)
@@ -20,7 +20,7 @@ BASE = RunConfig(model=float64_net, data=toy_data, steps=12, global_batch=32, ev
 def own_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("HELPERS_PROGRESS", "plain")
-    monkeypatch.setattr(studies, "project_root", lambda: tmp_path / "kit")
+    monkeypatch.setattr(recorded, "project_root", lambda: tmp_path / "kit")
     monkeypatch.setitem(studies.STUDIES, "toy", toy_study)
 
 
@@ -30,22 +30,20 @@ def toy_study():
 
 
 def test_a_study_is_recorded_and_read_again(capsys, tmp_path):
-    with pytest.raises(FileNotFoundError, match="run `python -m helpers study toy`"):
-        studies.load("toy")
-    with pytest.raises(ValueError, match="there is no study 'toys'; there are batch_and_accuracy"):
-        studies.load("toys")
-    assert cli.main(["study", "toy", "--keep"]) == 0
+    with pytest.raises(FileNotFoundError, match="run `python -m benchmarks.studies toy`"):
+        recorded.load("toy")
+    studies.main(["toy", "--keep"])
     assert "4 runs" in capsys.readouterr().out
-    study = studies.load("toy")
+    study = recorded.load("toy")
     made = [(r["label"], r["config"]["seed"]) for r in study.records]
     assert made == [("one", 0), ("two", 0), ("one", 1), ("two", 1)]
     assert {label: len(of) for label, of in study.groups().items()} == {"one": 2, "two": 2}
     assert list(study.groups("two")) == ["two"] and study.one("two")["config"]["seed"] == 0
-    assert store.code_state()["training_sha256"][:8] in study.made and study.origin == study.made
+    assert store.training_hash()[:8] in study.made and study.origin == study.made
     kept = tmp_path / "kit" / "recorded" / "studies" / "toy.json"
     assert json.loads(kept.read_text()) == json.loads(study.path.read_text())
     study.path.unlink()
-    assert studies.load("toy").path == kept, "without one of the reader's own, that of the kit is shown"
+    assert recorded.load("toy").path == kept, "without one of the reader's own, that of the kit is shown"
 
 
 def test_a_stopped_study_goes_on_where_it_was(monkeypatch):
@@ -61,7 +59,7 @@ def test_a_stopped_study_goes_on_where_it_was(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         studies.record("toy")
     with pytest.raises(FileNotFoundError):
-        studies.load("toy")  # half a study is none
+        recorded.load("toy")  # half a study is none
     study = studies.record("toy")
     assert runs[2:] == [("one", 1), ("one", 1), ("two", 1)] and len(study.records) == 4
     studies.record("toy")
@@ -71,11 +69,12 @@ def test_a_stopped_study_goes_on_where_it_was(monkeypatch):
 def test_runs_of_other_code_are_made_again(monkeypatch):
     monkeypatch.setitem(studies.STUDIES, "toy", lambda: toy_study()[:1])
     studies.record("toy")
-    state = {**store.code_state(), "training_sha256": "0" * 64}
-    monkeypatch.setattr(store, "hashes", lambda: state)
-    assert studies.load("toy").origin.endswith("; the kit's training code has changed since")
-    monkeypatch.setattr(store, "code_state", lambda: state)
+    monkeypatch.setattr(store, "training_hash", lambda: "0" * 64)
+    found = recorded.load("toy")
+    assert found.origin != found.made, "it says that the code has changed"
+    store.code_state.cache_clear()
     assert {r["environment"]["code"]["training_sha256"] for r in studies.record("toy").records} == {"0" * 64}
+    store.code_state.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -111,39 +110,11 @@ def test_both_optimizers_have_as_many_rates():
     assert {(c.optimizer, c.global_batch) for c in configs} == {(o, b) for o in ("sgd", "adamw") for b in (16, 128)}
 
 
-def record(batch, precision, last, rate, model="resnet18"):
-    config = dict(model=model, local_batch=batch, global_batch=batch, precision=precision, channels_last=last)
-    rates = [share * rate for share in (0.8, 0.9, 1, 1.1, 1.2)]
-    samples = {"step_time_s": [batch / rate for rate in rates]}
-    return {
-        "run_id": f"{config}",
-        "config": config,
-        "measured": {"images_per_s": measure.summary(rates), "samples": samples},
-    }
-
-
-def test_speed_by_batch_is_relative_to_fp32_at_the_same_batch():
-    records = [
-        record(64, "fp32", False, 100),
-        record(1, "fp32", False, 10),
-        record(64, "O1-bf16", True, 180),
-        record(1, "O1-bf16", True, 8),
-        record(256, "O1-bf16", True, 500),
-        record(64, "fp32", True, 120),
-        record(64, "O1-bf16", True, 9, "resnet50"),
-    ]
-    series = studies.speed_by_batch(records, "resnet18")
-    assert list(series) == ["O1-bf16 · channels last", "fp32 · channels last"]
-    points = series["O1-bf16 · channels last"]
-    assert [p["batch"] for p in points] == [1, 64], "without fp32 at that batch there is no ratio"
-    assert [points[1][key] for key in ("ratio", "low", "high")] == pytest.approx([1.8, 1.2, 2.7])
-
-
 def test_kept_studies_are_whole():
     """The committed data: every run completed, by one code a study, with as many seeds as the study asks for."""
-    root = helpers.paths.project_root() / "recorded" / "studies"
+    root = paths.project_root() / "recorded" / "studies"
     for name in ("batch_and_accuracy", "optimizers", "time_to_accuracy", "precision", "precision_by_batch"):
-        study = studies.read(name, root / f"{name}.json")
+        study = recorded.read(name, root / f"{name}.json")
         assert {r["status"] for r in study.records} == {"completed"}
         assert len({r["environment"]["code"]["training_sha256"] for r in study.records}) == 1
         timed = {(r["measured"]["step_time_s"] or {"n": 0})["n"] >= 5 for r in study.records}
@@ -154,12 +125,12 @@ def test_kept_studies_are_whole():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in studies.REPEATED]
+    "name", [pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in recorded.REPEATED]
 )
 def test_todays_code_learns_as_a_kept_study_did(name):
     """So a study need not be recorded again for a change of the code that changes nothing it learns."""
-    path = helpers.paths.project_root() / "recorded" / "studies" / f"{name}.json"
-    kept = studies.read(name, path).one(studies.REPEATED[name])
+    path = paths.project_root() / "recorded" / "studies" / f"{name}.json"
+    kept = recorded.read(name, path).one(recorded.REPEATED[name])
     seed = kept["config"]["seed"]
     [config] = [c for c in studies.STUDIES[name]() if (c.label, c.seed) == (kept["label"], seed)]
     again = run.run(config, group="again")["measured"]["samples"]["loss"][:10]  # later, rounding has grown
@@ -168,8 +139,8 @@ def test_todays_code_learns_as_a_kept_study_did(name):
 
 def test_the_kept_study_shows_the_trap_and_the_way_out():
     """What docs/accuracy.md and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
-    path = helpers.paths.project_root() / "recorded" / "studies" / "batch_and_accuracy.json"
-    groups = studies.read("batch_and_accuracy", path).groups()
+    path = paths.project_root() / "recorded" / "studies" / "batch_and_accuracy.json"
+    groups = recorded.read("batch_and_accuracy", path).groups()
     mean = {label: fmean(r["measured"]["evaluation"]["accuracy"] for r in of) for label, of in groups.items()}
     assert mean["1 rank"] - mean["4 ranks, naive"] >= 0.03
     assert mean["1 rank"] - mean["4 ranks, linear"] <= 0.015
