@@ -35,11 +35,11 @@ def accuracy_curves(groups, over="epoch") -> tuple:
     rows = [row for row in found if row["seeds"]]
     means = {row["label"]: _mean_curve(row["curves"], over) for row in rows}
     title = _("Test accuracy over {OVER}: {trained}").format(OVER=_(axis), trained=seeds.trained(rows))
-    notes = [_("One seed a line.")]
-    if _count(rows) != "1":
-        band = _("Light band: {band}.").format(band=_("from the lowest to the highest seed"))
-        notes = [f"{_('Line: mean of {count} seeds.').format(count=_count(rows))} {band}"]
-    notes += filter(None, [seeds.left_out(found)])
+    few, many = (f(row["seeds"] for row in rows) for f in (min, max))
+    count = str(many) if few == many else _("{few} to {many}").format(few=few, many=many)
+    band = _("Light band: {band}.").format(band=_("from the lowest to the highest seed"))
+    about = f"{_('Line: mean of {count} seeds.').format(count=count)} {band}" if many > 1 else _("One seed a line.")
+    notes = [about, *filter(None, [seeds.left_out(found)])]
     figure = lines(
         title,
         {label: {x: mean for x, (mean, _low, _high) in curve.items()} for label, curve in means.items()},
@@ -70,11 +70,6 @@ def _mean_curve(curves, key):
     if not points:
         raise ValueError("the seeds of a label were evaluated after different steps; give them the same settings")
     return points
-
-
-def _count(rows):
-    few, many = (f(row["seeds"] for row in rows) for f in (min, max))
-    return str(many) if few == many else _("{few} to {many}").format(few=few, many=many)
 
 
 @readable()
