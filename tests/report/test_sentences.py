@@ -32,7 +32,7 @@ def compiled(speed, plan="inductor"):
     return with_measured(run, compiler={"plan": plan, "compile_s": 20.0})
 
 
-TWO, HALF = ("id-DDP ×2", "id-baseline"), ("id-baseline · O1-bf16", "id-baseline")
+TWO, HALF = ("id-DDP ×2", "id-baseline"), (half(1.0)["run_id"], "id-baseline")
 SLOW = {"dtype": "bfloat16", "conv_ratio": 0.09, "faster": []}
 SAID = {  # records beside a baseline, parts of the only sentence that has them all, the ids behind it
     "faster": ([planted(speed=1.82)], ["faster", "1.82×", "91.0%", "90.0%"], TWO),
@@ -45,9 +45,9 @@ SAID = {  # records beside a baseline, parts of the only sentence that has them 
         ["6.0% of a step of DDP ×2", "11.9%", "10 steps"],
         TWO[:1],
     ),
-    "a half format that pays": ([half(1.6)], ["O1-bf16 paid", "1.60×"], HALF),
+    "a half format that pays": ([half(1.6)], [" paid ", "1.60×"], HALF),
     "a slow half format": ([half(0.5, SLOW)], ["did not pay", "convolution in bfloat16", "0.09 times"], HALF),
-    "a half format within the noise": ([half(1.02)], ["O1-bf16 showed no difference"], HALF),
+    "a half format within the noise": ([half(1.02)], ["showed no difference"], HALF),
     "compiling that pays": ([compiled(1.25)], ["20.0 s compiling", "after 996"], ("id-compiled", "id-baseline")),
     "compiling that never pays": ([compiled(0.9)], ["compiling", "never pays"], ("id-compiled", "id-baseline")),
 }
