@@ -46,12 +46,12 @@ class Comparison:
     def _repr_html_(self):
         from .. import plots
 
-        return plots.shown(self).to_html(index=False)
+        return plots.table(self).to_html(index=False)
 
     def __str__(self):
         from .. import plots
 
-        return plots.shown(self).to_string(index=False)
+        return plots.table(self).to_string(index=False)
 
     def show(self):
         """The speed-up plot beside accuracy, in the notebook."""

@@ -24,6 +24,7 @@ FILLS = {  # kinds of work: colour, hatch
 FUSED = ("normalisation", "pointwise")
 
 
+@style.readable()
 def profile(profiles) -> tuple:
     """The share of a training step of each kind of work, a bar a model, and the bound on fusion beside it.
 
@@ -68,6 +69,7 @@ def _outline(axes, y, shares):
     axes.text(at, y + 0.37, words, size=9, color=style.SOFT, va="center", ha=side)
 
 
+@style.readable()
 def plans(tried, title) -> tuple:
     """The speed-up of each plan of a tuner over eager, what it cost to compile, and why others were dropped.
 
@@ -104,6 +106,7 @@ def _gain(row):
     return _(", ").join(words + [_("chosen")] * (row["status"] == "chosen"))
 
 
+@style.readable()
 def recorded(tables, plan="inductor") -> tuple:
     """The speed-up of one plan over eager in the same format, a bar a recorded case.
 
@@ -144,6 +147,7 @@ def clear(row) -> bool:
     return row["speed_up_q1"] > 1 or row["speed_up_q3"] < 1
 
 
+@style.readable()
 def break_even(series) -> tuple:
     """Seconds won over eager against training steps: less than none after compiling. Where a line crosses 0, it pays.
 
@@ -189,6 +193,7 @@ def _pays(steps):
     return after if steps else _("pays at once")
 
 
+@style.readable()
 def step_times(samples, events) -> tuple:
     """The time of each step, a panel a run, with marks at the steps in which something was compiled.
 

@@ -1,16 +1,19 @@
 """The central figure of a comparison: how much faster is a step, does the run gain, is it as accurate?"""
 
-from ..launcher.language import listed, marked
+from ..language import _
+from ..records.speedup import SpeedUp
 from ..records.words import mark, name, number, percent, samples_of, times
 from . import style
 from .layout import DASHED, bar, name_rows, sheet, ticks, whisker
-from .style import beside
+from .panels import panel
+from .style import beside, readable, sentence
 from .tables import settings
 
 LOOKS = {"baseline": (style.GREY, ""), "data_parallel": (style.ORANGE, "///"), "ddp": (style.SKY, "")}  # by strategy
 ROW = 0.54  # inches
 
 
+@readable()
 def speed_up(comparison) -> tuple:
     """Measured, ideal and predicted speed-up of each run, beside that of the whole run and its accuracy.
 
@@ -18,39 +21,51 @@ def speed_up(comparison) -> tuple:
     """
     what, how = settings(comparison.records)
     rows = comparison.rows()
-    dashed = marked("Dashed: as many times the baseline as there are devices.")
-    about = (
-        f"Speed-up: {samples_of(rows)}/s of the timed steps, and of the whole run with start, data and evaluation.",
-        marked("Whisker: 95% interval of the speed-up, from the steps of both runs."),
-        *[dashed] * any(_ideal(row, rows) for row in rows),
-    )
-    notes = [
-        style.said(" ".join(about)),
-        *dict.fromkeys(f"{mark(row)}: {row['note']}" for row in rows if mark(row)),
+    words = {"rows": samples_of(rows), "name": name(rows[0]), "what": what, "how": how}
+    about = [
+        _("Speed-up: {rows}/s of the timed steps, and of the whole run with start, data and evaluation.").format(
+            **words
+        ),
+        _("Whisker: 95% interval of the ratio, both runs' noise in it; where it holds 1×, a difference is not shown."),
     ]
-    title = marked(f"Speed-up over {name(rows[0])}: {what}")
+    if any(_ideal(row, rows) for row in rows):
+        about.append(_("Dashed: as many times the baseline as there are devices."))
+    notes = [" ".join(about), *dict.fromkeys(f"{mark(row)}: {_(row['note'])}" for row in rows if mark(row))]
+    title = _("Speed-up over {rows}: {what}").format(rows=words["name"], what=what)
     with sheet(title, ROW * len(rows), how=how, notes=notes, panels=3, ratios=(5, 1, 1)) as (figure, panels):
         name_rows(panels[0], [name(row) for row in rows], 2.1, 3, 9.5, panels[1:])
-        for axes, words in zip(panels, (marked("speed-up"), marked("whole run"), _goal(rows)), strict=True):
-            axes.set_title(words, pad=17)
-            axes.grid(axis="x")
+        panels[0].set_title(_("speed-up"), pad=17)
         _steps(panels[0], rows)
-        _whole_run(panels[1], rows)
-        _accuracy(panels[2], rows)
-    alt = f"Speed-up in {samples_of(rows)}/s over {name(rows[0])}: {what}, {how}."
+        goal = ("accuracy", _("accuracy"), percent, None)
+        if all(row["accuracy"] is None for row in rows):  # speed never stands alone
+            goal = ("final_loss", _("final loss"), number, None)
+        for axes, column in zip(panels[1:], (("whole_run_speed_up", _("whole run"), times, 1), goal), strict=True):
+            axes.set_title(column[1], pad=17)
+            panel(axes, [{**row, "kind": "ours"} for row in rows], column)
+    alt = _("Speed-up in {rows}/s over {name}: {what}, {how}.").format(**words)
     return figure, " ".join([alt, *map(_words, rows)])
 
 
 def _words(row):
     """The main numbers of a run."""
     if row["status"] != "completed":
-        return listed([row["status"]], about=name(row))
-    words = [times(row["speed_up"]) if row["speed_up"] else marked("too few steps to time")]
+        return sentence(name(row), _(row["status"]))
+    words = [times(row["speed_up"]) if row["speed_up"] else _("too few steps to time")]
+    if _undecided(row):
+        words.append(_("not shown"))
     if row["predicted"]:
-        words.append(f"predicted {times(row['predicted'])}")
-    by_loss = row["accuracy"] is None
-    words.append(f"final loss {number(row['final_loss'])}" if by_loss else f"accuracy {percent(row['accuracy'])}")
-    return listed(words, about=name(row))
+        words.append(_("predicted {predicted}").format(predicted=times(row["predicted"])))
+    if row["accuracy"] is None:
+        words.append(_("final loss {loss}").format(loss=number(row["final_loss"])))
+    else:
+        words.append(_("accuracy {accuracy}").format(accuracy=percent(row["accuracy"])))
+    return sentence(name(row), *words)
+
+
+def _undecided(row):
+    """Whether it cannot be told from the baseline; the baseline itself is neither."""
+    found = SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"])
+    return bool(row["speed_up"]) and not found.shown and found.low != found.high
 
 
 def _steps(axes, rows):
@@ -59,42 +74,30 @@ def _steps(axes, rows):
     most = max(most, *(1.08 * row["predicted"] for row in rows if 0 < (row["predicted"] or 0) < 1.5 * most), 0)
     axes.set_xlim(0, most)
     ticks(axes.xaxis, "{:g}×", 5)
+    axes.grid(axis="x")
     axes.axvline(1, color=style.INK, linewidth=1.2)
-    axes.annotate(
-        marked("baseline 1×"),
-        (1, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 2),
-        textcoords="offset points",
-        ha="center" if 0.13 < 1 / most < 0.87 else "left",
-        size=9,
-        annotation_clip=False,
-    )
+    side = "center" if 0.13 < 1 / most < 0.87 else "left"
+    above = {"textcoords": "offset points", "annotation_clip": False, "size": 9}
+    axes.annotate(_("baseline 1×"), (1, 1), (0, 2), ("data", "axes fraction"), ha=side, **above)
     for y, row in enumerate(rows):
         if _ideal(row, rows):
             _draw_ideal(axes, y, row, most, labelled=row["devices"] != rows[y - 1]["devices"])
         if row["status"] != "completed":
-            beside(axes, y, row["status"], color=style.RED, weight="bold")
+            beside(axes, y, _(row["status"]), color=style.RED, weight="bold")
         elif row["speed_up"] is None:
-            beside(axes, y, marked("too few\nsteps"), color=style.SOFT, size=9)
+            beside(axes, y, _("too few\nsteps"), color=style.SOFT, size=9)
         else:
             bar(axes, y, row["speed_up"], LOOKS.get(row["strategy"], (style.GREEN, "xx")), height=0.44)
-            if row["speed_up_low"]:
-                whisker(axes, y, row["speed_up"], row["speed_up_low"], row["speed_up_high"])
+            whisker(axes, y, row["speed_up"], row["speed_up_low"], row["speed_up_high"])
             beside(axes, y - 0.04, times(row["speed_up"]), weight="bold", size=12)
+            if _undecided(row):
+                beside(axes, y - 0.32, _("not shown"), color=style.SOFT, size=9)
         if row["predicted"]:
             beyond = row["predicted"] > most  # an arrow at the edge: it would squeeze the bars
-            axes.plot(
-                0.97 * most if beyond else row["predicted"],
-                y + 0.34,
-                ">" if beyond else "D",
-                clip_on=False,
-                markersize=6,
-                markerfacecolor="none",
-                markeredgecolor=style.RED,
-                markeredgewidth=1.5,
-            )
-            words = marked(f"{'▷' if beyond else '◇'} predicted {times(row['predicted'])}")
+            mark = {"markersize": 6, "fillstyle": "none", "color": style.RED, "markeredgewidth": 1.5, "clip_on": False}
+            axes.plot(0.97 * most if beyond else row["predicted"], y + 0.34, ">" if beyond else "D", **mark)
+            words = _("{beyond} predicted {predicted}")
+            words = words.format(beyond="▷" if beyond else "◇", predicted=times(row["predicted"]))
             beside(axes, y + 0.34, words, color=style.RED, size=9)
 
 
@@ -108,41 +111,6 @@ def _draw_ideal(axes, y, row, most, labelled):
     axes.plot([row["devices"]] * 2, [y - 0.5, y + 0.5], color=style.SOFT, linestyle=DASHED, linewidth=1.2)
     if labelled:
         shift, side = (-3, "right") if row["devices"] > 0.5 * most else (3, "left")
-        axes.annotate(
-            marked(f"ideal {row['devices']}×"),
-            (row["devices"], y - 0.37),
-            xytext=(shift, 0),
-            ha=side,
-            va="center",
-            textcoords="offset points",
-            size=9,
-            color=style.SOFT,
-        )
-
-
-def _whole_run(axes, rows):
-    known = {y: row for y, row in enumerate(rows) if row["status"] == "completed"}
-    axes.set_xlim(0, 1.15 * max(1, *(row["whole_run_speed_up"] for row in known.values())))
-    axes.axvline(1, color=style.INK, linewidth=1.2)
-    ticks(axes.xaxis, "{:g}×", 2)
-    for y, row in known.items():
-        axes.plot(row["whole_run_speed_up"], y, "o", color=style.SOFT, markersize=6, clip_on=False)
-        beside(axes, y - 0.15, times(row["whole_run_speed_up"]))
-        beside(axes, y + 0.2, f"{number(row['total_s'])} s", color=style.SOFT, size=9)
-
-
-def _goal(rows):
-    return marked("final loss") if all(row["accuracy"] is None for row in rows) else marked("accuracy")
-
-
-def _accuracy(axes, rows):
-    """Accuracy on a scale of 0 to 100%; where no run has one, the final training loss."""
-    by_loss = _goal(rows) == "final loss"
-    for y, row in enumerate(rows):
-        value = row["final_loss"] if by_loss else row["accuracy"]
-        if row["status"] == "completed" and value is not None:
-            axes.plot(value if by_loss else 100 * value, y, "s", color=style.GREEN, markersize=6, clip_on=False)
-            beside(axes, y, number(value) if by_loss else percent(value))
-    axes.set_xlim(0, None if by_loss else 100)
-    if not by_loss:
-        axes.set_xticks([0, 50, 100], ["0", "50", "100%"])
+        words, place = _("ideal {devices}×").format(devices=row["devices"]), (row["devices"], y - 0.37)
+        font = {"size": 9, "color": style.SOFT, "textcoords": "offset points"}
+        axes.annotate(words, place, (shift, 0), ha=side, va="center", **font)

@@ -1,28 +1,20 @@
 """What all figures share: a sheet with title, key and notes, rows of bars, and lines with names at their ends.
 
-Constrained layout places the panels: names, ticks and numbers beside them take the room they need, and each
-panel is as high as was asked for.
+Constrained layout places the panels: names, ticks and the numbers beside them take the room they need.
 """
 
 import math
 import re
 import textwrap
 from contextlib import contextmanager
-from functools import lru_cache
 
 from . import style
 from .style import clean
 
-LINES = (  # of several runs: colour, dashes, width; of two equal runs the first shows below the second
-    (style.BLUE, "solid", 3),
-    (style.ORANGE, (0, (5, 2)), 2.6),
-    (style.INK, (0, (1, 1.5)), 1.8),
-    (style.GREEN, (0, (6, 2, 1, 2)), 1.8),
-    (style.RED, "solid", 1.2),
-    (style.PURPLE, (0, (8, 3)), 1.6),
-    (style.SKY, (0, (3, 1)), 1.6),
-    (style.GREY, "solid", 1.6),
-)
+# Colour, dashes and width of the lines of several runs; of two equal runs the first shows below the second.
+COLOURS = (style.BLUE, style.ORANGE, style.INK, style.GREEN, style.RED, style.PURPLE, style.SKY, style.GREY)
+DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), "solid", (0, (8, 3)), (0, (3, 1)), "solid")
+WIDTHS = (3, 2.6, 1.8, 1.8, 1.2, 1.6, 1.6, 1.6)
 MARKS = "osD^v<>PXh*p"  # at the ends of lines, so that no two of 24 lines are alike
 NAMES = 2.15  # inches of the names beside the ends of lines
 DASHED = (0, (4, 3))
@@ -30,37 +22,28 @@ DASHED = (0, (4, 3))
 BETWEEN = re.compile("([\t\n\v\f\r ]+)|(?<=[\u4e00-\u9fff，。；：、）])(?=[\u4e00-\u9fff（])")
 
 
-@lru_cache
-def _ruler():
-    from matplotlib.backends.backend_agg import RendererAgg
-
-    return RendererAgg(1, 1, style.CSS_PIXELS)
-
-
-def inches_of(text, size, weight):
+def inches_of(text, size, weight="normal") -> float:
     """How wide a text of one or more lines is."""
     from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
 
     font = FontProperties(family=style.fonts(), size=size, weight=weight)
-    lines = (_ruler().get_text_width_height_descent(line, font, ismath=False)[0] for line in text.split("\n"))
-    return max(lines) / style.CSS_PIXELS
+    return max(text_to_path.get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")) / 72
 
 
 def fitted(text, inches, lines, size=9, weight="normal") -> str:
-    """`text`, in the reader's language, folded to at most `lines` lines of `inches` at most, whatever its characters.
+    """`text` folded to at most `lines` lines of about `inches`.
 
     If it is longer, its middle gives way to "…": labels tend to differ at their ends.
     """
-    text = clean(style.said(text))
-    for width in range(min(len(text) + 1, int(180 * inches / size)), 0, -1):  # no font has narrower letters
-        wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
-        wrapper.wordsep_simple_re = BETWEEN
-        folded = wrapper.wrap(text)
-        if len(folded) > lines:
-            half = width // 2
-            folded[lines - 1 :] = [folded[lines - 1][:half] + "…" + text[len(text) - (width - half - 1) :]]
-        if inches_of("\n".join(folded), size, weight) <= inches:
-            break
+    text = clean(text)
+    width = max(2, int(len(text) * inches / max(inches_of(text, size, weight), 0.01)))  # characters of a line
+    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False)
+    wrapper.wordsep_simple_re = BETWEEN
+    folded = wrapper.wrap(text)
+    if len(folded) > lines:
+        half = width // 2
+        folded[lines - 1 :] = [folded[lines - 1][:half] + "…" + text[len(text) - (width - half - 1) :]]
     return "\n".join(folded)
 
 
@@ -72,36 +55,29 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
     """Make a figure, and lay it out when the block ends; yields (figure, panels).
 
     Args:
-        title: the point, in bold. how: a line below it.
+        title: the point, in bold. how: the first line of the foot.
         high: inches of each panel.
         key: (name, colour, hatch) of a swatch, or (name, colour, None, marker) of a mark.
         notes: sentences for the foot; empty ones are left out.
         panels: how many, side by side in widths of `ratios`, or `stacked` above each other.
     """
+    grid = (panels or 1, 1) if stacked else (1, panels or 1)
     with style.look():
-        figure = style.canvas(1, layout="constrained")
-        grid = (panels, 1) if stacked else (1, panels)
-        axes = list(figure.subplots(*grid, squeeze=False, width_ratios=ratios).flat) if panels else []
-        yield figure, axes
-        style.put_into_words(figure)
-        wide = style.WIDTH - 0.3
-        key = [(style.said(words), *look) for words, *look in key]
-        texts = [(0.1, fitted(title, wide, 1, 13, "bold"), {"size": 13, "weight": "bold"})] if title else []
-        texts += [(0.38, fitted(how, wide, 1), {"size": 9, "color": style.SOFT})] if how else []
-        top = 0.1 + 0.3 * bool(title) + 0.22 * bool(how)
-        legend, lines = _legend(figure, key)
-        foot = "\n".join(fitted(note, wide, 6) for note in notes if note)
-        head, low = top + 0.2 * lines + 0.06 * bool(lines), 0.08 + 0.17 * len(foot.splitlines())
-        _fit(figure, axes, high, head, low)
-        texts.append((figure.get_figheight() - low, foot, {"size": 9, "color": style.SOFT, "linespacing": 1.25}))
-        for y, text, font in texts:
-            figure.text(0.1 / style.WIDTH, 1 - y / figure.get_figheight(), text, va="top", **font)
-        if legend:
-            legend.set_bbox_to_anchor((0.1 / style.WIDTH, 1 - top / figure.get_figheight()), figure.transFigure)
+        figure = style.canvas(3 + high * grid[0], layout="constrained")
+        axes = list(figure.subplots(*grid, squeeze=False, width_ratios=ratios).flat)
+        yield figure, axes[:panels]
+        if not panels:  # words alone
+            axes[0].set_axis_off()
+            high = 0.01
+        _head(figure, title, key)
+        foot = "\n".join(fitted(note, style.WIDTH - 0.3, 6) for note in (how, *notes) if note)
+        figure.set_figheight(figure.get_figheight() + 0.18 * foot.count("\n"))
+        figure.supxlabel(foot, x=0.1 / style.WIDTH, ha="left", size=9, color=style.SOFT, linespacing=1.25)
+        _fit(figure, axes, high * grid[0])
 
 
-def _legend(figure, key):
-    """(legend, lines) of the entries, in as many columns as there is room for."""
+def _head(figure, title, key):
+    """The title, which is that of the legend, and the entries of the key below it."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -110,38 +86,32 @@ def _legend(figure, key):
             return Line2D([], [], color=colour, marker=marker, linestyle="", label=name)
         return Patch(facecolor=colour, hatch=hatch, edgecolor=style.INK, linewidth=0.6, label=name)
 
-    for columns in range(len(key), 0, -1):
-        legend = figure.legend(
+    room, widths = style.WIDTH - 0.3, [inches_of(name, 9) + 0.55 for name, *_ in key] or [1]
+    if title or key:
+        figure.legend(
             handles=[handle(*entry) for entry in key],
-            loc="upper left",
-            ncols=columns,
+            ncols=len(widths) if sum(widths) < room else max(1, int(room / max(widths))),
+            title=fitted(title, room, 1, 13, "bold"),
+            title_fontproperties={"weight": "bold", "size": 13},
+            loc="outside upper left",
+            alignment="left",
             frameon=False,
             borderpad=0,
-            borderaxespad=0,
+            borderaxespad=0.8,
             fontsize=9,
-            handlelength=1.9,
             handleheight=1.1,
-            handletextpad=0.6,
             columnspacing=1.4,
         )
-        legend.set_in_layout(False)
-        if columns == 1 or legend.get_window_extent(_ruler()).width < (style.WIDTH - 0.2) * figure.dpi:
-            return legend, math.ceil(len(key) / columns)
-        legend.remove()
-    return None, 0
 
 
-def _fit(figure, axes, high, head, low):
-    """Make the figure so high that its panels are `high`, with `head` and `low` inches left free; freeze the layout."""
-    engine, rows = figure.get_layout_engine(), axes[0].get_gridspec().nrows if axes else 0
-    figure.set_figheight(head + low + rows * high + 1)
-    for _ in range(2 if axes else 0):  # what is above and below a panel is as high in any figure
-        tall = figure.get_figheight()
-        engine.set(rect=(0.1 / style.WIDTH, low / tall, 1 - 0.2 / style.WIDTH, 1 - (head + low) / tall))
-        engine.execute(figure)
-        figure.set_figheight(round(tall + rows * (high - axes[0].get_position().height * tall), 3))
-    if not axes:
-        figure.set_figheight(head + low)
+def _fit(figure, axes, high):
+    """Make the figure so high that its panels have `high` inches together; then freeze the layout."""
+    engine = figure.get_layout_engine()
+    engine.set(rect=(0.012, 0, 0.976, 1))
+    engine.execute(figure)
+    tall = figure.get_figheight()
+    figure.set_figheight(round(tall + high - tall * sum({each.get_position().height for each in axes[:1]}), 3))
+    engine.execute(figure)
     figure.set_layout_engine("none")
     for each in axes:  # the solver's last digits depend on the order in memory, and so would a file's bytes
         each.set_position([round(side, 5) for side in each.get_position().bounds])
@@ -165,9 +135,10 @@ def bar(axes, y, value, look=(style.SKY, ""), left=0, height=0.56, **options):
 
 
 def whisker(axes, y, value, low, high):
-    """The spread of a bar's value."""
-    spread = [[max(0, value - low)], [max(0, high - value)]]
-    axes.errorbar(value, y, xerr=spread, color=style.INK, capsize=3.5, linewidth=1.4)
+    """The interval of a bar's value; nothing where it is not known."""
+    if low is not None:
+        spread = [[max(0, value - low)], [max(0, high - value)]]
+        axes.errorbar(value, y, xerr=spread, color=style.INK, capsize=3.5, linewidth=1.4)
 
 
 def rows(title, unit, named, *, key=(), notes=(), marks=(), line=None, most=0, high=0.5, thick=0.56):
@@ -212,17 +183,9 @@ def ticks(axis, text="{:,g}", count=6, **options):
 
 def line_style(place) -> dict:
     """How the line at a place among others looks: colour, dashes, width and mark."""
-    _, dashes, width = LINES[place % len(LINES)]
-    colour = LINES[(place + 3 * (place // len(LINES))) % len(LINES)][0]
-    return {
-        "color": colour,
-        "linestyle": dashes,
-        "linewidth": width,
-        "marker": MARKS[place % len(MARKS)],
-        "markersize": 7,
-        "markevery": [-1],
-        "clip_on": False,
-    }
+    again, kind = divmod(place, len(WIDTHS))
+    look = {"color": COLOURS[(place + 3 * again) % len(COLOURS)], "linestyle": DASHES[kind], "linewidth": WIDTHS[kind]}
+    return look | {"marker": MARKS[place % len(MARKS)], "markersize": 7, "markevery": [-1], "clip_on": False}
 
 
 def line_names(labels, inches=NAMES, lines=2, least=2.9):
@@ -236,7 +199,7 @@ def _pitch(names):
 
 
 def name_ends(axes, ends, names, high, looks=None):
-    """Write the value and the name of each line beside its end, and lead the lines that go furthest there.
+    """Write the value and the name of each line beside its end, led to by a stroke that looks like the line.
 
     Args:
         ends: (x, y, value in words) of each line; the axes' limits are set.
@@ -247,53 +210,27 @@ def name_ends(axes, ends, names, high, looks=None):
     axes.get_xlim(), axes.get_ylim()  # which sets limits that are still open
     level = [transform.transform((x, y))[1] for x, y, _ in ends]
     pitch = _pitch(names) / high
-    last, furthest = 1 + pitch, max((x for x, _, _ in ends), default=0)
+    last = 1 + pitch
     for below, place in zip(range(len(ends))[::-1], sorted(range(len(ends)), key=lambda n: -level[n]), strict=True):
         last = max(min(level[place], last - pitch), below * pitch)
         x, y, value = ends[place]
-        look = (looks or [line_style(n) for n in range(len(ends))])[place]
-        axes.annotate(
-            f"{value}  {names[place]}".strip(),
-            (x, y),
-            (1.09, last),
-            "data",
-            textcoords="axes fraction",
-            va="center",
-            annotation_clip=False,
-            size=9,
-        )
-        # A leader to any other end would cross the lines that go further: there the mark says which line it is.
-        if x == furthest:
-            axes.annotate(
-                "",
-                (x, y),
-                (1.048, last),
-                "data",
-                textcoords="axes fraction",
-                annotation_clip=False,
-                arrowprops={"arrowstyle": "-", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3, "color": style.SOFT},
-            )
-        axes.plot(
-            (1.05, 1.065, 1.08),
-            [last] * 3,
-            transform=axes.transAxes,
-            clip_on=False,
-            markersize=5,
-            markevery=[1],
-            linewidth=look.get("linewidth", 1.8),
-            **{key: look.get(key) for key in ("color", "linestyle", "marker")},
-        )
+        look = looks[place] if looks else line_style(place)
+        leader = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 0, "shrinkB": 4}
+        leader |= {key: look.get(key) for key in ("color", "linestyle")}
+        text, where = f"{value}  {names[place]}".strip(), {"textcoords": "axes fraction", "annotation_clip": False}
+        axes.annotate(text, (x, y), (1.07, last), arrowprops=leader, va="center", size=9, **where)
 
 
-def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, low=None, stairs=False):
+def lines(title, series, x, y, text, *, thin=(), band=(), notes=(), marks=(), line=None, log=None, low=None, **options):
     """The figure of a line for each {label: {x: y}}, named at its end with its last value.
 
     Args:
         text: function that writes a value.
         thin: {label: [{x: y}, …]}, single runs behind the line of that label.
-        marks: (x, y, text) of crosses.
+        band: {label: {x: (low, high)}}, drawn as a light band.
+        marks: (x, y, text) of crosses. line: a value to compare with.
         log: the base of a logarithmic axis. low: the least that the axis shows.
-        stairs: a value holds until the next.
+        options: stairs=True where a value holds until the next, doubling=True for an x axis of powers of two.
 
     Raises:
         ValueError: there is no point.
@@ -301,42 +238,43 @@ def lines(title, series, x, y, text, *, thin=(), notes=(), marks=(), log=None, l
     if not all(series.values()) or not series:
         raise ValueError("no line has a point: nothing to draw")
     names, high = line_names(series, NAMES - 0.3, least=2.2)  # values take up to six digits
-    points = [(a, b) for line in series.values() for a, b in line.items()] + [mark[:2] for mark in marks]
-    first, last = min(a for a, _ in points), max(a for a, _ in points)
-    single = [(label, line) for label, of in dict(thin).items() for line in of]
-    values = [b for _, b in points if math.isfinite(b)] + [b for _, line in single for b in line.values()]
+    single = [(label, run) for label, runs in dict(thin).items() for run in runs]
+    values = [value for run in [*series.values(), *(run for _, run in single)] for value in run.values()]
+    values += [end for ends in dict(band).values() for pair in ends.values() for end in pair]
+    values = [value for value in [*values, line or values[0]] if math.isfinite(value)]
+    places = sorted({place for run in series.values() for place in run})
     with sheet(title, high, notes=notes) as (figure, [axes]):
-        for label, line in single:
+        for label, run in single:
             look = line_style(list(series).index(label))
-            axes.plot(list(line), list(line.values()), color=look["color"], linestyle=look["linestyle"], linewidth=0.8)
-        for place, line in enumerate(series.values()):
-            axes.plot(list(line), list(line.values()), **line_style(place), drawstyle="steps-mid" if stairs else None)
+            axes.plot(list(run), list(run.values()), color=look["color"], linestyle=look["linestyle"], linewidth=0.8)
+        for place, (label, run) in enumerate(series.items()):
+            look, ends = line_style(place), dict(band).get(label, {})
+            if ends:
+                lower, upper = zip(*ends.values(), strict=True)
+                axes.fill_between(list(ends), lower, upper, color=look["color"], alpha=0.18, linewidth=1)
+            steps = {"drawstyle": "steps-mid"} if options.get("stairs") else {}
+            axes.plot(list(run), list(run.values()), **look, **steps)
         for a, b, words in marks:
             axes.plot(a, b, "X", color=style.RED, markersize=9, zorder=5, clip_on=False)
-            side, where = (1, "left") if a < (first + last) / 2 else (-1, "right")
-            axes.annotate(
-                words,
-                (a, b),
-                xytext=(9 * side, 0),
-                textcoords="offset points",
-                ha=where,
-                va="center",
-                zorder=4,
-                color=style.RED,
-                size=9,
-            )
-        axes.set(xlabel=x, ylabel=clean(y), xlim=(first - 0.02 * (last - first) * bool(marks), 1.03 * max(last, 1)))
+            axes.annotate(words, (a, b), (9, 0), textcoords="offset points", va="center", color=style.RED, size=9)
+        if line is not None:
+            axes.axhline(line, color=style.INK, linewidth=2.2)
+        axes.set(xlabel=x, ylabel=clean(y), xlim=(-0.02 * places[-1] if marks else 0, 1.03 * max(places[-1], 1)))
         ticks(axes.xaxis, count=8, integer=True)
         axes.grid(axis="y")
+        if options.get("doubling"):
+            axes.set_xscale("log", base=2)
+            axes.set_xlim(places[0] / 1.1, places[-1] * 1.1)
+            axes.set_xticks(places, [f"{place:,g}" for place in places])
+            axes.minorticks_off()
         if log:
             axes.set_yscale("log", base=log)
             axes.set_ylim(min(values) / 2.5, max(values) * 2.5)
             axes.minorticks_off()
-            axes.yaxis.set_major_formatter(
-                lambda value, _: style.power(2, math.log2(value)) if log == 2 else f"{value:g}"
-            )
+            axes.yaxis.set_major_formatter(lambda value, _: style.power(log, math.log(value, log)))
         elif values:
             axes.set_ylim(min([*values, math.inf if low is None else low]), max(values) * 1.06 or 1)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        name_ends(axes, [(max(line), line[max(line)], text(line[max(line)])) for line in series.values()], names, high)
+        ends = [(max(run), run[max(run)], text(run[max(run)])) for run in series.values()]
+        name_ends(axes, ends, names, high)
     return figure

@@ -1,22 +1,24 @@
 """Where the wall time of single runs went."""
 
-from ..launcher.language import listed, marked
+from ..language import N_, _
 from ..records import read
 from ..records.words import name, number
 from . import style
-from .layout import bar, name_rows, sheet
+from .layout import rows
+from .style import readable, sentence
 
 PARTS = {  # of the wall time, in the order of the run: colour and hatch
-    marked("start"): (style.GREY, ""),
-    marked("data"): (style.YELLOW, ".."),
-    marked("warm-up"): (style.ORANGE, "//"),
-    marked("steps"): (style.SKY, ""),
-    marked("evaluation"): (style.PURPLE, "\\\\"),
-    marked("checkpoint"): (style.GREEN, "xx"),
-    marked("rest"): ("none", ""),
+    N_("start"): (style.GREY, ""),
+    N_("data"): (style.YELLOW, ".."),
+    N_("warm-up"): (style.ORANGE, "//"),
+    N_("steps"): (style.SKY, ""),
+    N_("evaluation"): (style.PURPLE, "\\\\"),
+    N_("checkpoint"): (style.GREEN, "xx"),
+    N_("rest"): ("none", ""),
 }
 
 
+@readable()
 def parts(records) -> tuple:
     """The wall time of each run by part; "rest" is what no part accounts for.
 
@@ -30,33 +32,27 @@ def parts(records) -> tuple:
     records = [record for record in given if record.get("measured")]
     if not records:
         raise ValueError(f"none of the {len(given)} record(s) has been measured: look at their status and error")
-    spent = [wall_time(record) for record in records]
+    spent = [_wall_time(record) for record in records]
     known = dict.fromkeys((*PARTS, *(part for of in spent for part in of)))
     looks = {part: PARTS.get(part, ("none", "ooo")) for part in known if any(of.get(part) for of in spent)}
-    alt = [marked("Wall time of the whole run by part, in seconds.")]
-    key = [(part, *look) for part, look in looks.items()]
-    with sheet(marked("Where the wall time went"), 0.68 * len(records), key=key) as (figure, [axes]):
-        name_rows(axes, [name(row(record)) for record in records], 2.1, 3)
-        axes.set(xlim=(0, max(record["total_s"] for record in records)), xlabel=marked("seconds"))
-        for y, (record, of) in enumerate(zip(records, spent, strict=True)):
-            begin = 0
-            for part, look in looks.items():
-                bar(axes, y - 0.13, of.get(part, 0), look, begin, 0.4, clip_on=False)
-                begin += of.get(part, 0)
-            words = [f"{style.said(part)} {number(of[part], 2)}" for part in looks if of.get(part)]
-            axes.text(0, y + 0.23, f"{style.said(', ').join(words)} s", va="center", size=9, color=style.SOFT)
-            style.beside(axes, y - 0.13, f"{number(record['total_s'])} s", weight="bold")
-            alt.append(listed([f"{number(record['total_s'])} s in all", listed(words)], "; ", name(row(record))))
+    names = [name({**read.row(record), "note": record["measured"].get("note")}) for record in records]
+    totals = [number(record["total_s"]) for record in records]
+    named = [
+        (label, [(of.get(part, 0), look) for part, look in looks.items()], f"{total} s")
+        for label, of, total in zip(names, spent, totals, strict=True)
+    ]
+    key = [(_(part), *look) for part, look in looks.items()]
+    figure = rows(_("Where the wall time went"), _("seconds"), named, key=key, high=0.68, thick=0.34)
+    alt = [_("Wall time of the whole run by part, in seconds.")]
+    for y, (label, of, total) in enumerate(zip(names, spent, totals, strict=True)):
+        words = [f"{_(part)} {number(of[part], 2)}" for part in looks if of.get(part)]
+        figure.axes[0].text(0, y + 0.33, f"{_(', ').join(words)} s", va="center", size=9, color=style.SOFT)
+        alt.append(sentence(label, _("{total_s} s in all").format(total_s=total), *words))
     return figure, " ".join(alt)
 
 
-def wall_time(record) -> dict:
+def _wall_time(record):
     """Seconds by part of a measured record, in the order of PARTS, with what is left as "rest"."""
     known = record["measured"]["parts_s"]
     spent = {part: known[part] for part in dict.fromkeys((*PARTS, *known)) if part in known}
     return spent | {"rest": max(0.0, record["total_s"] - sum(known.values()))}
-
-
-def row(record) -> dict:
-    """`read.row` with the note that a run's name depends on."""
-    return {**read.row(record), "note": (record.get("measured") or {}).get("note")}

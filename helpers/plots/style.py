@@ -7,49 +7,33 @@ Figures are made without pyplot, so they neither need nor change a backend.
 import base64
 import io
 import logging
+import os
 import sys
+from contextlib import contextmanager
 from functools import lru_cache
 from html import escape
+from pathlib import Path
 
-from ..launcher.language import local, sentences
+from .. import language
+from ..language import _
 from ..records.words import clean, name, number, percent, times  # noqa: F401  figures are written with them
 
 WIDTH = 9.0  # inches
 CSS_PIXELS = 96  # an inch on a screen: 9 pt text is 12 CSS pixels high
 DPI = 1.5 * CSS_PIXELS  # of PNGs, sharp on screens with more than one dot a CSS pixel
 
-# Figures have no ground of their own: a notebook may be light or dark. This grey is read on both, 4.6 : 1 on
-# white and 4.1 : 1 on JupyterLab's dark cells. `TAG` is for words upon a coloured bar.
-INK = SOFT = "#757575"
-GRID = "#80808055"
-TAG = {"color": "#1a1a1a", "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none", "pad": 1.5}}
+# On white, also in a dark notebook: text of 12 : 1 and 7 : 1 can be read on a projector. `TAG` is for words upon a
+# coloured bar.
+INK, SOFT, GRID = "#333333", "#595959", "#d9d9d9"
+TAG = {"color": INK, "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none", "pad": 1.5}}
 # Colours that people with any kind of colour vision tell apart: Okabe and Ito, "Color universal
 # design" (2008). A hatch or a line style always says the same, for prints without colour.
-ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE, GREY = (
-    "#e69f00",
-    "#56b4e9",
-    "#009e73",
-    "#f0e442",
-    "#0072b2",
-    "#d55e00",
-    "#cc79a7",
-    "#a6a6a6",
-)
-# For labels in Chinese or Japanese: fonts of Linux, macOS and Windows.
-CJK = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "Source Han Sans CN",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "PingFang SC",
-    "PingFang HK",
-    "Heiti TC",
-    "Hiragino Sans",
-    "Microsoft YaHei",
-    "SimHei",
+ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
+BLUE, RED, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#a6a6a6"
+CJK = (  # fonts of Linux, macOS and Windows for Chinese labels
+    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN"),
+    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "PingFang HK", "Heiti TC", "Hiragino Sans"),
+    *("Microsoft YaHei", "SimHei"),
 )
 
 
@@ -64,20 +48,21 @@ def fonts() -> list:
     return ["DejaVu Sans", *(font for font in CJK if font in installed)]
 
 
-def said(text, /, **values) -> str:
-    """A figure's text in the reader's language, if there is a font for it: boxes would be worse than English."""
-    if len(fonts()) == 1:
-        return text.format(**values) if values else text
-    return local(text, **values) if values else sentences(text)
+@contextmanager
+def readable():
+    """While this lasts, texts are English if no font has the characters of the reader's language: no boxes in figures.
 
-
-def put_into_words(figure):
-    """Put all texts that stand in a figure into the reader's language."""
-    from matplotlib.text import Text
-
-    for text in figure.findobj(Text):
-        if (words := said(text.get_text())) != text.get_text():
-            text.set_text(words)
+    The functions that make figures have it as a decorator, `@readable()`.
+    """
+    if language.chosen() == "en" or len(fonts()) > 1:
+        yield
+        return
+    before = os.environ.get("HELPERS_LANG", "")
+    os.environ["HELPERS_LANG"] = "en"
+    try:
+        yield
+    finally:
+        os.environ["HELPERS_LANG"] = before
 
 
 def look():
@@ -87,41 +72,7 @@ def look():
     """
     from matplotlib import style
 
-    return style.context(
-        [
-            "default",
-            {
-                "font.family": fonts(),
-                "font.size": 9.5,
-                "text.color": INK,
-                "patch.edgecolor": INK,
-                "text.parse_math": False,  # a "$" in a label is a "$"
-                "axes.facecolor": "none",
-                "axes.edgecolor": SOFT,
-                "axes.labelcolor": SOFT,
-                "axes.labelsize": 9,
-                "axes.axisbelow": True,
-                "axes.spines.left": False,
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-                "axes.titlesize": 9.5,
-                "axes.titleweight": "bold",
-                "axes.titlelocation": "left",
-                "xtick.color": SOFT,
-                "xtick.labelsize": 9,
-                "ytick.color": SOFT,
-                "ytick.labelsize": 9,
-                "ytick.major.size": 0,
-                "grid.color": GRID,
-                "grid.linewidth": 0.8,
-                "hatch.linewidth": 0.7,
-                "savefig.facecolor": "none",
-                "legend.framealpha": 0,
-                "svg.hashsalt": "helpers",
-                "svg.fonttype": "path",  # equal bytes, and equal looks, everywhere
-            },
-        ]
-    )
+    return style.context(["default", Path(__file__).with_name("kit.mplstyle"), {"font.family": fonts()}])
 
 
 def canvas(height, **options):
@@ -129,7 +80,7 @@ def canvas(height, **options):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), dpi=CSS_PIXELS, facecolor="none", **options)
+    figure = Figure(figsize=(WIDTH, height), dpi=CSS_PIXELS, **options)
     FigureCanvasAgg(figure)
     return figure
 
@@ -151,6 +102,12 @@ def power(base, exponent) -> str:
     return f"{base}" + f"{exponent:.0f}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+def sentence(about, *parts) -> str:
+    """A sentence of an alt text, such as "DDP ×2: 1.82×, accuracy 90.0%."."""
+    text = _("{text}: {more}").format(text=about, more=_(", ").join(parts))
+    return _("{text}.").format(text=text)
+
+
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
     axes.annotate(
@@ -166,7 +123,7 @@ def beside(axes, y, text, **style):
 
 
 def png(figure) -> bytes:
-    """The figure as PNG, without ground or date, in few colours: a notebook carries it in its text."""
+    """The figure as PNG, without date and in few colours: a notebook carries it in its text."""
     from PIL import Image
 
     raw, small = io.BytesIO(), io.BytesIO()
@@ -179,7 +136,7 @@ def png(figure) -> bytes:
 
 def svg(figure, alt) -> str:
     """The figure as a text of SVG that names `alt` as its description; no fonts or links needed."""
-    alt, out = sentences(alt), io.StringIO()
+    out = io.StringIO()
     with look():
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
     body = out.getvalue()
@@ -194,7 +151,7 @@ def data_uri(picture) -> str:
 
 def html(figure, alt) -> str:
     """The figure as HTML that needs no other file."""
-    alt, (width, height) = sentences(alt), _pixels(figure)
+    width, height = _pixels(figure)
     return f'<figure><img src="{data_uri(png(figure))}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
 
 
@@ -202,8 +159,7 @@ def show(figure, alt):
     """Display a figure in the notebook, with `alt` for readers who cannot see it."""
     from IPython.display import display
 
-    put_into_words(figure)  # one that a cell has drawn by itself
-    alt, (width, height) = sentences(alt), _pixels(figure)
+    width, height = _pixels(figure)
     display(
         {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt},
         raw=True,

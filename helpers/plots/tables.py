@@ -1,8 +1,7 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
-from ..launcher.language import local, marked
+from ..language import N_, _
 from ..records.words import clean, interval, name, number, percent, samples_of, times
-from .style import said
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
@@ -13,49 +12,38 @@ def table(comparison):
 
     head, *rows = cells(comparison)
     frame = pandas.DataFrame(rows, columns=head)
-    frame.attrs["notes"] = {name(row): clean(row["note"], 300) for row in comparison.rows() if row["note"]}
+    frame.attrs["notes"] = {name(row): clean(_(row["note"]), 300) for row in comparison.rows() if row["note"]}
     return frame
-
-
-def shown(comparison):
-    """The same in the reader's language."""
-    return table(comparison).rename(columns=local).map(local)
 
 
 def cells(comparison) -> list:
     """The same as lists, the first of which names the columns."""
     rows = comparison.rows()
     rows = [_cells(row, samples_of(rows)) for row in rows]
-    return [list(rows[0]), *(list(row.values()) for row in rows)]
+    return [[_(column) for column in rows[0]], *(list(row.values()) for row in rows)]
 
 
 def _cells(row, samples):
-    cells = {marked("run"): name(row), "devices": str(row["devices"]), "global batch": str(row["global_batch"])}
+    cells = {N_("run"): name(row), N_("devices"): str(row["devices"]), N_("global batch"): str(row["global_batch"])}
     low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
-    numbers = {
-        marked("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
-        f"{samples}/s": number(row["images_per_s"]),
-        marked("speed-up"): _with_interval(row),
-        marked("predicted"): times(row["predicted"]),
-        marked("efficiency"): percent(row["efficiency"]),
-        marked("accuracy"): percent(row["accuracy"]),
-        marked("final loss"): number(row["final_loss"]),
-        marked("peak memory (MB)"): number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
-        marked("whole run (s)"): number(row["total_s"]),
-    }
-    if row["status"] != "completed":
-        predicted = numbers["predicted"]
-        numbers = {**dict.fromkeys(numbers, "–"), "step time (ms)": row["status"], "predicted": predicted}
-    return cells | numbers
-
-
-def _with_interval(row):
     ends = interval(row["speed_up_low"], row["speed_up_high"])
-    return (
-        f"{times(row['speed_up'])} ({ends})"
-        if ends and row["speed_up_low"] < row["speed_up_high"]
-        else times(row["speed_up"])
-    )
+    numbers = {
+        N_("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
+        f"{samples}/s": number(row["images_per_s"]),
+        N_("speed-up"): times(row["speed_up"]),
+        N_("predicted"): times(row["predicted"]),
+        N_("efficiency"): percent(row["efficiency"]),
+        N_("accuracy"): percent(row["accuracy"]),
+        N_("final loss"): number(row["final_loss"]),
+        N_("peak memory (MB)"): number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
+        N_("whole run (s)"): number(row["total_s"]),
+    }
+    if ends:
+        numbers["speed-up"] += f" ({ends})"
+    if row["status"] != "completed":
+        status = {"step time (ms)": _(row["status"]), "predicted": numbers["predicted"]}
+        numbers = dict.fromkeys(numbers, "–") | status
+    return cells | numbers
 
 
 def settings(records) -> tuple:
@@ -66,13 +54,13 @@ def settings(records) -> tuple:
 
     machine = records[0]["environment"]["machine"]
     threads = list(dict.fromkeys(record["config"]["threads"] or machine["threads"] for record in records))
-    many = said(" or ").join(map(str, threads))
-    threads = said("1 thread") if threads == [1] else said("{threads} threads", threads=many)
-    on = machine | {"threads": threads}
-    device = said("{name} ({kind}), {threads} of the CPU a device", **on)
+    many = _("{threads} threads").format(threads=_(" or ").join(map(str, threads)))
+    on = machine | {"threads": _("1 thread") if threads == [1] else many}
+    device = _("{name} ({kind}), {threads} of the CPU a device")
     if machine["kind"] == "cpu":
-        device = said("each device is a CPU process of {threads} ({name}, {cores} cores)", **on)
-    how = [said("global batch {batch}", batch=all_of("global_batch")), all_of("precision"), clean(device)]
+        device = _("each device is a CPU process of {threads} ({name}, {cores} cores)")
+    batch = _("global batch {batch}").format(batch=all_of("global_batch"))
+    how = [batch, all_of("precision"), clean(device.format(**on))]
     if "rounds" in records[0]:
-        how.append(said("{rounds} rounds", rounds=len(records[0]["rounds"])))
-    return said("{model} on {data}", model=all_of("model"), data=all_of("data")), " · ".join(how)
+        how.append(_("{rounds} rounds").format(rounds=len(records[0]["rounds"])))
+    return _("{model} on {data}").format(model=all_of("model"), data=all_of("data")), " · ".join(how)

@@ -1,4 +1,4 @@
-"""What a report holds, as tables for spreadsheets and as JSON for programs."""
+"""What a report holds, as a table for spreadsheets and as JSON for programs."""
 
 import csv
 import io
@@ -12,93 +12,52 @@ FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet tak
 
 
 def numbers(report) -> list:
-    """One dict a record on disk: its machine, ladder and file, what it measured (s, bytes, shares), its speed-up."""
+    """One dict a record on disk: machine, ladder, file, settings, what it measured (s, bytes, shares), its speed-up."""
     rows = []
-    for site, ladder in _ladders(report):
-        speeds = {row["label"]: row for row in ladder.rows()}
-        for record in ladder.runs:
-            of_label = speeds.get(record["label"], {})
-            rows.append(
-                {
-                    "machine": site.name,
-                    "ladder": ladder.name,
-                    "file": record["file"],
-                    "started": record["started"],
-                    "model": record["config"]["model"],
-                    "data": record["config"]["data"],
-                    "precision": record["config"]["precision"],
-                    "compiler": record["config"]["compiler"],
-                    "accumulation": record["config"]["accumulation"],
-                    "seed": record["config"]["seed"],
-                    **read.row(record),
-                    "compile_s": ((record.get("measured") or {}).get("compiler") or {}).get("compile_s"),
-                    "seconds_to_target": (
-                        read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
-                    ),
-                    "speed_up_of_label": of_label.get("speed_up"),
-                    "efficiency_of_label": of_label.get("efficiency"),
-                }
-            )
+    for machine in report.machines:
+        for ladder in machine.ladders:
+            speeds = {row["label"]: row for row in ladder.rows()}
+            for record in ladder.runs:
+                of_label = speeds.get(record["label"], {})
+                arrival = read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
+                compiler = (record.get("measured") or {}).get("compiler") or {}
+                row = {"machine": machine.name, "ladder": ladder.name, "file": record["file"]}
+                row |= {"started": record["started"], **record["config"], **read.row(record)}
+                row |= {"compile_s": compiler.get("compile_s"), "seconds_to_target": arrival}
+                row |= {f"{key}_of_label": of_label.get(key) for key in ("speed_up", "efficiency")}
+                rows.append(row)
     return rows
-
-
-def _ladders(report):
-    return [(site, ladder) for site in report.sites for ladder in site.ladders]
 
 
 def table(rows) -> str:
     """A CSV of dicts."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
 
 
 def _cell(value):
-    if isinstance(value, str):
-        value = clean(value)
-        return f"'{value}" if value.startswith(FORMULAS) else value
-    return "" if value is None else value
+    if not isinstance(value, str):
+        return value
+    value = clean(value)
+    return f"'{value}" if value.startswith(FORMULAS) else value
 
 
-def json_of(report) -> str:
-    """A JSON with machines, ladders, sentences with the records behind them, numbers, and what was skipped."""
-    ladders = [
-        {
-            "machine": site.name,
-            "name": ladder.name,
-            "what": ladder.what,
-            "started": ladder.started,
-            "baseline": ladder.comparison and ladder.comparison.baseline["label"],
-            "runs": ladder.rows(),
-            "sentences": [said._asdict() for said in report.sentences(ladder)],
-        }
-        for site, ladder in _ladders(report)
+def json_of(report, rows) -> str:
+    """A JSON with the numbers, what each ladder says and the records behind it, and what was skipped."""
+    said = [
+        {"machine": machine.name, "ladder": ladder.name, **sentence._asdict()}
+        for machine in report.machines
+        for ladder in machine.ladders
+        for sentence in report.sentences(ladder)
     ]
-    content = {
-        "target": report.target,
-        "machines": [_machine(site) for site in report.sites],
-        "ladders": ladders,
-        "between_machines": [said._asdict() for said in report.between],
-        "records": numbers(report),
-        "skipped": [{"file": file, "why": why} for file, why in report.found.skipped],
-    }
-    return json.dumps(_plain(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    rows = [{name: None if _is_infinite(value) else value for name, value in row.items()} for row in rows]
+    skipped = [{"file": file, "why": str(why)} for file, why in report.found.skipped]
+    content = {"target": report.target, "records": rows, "sentences": said, "skipped": skipped}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _machine(site):
-    first = site.records[0]
-    return {"name": site.name, "records": len(site.records), "hardware": first["environment"]["machine"]}
-
-
-def _plain(value):
-    """The value as JSON knows it: what is not finite becomes null."""
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+def _is_infinite(value):
+    return isinstance(value, float) and not math.isfinite(value)

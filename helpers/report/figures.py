@@ -1,56 +1,28 @@
 """The figures of a report, each made from ladders: (figure, alt) pairs."""
 
 from .. import plots
-from ..launcher.language import marked
+from ..language import _
 from ..plots.panels import panels
-from ..plots.style import clean, number, percent, times
+from ..plots.style import clean, number, percent, readable, times
 from ..records.words import samples_of
 from .causes import break_even
-from .sentences import curves, shared
+from .compare_runs import training
 
 MOST = 24  # rows of a figure
-SPEED_UP = ("speed_up", "speed-up", times, 1)  # these are columns of `panels`
-EFFICIENCY = ("efficiency", marked("efficiency"), percent, 1)
-ACCURACY = ("accuracy", "accuracy", percent, None)
 
 
 def of_ladder(ladder, target) -> list:
     """The figures of one ladder, as far as its records have the numbers for them; the speed-up comes first."""
     found = []
     if ladder.comparison and len(ladder.records) > 1:
-        found += [plots.speed_up(ladder.comparison), efficiency_and_memory(ladder)]
-    groups = curves(ladder)
+        found.append(plots.speed_up(ladder.comparison))
+    groups = ladder.curves()
     if groups:
         found.append(plots.time_to_accuracy(groups, target))
     return found + compile_cost([ladder])
 
 
-def efficiency_and_memory(ladder) -> tuple:
-    """Efficiency, peak memory of a process and start-up of each run."""
-    rows = []
-    for row in ladder.rows()[:MOST]:
-        memory = row["peak_memory_bytes"]
-        start = (row["total_s"] or 0) - (row.get("steps_s") or 0) - (row.get("evaluation_s") or 0)
-        rows.append(
-            {
-                "name": plots.name(row),
-                "kind": "ours",
-                "efficiency": row["efficiency"],
-                "memory": memory and memory / 1e6,
-                "accuracy": row["accuracy"],
-                "start": start if row["total_s"] and row.get("steps_s") else None,
-            }
-        )
-    memory, start = marked("MB a process"), marked("s besides steps")
-    notes = [
-        "Efficiency: speed-up divided by the devices; none where a device computes in another way than the baseline's.",
-        "MB: peak of the process that needed most. Besides steps: start, data and warm-up.",
-    ]
-    columns = (EFFICIENCY, ("memory", memory, number, None), ("start", start, number, None), ACCURACY)
-    what = clean(plots.settings(ladder.records)[0], 80)
-    return panels(f"Efficiency and memory: {what}", _where([ladder]), rows, columns, notes)
-
-
+@readable()
 def compile_cost(ladders) -> list:
     """What compiling cost in each run that compiled, and after how many steps it is won back; [] without one."""
     records = [record for ladder in reversed(ladders) for record in ladder.records]
@@ -59,51 +31,50 @@ def compile_cost(ladders) -> list:
     if not rows:
         return []
     columns = (
-        ("compile_s", marked("s to compile"), number, None),
-        ("gain", "speed-up", times, 1),
-        ("steps", marked("steps until it pays"), _count, None),
+        ("compile_s", _("s to compile"), number, None),
+        ("gain", _("speed-up"), times, 1),
+        ("steps", _("steps until it pays"), lambda steps: "–" if steps is None else f"{steps:,}", None),
     )
-    notes = ["Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays."]
-    return [panels(marked("What compiling costs"), _where(ladders), rows[:MOST], columns, notes)]
+    notes = [_("Speed-up: of a step over eager's. Without a number of steps it is not faster, and never pays.")]
+    names = list(dict.fromkeys(clean(ladder.name, 60) for ladder in ladders))
+    how = names[0] if len(names) == 1 else _("{names} comparisons").format(names=len(names))
+    return [panels(_("What compiling costs"), how, rows[:MOST], columns, notes)]
 
 
-def machines(sites, first="ours") -> list:
+@readable()
+def machines(found, first="ours") -> list:
     """The runs that several machines have made, each beside the baseline of its own machine; [] if there are none.
 
     Args:
-        first: whose the runs of the first machine are (a key of `panels.LOOKS`).
+        found: machines of a report. first: whose the runs of the first one are (a key of `panels.LOOKS`).
     """
-    rows, kinds = [], (first, "another machine")
-    named = dict(zip(kinds, (site.name for site in sites), strict=True)) if len(sites) == 2 else None
-    for label, _, seen in shared(sites):
-        for place, (site, row, *_) in enumerate(seen):
-            speed = row["speed_up"], row["speed_up_low"], row["speed_up_high"]
-            rows.append(
-                {
-                    "name": label if named else f"{label}, {site.name}",
-                    "kind": kinds[place > 0],
-                    "speed_up": speed,
-                    "samples_are": row["samples_are"],
-                    "images_per_s": row["images_per_s"],
-                    "efficiency": row["efficiency"],
-                    "accuracy": row["accuracy"],
-                }
-            )
+    made = {}  # of each training, the newest run of each machine
+    for machine in found:
+        for ladder in machine.ladders:
+            for row, record in zip(ladder.rows(), ladder.records, strict=True) if ladder.comparison else ():
+                if row["speed_up"]:
+                    made.setdefault(training(record), {}).setdefault(machine.name, row)
+    kinds = (first, "another machine")
+    named = dict(zip(kinds, (machine.name for machine in found), strict=True)) if len(found) == 2 else None
+    rows = [
+        row
+        | {"name": row["label"] if named else f"{row['label']}, {name}", "kind": kinds[name != found[0].name]}
+        | {"speed_up": (row["speed_up"], row["speed_up_low"], row["speed_up_high"])}
+        for of_training in made.values()
+        for name, row in of_training.items()
+        if len(of_training) > 1
+    ]
     if not rows:
         return []
     samples = samples_of(rows)
-    columns = (SPEED_UP, EFFICIENCY, ACCURACY, ("images_per_s", f"{samples}/s", number, None))
-    notes = [f"Speed-up: {samples}/s over the baseline of the same machine; whisker: its 95% interval."]
-    how = clean(plots.style.said(" and ").join(plots.style.said(site.name) for site in sites))
-    how = f"recorded: {how}" if first == "recorded" else how
-    return [panels(marked("Machines side by side"), how, rows[:MOST], columns, notes, named)]
-
-
-def _count(value):
-    return "–" if value is None else f"{value:,}"
-
-
-def _where(ladders):
-    names = dict.fromkeys(ladder.name for ladder in ladders)
-    named = clean(next(iter(names)), 60) if len(names) == 1 else f"{len(names)} comparisons"
-    return f"{plots.style.said(ladders[0].machine)} · {plots.style.said(named)}"
+    columns = (
+        ("speed_up", _("speed-up"), times, 1),
+        ("efficiency", _("efficiency"), percent, 1),
+        ("accuracy", _("accuracy"), percent, None),
+        ("images_per_s", f"{samples}/s", number, None),
+    )
+    note = _("Speed-up: {samples}/s over the baseline of the same machine; whisker: 95% interval of the ratio.")
+    how = clean(_(" and ").join(machine.name for machine in found))
+    how = _("recorded: {how}").format(how=how) if first == "recorded" else how
+    notes = [note.format(samples=samples)]
+    return [panels(_("Machines side by side"), how, rows[:MOST], columns, notes, named)]

@@ -1,19 +1,17 @@
 """The tables of the source articles beside ours. Their numbers are theirs: other devices, models and data."""
 
 from ..costmodel.published import load
-from ..launcher.language import marked
+from ..language import N_, _
 from ..plots.panels import panels
-from ..plots.style import clean, percent, said, times
-from .figures import ACCURACY, EFFICIENCY
-from .pairs import Said, ids
+from ..plots.style import percent, readable, times
 
 LADDER = "cifar ladder"  # the table that this kit's ladder is like
 TEXTS = (  # of that table
-    marked("s an epoch"),
-    marked("{model} on {data}, seconds an epoch"),
-    marked(
-        "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; accuracies from "
-        "its text"
+    N_("s an epoch"),
+    N_("ResNet-50 on CIFAR-10, seconds an epoch"),
+    N_(
+        "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; "
+        "accuracies from its text"
     ),
 )
 
@@ -37,77 +35,37 @@ def rows(table) -> list:
     return made
 
 
-def ours(sites) -> list:
-    """[(site, ladder, numbers)] of each machine: its newest ladder that goes from one device to several."""
-    found = []
-    for site in sites:
-        for ladder in site.ladders:
-            if not any(run["config"]["strategy"] == "ddp" for run in ladder.runs):
-                continue
-            numbers = [row for row in ladder.rows() if row["speed_up"]]
-            several = any(row["devices"] > 1 and row["strategy"] == "ddp" for row in numbers)
-            if ladder.comparison and several and ladder.comparison.baseline["config"]["nproc_per_node"] == 1:
-                found.append((site, ladder, numbers))
-                break
-    return found
+def ours(machine) -> list:
+    """Rows of the machine's newest ladder that goes from one device to several; [] without one."""
+    for ladder in machine.ladders:
+        if ladder.comparison and ladder.rows()[0]["devices"] == 1:
+            numbers = [row for row in ladder.rows() if row["efficiency"]]
+            if any(row["devices"] > 1 and row["strategy"] == "ddp" for row in numbers):
+                return numbers
+    return []
 
 
-def figure(sites) -> tuple | None:
+@readable()
+def figure(machines) -> tuple | None:
     """(figure, alt): a published table and the ladder of each machine; None without the table."""
     table = tables().get(LADDER)
     if table is None:
         return None
-    unit = said(table["unit"])
+    title, source, unit = (_(table[key]) for key in ("title", "source", "unit"))
     drawn = [
         {**row, "name": f"{row['name']}, {row['value']:g} {unit} ({times(row['speed_up'])})", "kind": "theirs"}
         for row in rows(table)
     ]
-    for place, (site, _, numbers) in enumerate(ours(sites)):
+    for place, machine in enumerate(machines):
         kind = "another machine" if place else "ours"
         drawn += [
-            {**row, "name": f"{row['label']}, {site.name} ({times(row['speed_up'])})", "kind": kind}
-            for row in numbers
-            if row["efficiency"]
+            {**row, "name": f"{row['label']}, {machine.name} ({times(row['speed_up'])})", "kind": kind}
+            for row in ours(machine)
         ]
-    notes = [
-        " ".join(
-            [
-                marked("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
-                marked(f"Theirs: {table['title']}; {table['source']}; divided here."),
-                marked("Other devices, model and data."),
-            ]
-        )
-    ]
-    return panels(marked("Beside a published ladder"), table["title"], drawn, (EFFICIENCY, ACCURACY), notes)
-
-
-def sentences(sites) -> list:
-    """What the published table says, and what the ladders of these machines say beside it."""
-    table = tables().get(LADDER)
-    if table is None:
-        return []
-    first, *others = rows(table)
-    best = max(others, key=lambda row: row["speed_up"])
-    told = (
-        f"Theirs ({clean(table['source'], 200)}): {best['name']} was {times(best['speed_up'])} as fast as "
-        f"{first['name']}, an efficiency of {percent(best['efficiency'])}"
+    columns = (("efficiency", _("efficiency"), percent, 1), ("accuracy", _("accuracy"), percent, None))
+    notes = (
+        _("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
+        _("Theirs: {title}; {source}; divided here.").format(title=title, source=source),
+        _("Other devices, model and data."),
     )
-    if None not in (first["accuracy"], best["accuracy"]):
-        accuracies = [percent(row["accuracy"]) for row in (first, best)]
-        told = f"{told}; accuracy {accuracies[0]} on {first['name']}, {accuracies[1]} on {best['name']}"
-    said = [Said(told + ".", ())]
-    for row in others:
-        if row["speed_up"] < 1:
-            told = f"Theirs: {row['name']} was slower than {first['name']} ({times(row['speed_up'])})."
-            said.append(Said(told, ()))
-    for site, ladder, numbers in ours(sites):
-        ddp = [row for row in numbers if row["strategy"] == "ddp" and row["devices"] > 1 and row["efficiency"]]
-        if ddp:
-            top = max(ddp, key=lambda row: row["speed_up"])
-            record = next(record for record in ladder.records if record["run_id"] == top["run_id"])
-            speed_up, efficiency = times(top["speed_up"]), percent(top["efficiency"])
-            text = f"On {site.name}: {clean(top['label'], 60)} {speed_up}, an efficiency of {efficiency}"
-            accuracy = f"accuracy {percent(top['accuracy'])}"
-            text = text if top["accuracy"] is None else f"{text}; {accuracy}"
-            said.append(Said(text + ".", ids(record, ladder.comparison.baseline)))
-    return said
+    return panels(_("Beside a published ladder"), title, drawn, columns, [" ".join(notes)])

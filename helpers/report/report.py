@@ -1,30 +1,33 @@
 """One report: records read, sorted and put into words, for a terminal, a notebook or as files."""
 
-from functools import cached_property
+import textwrap
 from pathlib import Path
 
 from .. import plots
+from ..language import _, shown
 from ..paths import replace_file
 from ..plots import style
+from ..plots.style import clean
 from ..records import read, seeds
 from ..records.read import Found
-from . import figures, ladders, sentences
-from .sentences import TARGET
+from . import export, figures, ladders, page, sentences
+
+TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
+COLUMNS = 100  # of a terminal
 
 
 class Report:
-    """What was found in records. Sentences are made when they are first asked for, and then kept.
+    """What was found in records.
 
     Attributes:
         found: records and skipped files.
         target: the accuracy whose time is reported, a share of one.
-        sites: machines with their ladders; the first has the newest record.
+        machines: where the records are from, with their ladders; the first has the newest record.
     """
 
     def __init__(self, found, target=TARGET):
         self.found, self.target = found, float(target)
-        self.sites = ladders.sites(found.records)
-        self._said = {}
+        self.machines = ladders.machines(found.records)
 
     @property
     def records(self) -> list:
@@ -33,16 +36,9 @@ class Report:
 
     def sentences(self, ladder) -> list:
         """The sentences (text, ids of the records that back it) about one of the ladders."""
-        if id(ladder) not in self._said:
-            site = next(site for site in self.sites if any(one is ladder for one in site.ladders))
-            others = [record for one in reversed(site.ladders) if one is not ladder for record in one.records]
-            self._said[id(ladder)] = sentences.of_ladder(ladder, others + ladder.records, self.target)
-        return self._said[id(ladder)]
-
-    @cached_property
-    def between(self) -> list:
-        """Sentences that compare machines."""
-        return sentences.between(self.sites)
+        machine = next(each for each in self.machines if any(one is ladder for one in each.ladders))
+        others = [record for one in reversed(machine.ladders) if one is not ladder for record in one.records]
+        return sentences.of_ladder(ladder, others + ladder.records)
 
     def figures(self, ladder) -> list:
         """The figures of a ladder, (figure, alt) each."""
@@ -56,16 +52,13 @@ class Report:
         Raises:
             ValueError: there is no record.
         """
-        from . import export, page
-
         self._check_records()
+        rows = export.numbers(self)
         return _replace(
             folder,
-            {
-                "html": ("all_runs.html", page.page_of(self)),
-                "csv": ("all_runs.csv", export.table(export.numbers(self))),
-                "json": ("all_runs.json", export.json_of(self)),
-            },
+            html=("all_runs.html", page.page_of(self)),
+            csv=("all_runs.csv", export.table(rows)),
+            json=("all_runs.json", export.json_of(self, rows)),
         )
 
     def write_ladder(self, folder) -> dict:
@@ -74,35 +67,48 @@ class Report:
         Raises:
             ValueError: the ladder has no run that the others could be compared with, or there is no record.
         """
-        from . import export, page
-
         self._check_records()
-        ladder = self.sites[0].ladders[0]
+        ladder = self.machines[0].ladders[0]
         if not ladder.comparison:
             raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
         drawn, alt = plots.speed_up(ladder.comparison)
         return _replace(
             folder,
-            {
-                "report": ("report.html", page.page_of(self)),
-                "plot": ("speedup.svg", style.svg(drawn, alt)),
-                "picture": ("speedup.png", style.png(drawn)),
-                "table": ("table.csv", export.table(ladder.rows())),
-            },
+            report=("report.html", page.page_of(self)),
+            plot=("speedup.svg", style.svg(drawn, alt)),
+            picture=("speedup.png", style.png(drawn)),
+            table=("table.csv", export.table(ladder.rows())),
         )
 
     def show(self, ladder=None) -> None:
-        """In a notebook: the sentences about a ladder (None: the newest), with links to its records below them."""
-        from . import page
-
+        """Print the sentences about a ladder (None: the newest), each with the records behind it."""
         self._check_records()
-        page.show(self, ladder or self.sites[0].ladders[0])
+        print("\n".join(lines(self.sentences(ladder or self.machines[0].ladders[0]))))
+
+    def summary(self) -> str:
+        """What was read, in a sentence or two."""
+        told = _("{runs} records of {n} machine(s).").format(runs=len(self.records), n=len(self.machines))
+        skipped = [f"{clean(file, 100)} ({clean(shown(why), 200)})" for file, why in self.found.skipped]
+        if skipped:
+            told = _("{told} Skipped, since it is no record: {files}.").format(told=told, files="; ".join(skipped))
+        return told
 
     def text(self, newest=None) -> str:
         """Tables and sentences of all ladders, or the `newest` of each machine, for a terminal."""
-        from . import text
+        import pandas
 
-        return text.text(self, newest)
+        told = [self.summary()]
+        for machine in self.machines:
+            told += ["", machine.name, "=" * len(machine.name)]
+            for ladder in machine.ladders[:newest]:
+                told += ["", f"{ladder.name}: {ladder.what}", ""]
+                if ladder.comparison:
+                    table = plots.table(ladder.comparison)
+                    table = table.loc[:, (table != "–").any()]
+                    with pandas.option_context("display.unicode.east_asian_width", True):
+                        told += [table.to_string(index=False, line_width=COLUMNS), ""]
+                told += lines(self.sentences(ladder))
+        return "\n".join(told)
 
     __repr__ = __str__ = text
 
@@ -113,12 +119,22 @@ class Report:
             raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
 
 
-def _replace(folder, files):
-    """Write {kind: (name, content)} to a folder, each file in one step; returns {kind: path}."""
+def lines(said) -> list:
+    """Lines of the sentences, each with the first record behind it."""
+    found = []
+    for sentence in said:
+        more = f" +{len(sentence.runs) - 1}" if len(sentence.runs) > 1 else ""
+        text = f"{sentence.text} [{clean(sentence.runs[0], 60)}{more}]"
+        found += textwrap.wrap(text, COLUMNS, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+    return found
+
+
+def _replace(folder, **files):
+    """Write files, kind=(name, content), to a folder, each in one step; returns {kind: path}."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {kind: folder / name for kind, (name, _) in files.items()}
-    for kind, (_, content) in files.items():
+    paths = {kind: folder / name for kind, (name, _content) in files.items()}
+    for kind, (_name, content) in files.items():
         replace_file(paths[kind], content)
     return paths
 
@@ -139,5 +155,4 @@ def everything(*places, target=TARGET) -> Report:
 
 def of(comparison) -> Report:
     """The report of one comparison."""
-    records = [{**read.checked(record), "file": f"{record['run_id']}.json"} for record in comparison.runs]
-    return Report(Found(records))
+    return Report(Found([{**record, "file": f"{record['run_id']}.json"} for record in comparison.runs]))

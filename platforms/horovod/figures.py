@@ -23,6 +23,7 @@ PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a te
 # -- time ---------------------------------------------------------------------------------
 
 
+@style.readable()
 def stages(ranks, title=N_("Four stages of data parallel training")) -> tuple:
     """What each rank does when, from its own time stamps; a group of rows a rank, a row a stage.
 
@@ -55,6 +56,7 @@ def stages(ranks, title=N_("Four stages of data parallel training")) -> tuple:
     return figure, " ".join([about, *(f"{line}." for line in words)])
 
 
+@style.readable()
 def departures(tensors, backward, title=N_("When the gradients leave")) -> tuple:
     """When gradients were ready and when they were reduced, a row a message, below the bar of the backward pass.
 
@@ -103,6 +105,7 @@ def departures(tensors, backward, title=N_("When the gradients leave")) -> tuple
 # -- values -------------------------------------------------------------------------------
 
 
+@style.readable()
 def drift(runs, title=N_("How far apart the ranks' weights are"), y=N_("largest difference")) -> tuple:
     """A value after each step, a line a run.
 
@@ -119,6 +122,7 @@ def drift(runs, title=N_("How far apart the ranks' weights are"), y=N_("largest 
     return figure, " ".join([_("{title}, a line a run.").format(title=clean(_(title))), *words])
 
 
+@style.readable()
 def over_rate(sweeps, title) -> tuple:
     """Accuracy over the learning rate, a panel for each optimizer and a line for each batch.
 

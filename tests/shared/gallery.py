@@ -9,6 +9,7 @@ from helpers.compiler import operators
 from helpers.compiler.operators import Profile
 from helpers.costmodel import figures as cost
 from helpers.costmodel import published
+from helpers.plots import style
 from helpers.plots.panels import panels
 from helpers.profile import timeline
 from helpers.profile.kinds import MEMORY
@@ -139,7 +140,7 @@ def _panels(count):
         {"name": name, "kind": ("ours", "theirs")[k % 2], "a": (k + 1, k, k + 3), "b": None if k % 3 else k / 7}
         for k, name in enumerate(names(count))
     ]
-    columns = [("a", "speed-up", plots.times, 1), ("b", "accuracy", plots.percent, None)]
+    columns = [("a", "speed-up", style.times, 1), ("b", "accuracy", style.percent, None)]
     return panels(LONG, LONG, rows, columns, [LONG * 2])
 
 
@@ -220,8 +221,7 @@ def memory():
 OTHERS = {  # without labels that are hard to place
     "timeline": lambda: timeline.load(paths.project_root() / "recorded" / "ddp" / "naive.json").figure(),
     "memory": lambda: memory().figure(),
-    "efficiency and memory": lambda: of_report.of_ladder(report().sites[0].ladders[0], 0.9)[1],
-    "compile cost": lambda: of_report.compile_cost(report().sites[0].ladders)[0],
-    "machines": lambda: of_report.machines(report().sites)[0],
-    "published": lambda: beside.figure(report().sites),
+    "compile cost": lambda: of_report.compile_cost(report().machines[0].ladders)[0],
+    "machines": lambda: of_report.machines(report().machines)[0],
+    "published": lambda: beside.figure(report().machines),
 }

@@ -8,16 +8,12 @@ SETTINGS = dict(model="resnet8", data="digits", lr=0.02, schedule="linear", augm
 
 
 def short_ladder(kind=None) -> list:
-    """RunConfigs: one device, its half of the batch alone, two devices, these in bf16, and with twice the batch.
-
-    The second is a short run that is only timed: it tells communication from a smaller batch. That in bf16 is left
-    out where the devices only emulate it.
+    """RunConfigs: one device, two devices, these in bf16 unless they only emulate it, and with twice the batch.
 
     Args:
         kind: of the devices (default: the best there is).
     """
-    plain = RunConfig(**SETTINGS, device=kind)
-    alone = plain.but(local_batch=32, steps=30, evaluate=False, evaluate_every=None, label="baseline · batch 32")
-    two = plain.but(strategy="ddp", nproc_per_node=2)
+    one = RunConfig(**SETTINGS, device=kind)
+    two = one.but(strategy="ddp", nproc_per_node=2)
     half = [two.but(precision="bf16-mixed")] if device.dtypes(kind).get("bfloat16", 0) > TOO_SLOW else []
-    return [plain, alone, two, *half, two.but(local_batch=64, label="DDP ×2 · batch 128")]
+    return [one, two, *half, two.but(local_batch=64, label="DDP ×2 · batch 128")]
