@@ -16,7 +16,10 @@ def shown(error):
     """
     import IPython
 
-    named = getattr(IPython.get_ipython().compile, "format_code_name", lambda _: None)  # "Cell", "In[3]"
+    shell = IPython.get_ipython()
+    if error.__cause__ or (error.__context__ and not error.__suppress_context__):  # what came before stays
+        return shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__, tb_offset=1)
+    named = getattr(shell.compile, "format_code_name", lambda _: None)  # "Cell", "In[3]"
     lines = [
         f"{' '.join(named(file) or ('File', file))}, line {number}, in {function}\n    {line}"
         for file, number, function, line in traceback.extract_tb(error.__traceback__)
