@@ -32,7 +32,7 @@ FDS_OF_RUN = ("payload", "store")
 READY, PREPARED = b"+", b"!"  # what the server says: it serves; all is imported
 RUN, PREPARE = b"R", b"P"  # what the notebook asks for: take a run; import all now
 MADV_COLLAPSE = 25
-QUIET = 0.2  # s without a word from the notebook, after which the server imports some more
+QUIET = 1.0  # s without a word from the notebook, after which the server imports the rest; a busy client is slow
 
 # What a rank that trains imports; in parts, because a launch waits for the one that is being imported.
 MODULES = ("sympy", "torch._dynamo", "torch.utils.data", "torchvision", "helpers.training.loop")
@@ -180,9 +180,10 @@ class _Server:
     def serve(self):
         """Never returns."""
         self.control.sendall(READY if self.modules else READY + PREPARED)
+        readable = [self.control]
         while True:
             imports = self.modules and not self.runs  # while runs go on, who waits for their end must not wait for us
-            readable = select.select([*self.watched, *self.runs], [], [], QUIET if imports else 1.0)[0]
+            readable = select.select([*self.watched, *self.runs], [], [], 0 if imports and not readable else QUIET)[0]
             if self.alive in readable or os.getppid() != self.parent:
                 break
             if self.awake in readable:
