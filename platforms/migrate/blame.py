@@ -1,9 +1,7 @@
 """Which step wrote which line: an edit script from the source to the result, kept line by line."""
 
-import bisect
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import accumulate
 
 from .source import lines_of
 
@@ -18,6 +16,15 @@ class Line:
     replaces: tuple = ()  # places in the source of the lines that this one stands for
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A line of the edit script: `sign` is " ", "-" or "+", `step` is None for " "."""
+
+    sign: str
+    text: str
+    step: int | None = None
+
+
 class Blame:
     """The present text as lines that know where they come from."""
 
@@ -26,80 +33,75 @@ class Blame:
         self.lines = [Line(text, place) for place, text in enumerate(self.source)]
         self.removed_by = {}  # place in the source -> the step that took the line out
 
-    def update(self, text, step, places):
-        """Take over `text`, which `step` made of the present text; returns where(place) for notes.
+    @property
+    def text(self):
+        """The present text."""
+        return "".join(line.text for line in self.lines)
 
-        `places` are the offsets of what differs, (start, end) before and (start, end) after.
-        """
-        after = lines_of(text)
-        before = [line.text for line in self.lines]
-        moves, made = [], []
-        for kind, i1, i2, j1, j2 in _opcodes(before, after, places):
-            if kind == "equal":
-                made += self.lines[i1:i2]
-            else:
-                made += self._replace(self.lines[i1:i2], after[j1:j2], step)
-            moves.append((i1, i2, j1, j2, kind))
-        self.lines = made
-        return _mover(moves, len(after))
+    def update(self, regions):
+        """Change the lines of `regions` (see edits.regions); returns the new place of every line before."""
+        made, where, at = [], [], 0
+        for first, last, versions in regions:
+            where += range(len(made), len(made) + first - at)
+            made += self.lines[at:first]
+            lines, moved = self.lines[first:last], list(range(last - first))
+            for step, text in versions:
+                lines, moved = self._rewrite(lines, lines_of(text), step, moved)
+            where += [max(len(made) + place, 0) for place in moved]
+            made += lines
+            at = last
+        where += range(len(made), len(made) + len(self.lines) - at)
+        self.lines = made + self.lines[at:]
+        return where
+
+    def _rewrite(self, old, after, step, places):
+        made, where = [], {}
+        before = [line.text for line in old]
+        for kind, i1, i2, j1, j2 in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+            for place in range(i1, i2):
+                where[place] = j1 + place - i1 if kind == "equal" else min(j1 + place - i1, j2 - 1)
+            made += old[i1:i2] if kind == "equal" else self._replace(old[i1:i2], after[j1:j2], step)
+        return made, [where.get(place, place) for place in places]
 
     def _replace(self, old, new, step):
-        gone = [_sources(line) for line in old]
-        for place in sum(gone, ()):
-            self.removed_by[place] = step
-        if not new:
-            return []
-        if len(new) == len(gone):
-            shares = gone
-        else:
-            shares = [sum(gone, ())] + [()] * (len(new) - 1)
-        return [Line(text, None, step, share) for text, share in zip(new, shares, strict=True)]
+        gone = [line.replaces if line.origin is None else (line.origin,) for line in old]
+        self.removed_by |= dict.fromkeys(sum(gone, ()), step)
+        if len(new) != len(gone):
+            gone = [sum(gone, ())] + [()] * (len(new) - 1)
+        return [Line(text, None, step, share) for text, share in zip(new, gone, strict=False)]
 
     def origins(self):
         """For every line of the present text its place in the source, or None."""
         return [line.origin if line.origin is not None else next(iter(line.replaces), None) for line in self.lines]
 
+    def marks(self):
+        """The edit script from the source to the present text, steps kept apart where lines allow."""
+        made, at = [], 0
+        kept = {line.origin for line in self.lines}
 
-def _opcodes(before, after, places):
-    """difflib's opcodes, looked for only where the texts differ."""
-    i = j = 0
-    for i1, i2, j1, j2 in _differing(before, after, places):
-        yield "equal", i, i1, j, j1
-        for kind, a1, a2, b1, b2 in SequenceMatcher(None, before[i1:i2], after[j1:j2], autojunk=False).get_opcodes():
-            yield kind, a1 + i1, a2 + i1, b1 + j1, b2 + j1
-        i, j = i2, j2
-    yield "equal", i, len(before), j, len(after)
+        def removed(until):
+            return [Mark("-", self.source[n], self.removed_by[n]) for n in range(at, until) if n not in kept]
 
-
-def _differing(before, after, places):
-    """[[i1, i2, j1, j2]] of the lines that `places` touch, from 0, those that meet in one."""
-    old, new = ([0, *accumulate(map(len, lines))] for lines in (before, after))
-    found = []
-    for start, end, start_new, end_new in places:
-        i1, j1 = bisect.bisect_right(old, start) - 1, bisect.bisect_right(new, start_new) - 1
-        i2, j2 = bisect.bisect_left(old, end), bisect.bisect_left(new, end_new)
-        if old[i2] != end or new[j2] != end_new:  # the rest of a line follows: the same one
-            i2, j2 = bisect.bisect_right(old, end), bisect.bisect_right(new, end_new)
-        i2, j2 = min(i2, len(before)), min(j2, len(after))
-        if found and (i1 < found[-1][1] or j1 < found[-1][3]):
-            found[-1][1], found[-1][3] = max(i2, found[-1][1]), max(j2, found[-1][3])
-        else:
-            found.append([i1, i2, j1, j2])
-    return found
+        for line in self.lines:
+            until = max(line.replaces, default=-1) + 1 if line.origin is None else line.origin
+            made += removed(until)
+            at = max(at, until)
+            if line.origin is None:
+                made.append(Mark("+", line.text, line.step))
+            else:
+                made.append(Mark(" ", line.text))
+                at = line.origin + 1
+        made += removed(len(self.source))
+        for start, end in runs(made):
+            made[start:end] = sorted(made[start:end], key=lambda mark: mark.sign == "+")
+        return made
 
 
-def _sources(line):
-    return line.replaces if line.origin is None else (line.origin,)
-
-
-def _mover(moves, length):
-    starts = [move[0] for move in moves]
-
-    def where(place):
-        # The last move that starts at or before the place; an insertion starts where its successor does.
-        i1, i2, j1, j2, kind = moves[bisect.bisect_right(starts, place) - 1]
-        if kind == "equal":
-            return min(j1 + place - i1, max(length - 1, 0))
-        return max(min(j1 + place - i1, j2 - 1, length - 1), 0)
-
-    return where
+def runs(marks):
+    """(start, end) of the stretches of neighbouring marks of one step; context is no stretch."""
+    start = 0
+    for at in range(1, len(marks) + 1):
+        if at == len(marks) or marks[at].step != marks[start].step:
+            if marks[start].step is not None:
+                yield start, at
+            start = at

@@ -2,26 +2,18 @@
 
 import ast
 
-_CALLS = {  # the last name of what is called -> step
-    "add_argument": 2,
-    "set_defaults": 2,
-    "device_count": 5,
-    "init_process_group": 7,
-    "new_group": 7,
-    "is_nccl_available": 7,
-    "init_device_mesh": 7,
-    "set_device": 8,
-    "device": 8,
-    "autocast": 11,
-    "custom_fwd": 11,
-    "custom_bwd": 11,
-    "DistributedDataParallel": 11,
-    "DDP": 11,
-    "load": 11,
-    "load_state_dict": 11,
-    "DataLoader": 10,
-    "GradScaler": 14,
+from .tree import DEFINITIONS, LOOPS
+
+_CALLS = {  # step: the last names of what is called
+    2: ("add_argument", "set_defaults"),
+    5: ("device_count",),
+    7: ("init_process_group", "new_group", "is_nccl_available", "init_device_mesh"),
+    8: ("set_device", "device"),
+    10: ("DataLoader",),
+    11: ("autocast", "custom_fwd", "custom_bwd", "DistributedDataParallel", "DDP", "load", "load_state_dict"),
+    14: ("GradScaler",),
 }
+_STEPS = {name: step for step, names in _CALLS.items() for name in names}
 
 
 def step_of(script, node):
@@ -32,9 +24,9 @@ def step_of(script, node):
         step = _of_call(script, around)
         if step:
             return step
-        if isinstance(around, (ast.For, ast.AsyncFor)):
+        if isinstance(around, LOOPS):
             return loop_step(script, around)
-        if isinstance(around, script.DEFINITIONS):
+        if isinstance(around, DEFINITIONS):
             break
     return 8
 
@@ -42,35 +34,30 @@ def step_of(script, node):
 def _of_call(script, node):
     node = node.func if isinstance(node, ast.Call) else node
     if isinstance(node, ast.Attribute):
-        if node.attr == "cuda" and not script.names(node):
-            return _of_move(script, node)
-        return _CALLS.get(node.attr)
+        moves = node.attr == "cuda" and not script.names(node)
+        return _of_move(script, node) if moves else _STEPS.get(node.attr)
     names = script.names(node) if isinstance(node, ast.Name) else ()
-    return next((_CALLS[last] for name in names if (last := name.rpartition(".")[2]) in _CALLS), None)
+    return next((_STEPS[last] for name in names if (last := name.rpartition(".")[2]) in _STEPS), None)
 
 
 def _of_move(script, method):
     """`x.cuda()`: a loss, a batch in a loop, else a model."""
     made = script.names(method.value) if isinstance(method.value, ast.Call) else ()
-    if any(name.startswith("torch.nn.") and name.endswith("Loss") for name in made):
-        return 11
-    inside = [it for it in script.parents(method) if isinstance(it, (ast.For, ast.AsyncFor, *script.DEFINITIONS))]
-    return loop_step(script, inside[0]) if inside and not isinstance(inside[0], script.DEFINITIONS) else 11
+    inside = next(script.parents(method, *LOOPS, *DEFINITIONS), None)
+    loss = any(name.startswith("torch.nn.") and name.endswith("Loss") for name in made)
+    return loop_step(script, inside) if isinstance(inside, LOOPS) and not loss else 11
 
 
 def _adds_up(script, node):
     """Whether a function outside the loops adds something up over the ranks."""
-    loops = any(isinstance(it, ast.For) for it in ast.walk(node))
+    loops = any(isinstance(it, ast.For) for it in script.walk(node))
     return isinstance(node, ast.FunctionDef) and not loops and bool(script.calls(node, "torch.distributed.all_reduce"))
 
 
 def loop_step(script, node, other=15):
     """13 in the loop over training batches, 15 in another loop, else `other`."""
-    loops = [it for it in [node, *script.parents(node)] if isinstance(it, (ast.For, ast.AsyncFor))]
-    if not loops:
+    loop = next((it for it in [node, *script.parents(node)] if isinstance(it, LOOPS)), None)
+    if loop is None:
         return other
-    return 13 if any(getattr(it.func, "attr", "") == "backward" for it in _calls(loops[0])) else 15
-
-
-def _calls(node):
-    return [it for it in ast.walk(node) if isinstance(it, ast.Call)]
+    calls = (it.func for it in script.walk(loop) if isinstance(it, ast.Call))
+    return 13 if any(getattr(it, "attr", "") == "backward" for it in calls) else 15

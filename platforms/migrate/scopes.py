@@ -2,7 +2,6 @@
 
 import ast
 import builtins
-from itertools import chain
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -32,11 +31,16 @@ class Scope:
 
     @property
     def outer(self):
-        """The next scope whose names are seen from here: not that of a class."""
+        """The next scope whose names are visible from here: not that of a class."""
         scope = self.parent
         while isinstance(scope.node, ast.ClassDef):
             scope = scope.parent
         return scope
+
+    @property
+    def module(self):
+        """The outermost scope."""
+        return self if self.parent is None else self.parent.module
 
 
 def scopes(module):
@@ -46,19 +50,24 @@ def scopes(module):
     while waiting:  # a loop: expressions may be nested deeper than Python calls
         node, scope = waiting.pop()
         found[node] = scope
-        waiting += reversed(list(_inside(node, scope, found)))
+        waiting += reversed(list(_inside(node, scope)))
     return found
 
 
-def _inside(node, scope, found):
+def _inside(node, scope):
     """(node, its Scope) of what is in a node, in the order in which names are bound."""
-    if isinstance(node, FUNCTIONS):
-        yield from _function(node, scope, found)
-    elif isinstance(node, ast.ClassDef):
-        scope.bind(node.name, node)
+    children = ast.iter_child_nodes(node)
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         inner = Scope(node, scope)
-        yield from ((it, scope) for it in chain(node.decorator_list, node.bases, node.keywords))
-        yield from ((it, inner) for it in (*getattr(node, "type_params", ()), *node.body))
+        if not isinstance(node, ast.Lambda):
+            scope.bind(node.name, node)
+        body = node.body if isinstance(node.body, list) else [node.body]
+        inside = {*body, *getattr(node, "type_params", ())}
+        for child in children:
+            if isinstance(child, ast.arguments):
+                yield from _arguments(child, scope, inner)
+            else:
+                yield child, inner if child in inside else scope
     elif isinstance(node, COMPREHENSIONS):
         inner, first = Scope(node, scope), node.generators[0]
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -66,23 +75,17 @@ def _inside(node, scope, found):
         yield from ((it, inner) for it in (first.target, *first.ifs, *node.generators[1:], *parts))
     else:
         _bind(node, scope)
-        yield from ((it, scope) for it in ast.iter_child_nodes(node))
+        yield from ((it, scope) for it in children)
 
 
-def _function(node, scope, found):
-    given = node.args
-    params = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
-    outside = [*given.defaults, *filter(None, given.kw_defaults), *(it.annotation for it in params if it.annotation)]
-    inner, body = Scope(node, scope), [node.body]
-    if not isinstance(node, ast.Lambda):
-        scope.bind(node.name, node)
-        outside += [*node.decorator_list, *filter(None, [node.returns])]
-        body = [*getattr(node, "type_params", ()), *node.body]
-    for param in params:
-        found[param] = inner
-        inner.bind(param.arg, param)
-    yield from ((it, scope) for it in outside)
-    yield from ((it, inner) for it in body)
+def _arguments(node, scope, inner):
+    for it in ast.iter_child_nodes(node):
+        if not isinstance(it, ast.arg):
+            yield it, scope
+            continue
+        inner.bind(it.arg, it)
+        if it.annotation:
+            yield it.annotation, scope
 
 
 def _bind(node, scope):
@@ -97,18 +100,11 @@ def _bind(node, scope):
             first = alias.name.partition(".")[0]
             scope.bind(alias.asname or first, node, alias.name if alias.asname else first)
     elif isinstance(node, ast.ImportFrom):
-        module = "." * node.level + (node.module or "")
         for alias in node.names:
-            if alias.name != "*":
-                scope.bind(alias.asname or alias.name, node, f"{module}.{alias.name}")
-    elif isinstance(node, ast.Global):
-        module = scope
-        while module.parent is not None:
-            module = module.parent
-        scope.elsewhere.update(dict.fromkeys(node.names, module))
-    elif isinstance(node, ast.Nonlocal):
-        scope.elsewhere.update(dict.fromkeys(node.names, scope.outer))
+            qualified = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+            scope.bind(alias.asname or alias.name, node, qualified)
+    elif isinstance(node, (ast.Global, ast.Nonlocal)):
+        home = scope.module if isinstance(node, ast.Global) else scope.outer
+        scope.elsewhere.update(dict.fromkeys(node.names, home))
     elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
         scope.bind(node.name, node)
-    elif isinstance(node, ast.MatchMapping) and node.rest:
-        scope.bind(node.rest, node)

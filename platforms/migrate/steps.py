@@ -7,6 +7,25 @@ not got and a training needs.
 
 from dataclasses import dataclass
 
+_TITLES = """\
+imports
+arguments
+process map
+address and port
+processes per host
+card of this process
+process group
+card and shares for branches
+loss, optimizer, resume out
+data loaders
+model, loss, optimizer, amp, DDP, resume in
+saving
+training batches
+backward
+validation batches
+launch
+beyond the guide"""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -19,30 +38,5 @@ class Step:
         return f"{'ours' if self is OURS else f'step {self.number}'} · {self.title}"
 
 
-STEPS = tuple(
-    Step(number, title)
-    for number, title in enumerate(
-        (
-            "imports",
-            "arguments",
-            "process map",
-            "address and port",
-            "processes per host",
-            "card of this process",
-            "process group",
-            "card and shares for branches",
-            "loss, optimizer, resume out",
-            "data loaders",
-            "model, loss, optimizer, amp, DDP, resume in",
-            "saving",
-            "training batches",
-            "backward",
-            "validation batches",
-            "launch",
-            "beyond the guide",
-        ),
-        start=1,
-    )
-)
-
+STEPS = tuple(Step(number, title) for number, title in enumerate(_TITLES.split("\n"), start=1))
 OURS = STEPS[-1]

@@ -5,61 +5,49 @@ import re
 
 from ..chains import chains, home
 from ..counterparts import MODULES, counterpart
-from ..edits import delete_items, insert_after, torch_name
+from ..edits import delete_import, insert_after
 from ..places import step_of
-from .kinds import anywhere
 
 
-@anywhere(1)
 def rename(script):
     """Rename what is reached through torch; what was imported from inside torch.cuda is for `import_from_npu`."""
-    torch = torch_name(script)
     for chain in chains(script):
         node, plain = chain.counterpart()
         if node is None or plain == chain.root or chain.root.startswith("torch.cuda"):
             continue
-        step = step_of(script, node)
-        for new in dict.fromkeys([chain.modern(node, plain), plain]):
-            if new.startswith(chain.root + "."):
-                chain.edit(node, script.code(chain.nodes[0]), new, chain.root, step)
-                break
-            if torch:  # else there is nothing to call it by
-                chain.replace(node, new, torch, step)
+        for new in (chain.modern(node, plain), plain):
+            below = new.startswith(chain.root + ".")
+            if below or script.torch:  # else there is nothing to call it by
+                root, first = (chain.root, chain.first.id) if below else ("torch", script.torch)
+                chain.rename(node, first + new.removeprefix(root), new, step_of(script, node))
                 break
 
 
-@anywhere(1)
 def import_from_npu(script):
     """Import from torch_npu what is inside torch.cuda, unless the script uses something that torch_npu has not got."""
     uses = {}
     for chain in chains(script):
         if chain.root.startswith("torch.cuda"):
-            uses.setdefault((_import_of(script, chain), chain.nodes[0].id), []).append(chain)
+            found = [node for node in script.bindings(chain.first) if isinstance(node, (ast.Import, ast.ImportFrom))]
+            of = min(found, key=lambda it: it.lineno, default=None)
+            uses.setdefault((of, chain.first.id), []).append(chain)
     for node in script.of(ast.Import):
         _import(script, node, uses)
     for node in script.of(ast.ImportFrom):
         _import_from(script, node, uses)
 
 
-def _import_of(script, chain):
-    """The import statement that the first name of a chain comes from."""
-    found = [node for node in script.bindings(chain.nodes[0]) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return min(found, key=lambda it: it.lineno, default=None)
-
-
 def _import(script, node, uses):
     for alias in node.names:
         if alias.name not in MODULES:
             continue
-        if alias.asname is None:  # binds torch
-            if len(node.names) == 1 and another_torch(script, node):
-                script.delete(node)
-            else:
-                script.edit_span(*script.name_span(alias), "torch")
-            continue
-        new = _settle(script, alias.name, uses.get((node, alias.asname), ()), alias.asname)
-        if new:
-            script.edit_span(*script.name_span(alias), home(new))
+        if alias.asname is not None:
+            new = _settle(script, alias.name, uses.get((node, alias.asname), ()), alias.asname)
+            script.edit_span(*script.name_span(alias), home(new or alias.name))
+        elif len(node.names) == 1 and another_torch(script, node):
+            script.delete(node)
+        else:  # it binds torch
+            script.edit_span(*script.name_span(alias), "torch")
 
 
 def another_torch(script, node):
@@ -70,31 +58,24 @@ def another_torch(script, node):
 
 def _import_from(script, node, uses):
     module = "" if node.level else node.module
-    if not (module == "torch" or (module + ".").startswith("torch.cuda.")):
-        return
-    if node.names[0].name == "*":
-        if module in MODULES:
-            script.edit_span(*script.name_span(node), home(MODULES[module]))
+    if node.names[0].name == "*" and module in MODULES:
+        script.edit_span(*script.name_span(node), home(MODULES[module]))
         return
     moving = {}  # alias -> (module, "name" or "name as local")
     for alias in node.names:
         name = f"{module}.{alias.name}"
-        if (name + ".").startswith("torch.cuda."):
-            moving[alias] = _moved(script, node, alias, name, uses)
-    moving = {alias: place for alias, place in moving.items() if place}
+        place = _moved(script, node, alias, name, uses) if (name + ".").startswith("torch.cuda.") else None
+        moving |= {alias: place} if place else {}
     modules = sorted({module for module, _ in moving.values()})
     if len(moving) == len(node.names) and len(modules) == 1:
         script.edit_span(*script.name_span(node), modules[0])
         for alias, (_, text) in moving.items():
             script.edit(alias, text)
-    elif moving:
-        for module in modules:
-            text = ", ".join(text for home, text in moving.values() if home == module)
-            insert_after(script, node, f"from {module} import {text}")
-        if len(moving) == len(node.names):
-            script.delete(node)
-        else:
-            delete_items(script, node.names, list(moving))
+        return
+    for module in modules:
+        text = ", ".join(text for home, text in moving.values() if home == module)
+        insert_after(script, node, f"from {module} import {text}")
+    delete_import(script, node, list(moving))
 
 
 def _moved(script, node, alias, name, uses):
@@ -102,8 +83,7 @@ def _moved(script, node, alias, name, uses):
     plain = counterpart(name)
     if plain is None:
         return None
-    local = alias.asname or alias.name
-    last = plain.rpartition(".")[2]
+    local, last = alias.asname or alias.name, plain.rpartition(".")[2]
     wanted = last if alias.asname is None and _may_rename(script, node, local, last) else local
     new = _settle(script, name, uses.get((node, local), ()), wanted)
     if new is None:
@@ -114,23 +94,19 @@ def _moved(script, node, alias, name, uses):
 
 def _may_rename(script, node, local, wanted):
     """Whether `local` means this import wherever it is used, and nothing else is called `wanted`."""
-    if local == wanted:
-        return True
     taken = [each.at for each in script.tokens if each.kind == "name" and each.code == wanted]
     outer = [name for each in script.of(ast.Global, ast.Nonlocal) for name in each.names]
-    quoted = re.compile(rf"(?<![\w.]){local}\.")  # an annotation in quotes
-    return (
+    return local == wanted or (
         all(script.source[:at].rstrip().endswith(".") for at in taken)
         and all(each is node for each, _ in script.scope(node).find(local))
         and local not in outer
         and "__all__" not in script.source
-        and not any(quoted.match(each.inside) for each in script.tokens if each.kind == "string")
     )
 
 
 def _settle(script, name, uses, wanted):
     """Edit the uses of what was imported as `name`; its new full name, or None where it has to stay."""
-    torch, plain = torch_name(script), counterpart(name)
+    torch, plain = script.torch, counterpart(name)
     found = [(chain, *chain.counterpart()) for chain in uses]
     known = [
         (chain, node, new, chain.modern(node, new))
@@ -142,12 +118,14 @@ def _settle(script, name, uses, wanted):
         target = plain.replace("torch.npu.amp", "torch.amp")
     stays = len(known) < len(found)
     for chain, node, new, later in known:
-        step = step_of(script, node)
         inside = [each for each in (later, new) if (each + ".").startswith(target + ".")]
         if inside and not stays:
-            chain.edit(node, wanted, inside[0], target, step)
+            new = inside[0]
+            text = wanted + new.removeprefix(target)
         else:
-            chain.replace(node, later if torch else new, torch, step)
+            new = later if torch else new
+            text = new.replace("torch", torch, 1) if torch else home(new)
+        chain.rename(node, text, new, step_of(script, node))
     return None if stays else target
 
 
@@ -158,7 +136,6 @@ _APEX = "from apex import amp"
 _DEVICES = re.compile(r"(?<![A-Za-z])(npu|NPU)(?![a-z])|(?<![A-Za-z])(hccl|HCCL)(?![a-z])|(?i:accelerator)|^--device$")
 
 
-@anywhere(1)
 def import_torch_npu(script):
     """Import torch_npu after the first import of torch, where the script has to do with devices.
 
@@ -170,8 +147,9 @@ def import_torch_npu(script):
         return
     imported = [(alias.name, alias.asname) for node in script.of(ast.Import) for alias in node.names]
     missing = [] if ("torch_npu", None) in imported else [_NPU]
-    if any(_is_apex(script, node) for node in script.of(ast.Attribute)):
-        missing.append(_APEX)
+    for node in script.of(ast.Attribute):  # an `amp` that nothing binds yet
+        if script.code(node) in ("amp.initialize", "amp.scale_loss") and not script.bindings(node.value):
+            missing += [_APEX] * (_APEX not in missing)
     first = {}
     for node in script.of(ast.Import, ast.ImportFrom):
         if _of_torch(script, node):
@@ -181,17 +159,8 @@ def import_torch_npu(script):
             insert_after(script, node, statement)
 
 
-def _is_apex(script, node):
-    """amp.initialize or amp.scale_loss of an `amp` that nothing binds yet."""
-    called = isinstance(node.value, ast.Name) and node.value.id == "amp" and not script.bindings(node.value)
-    return called and node.attr in ("initialize", "scale_loss")
-
-
 def _of_torch(script, node):
-    if any(isinstance(each, ast.If) and "TYPE_CHECKING" in script.code(each.test) for each in script.parents(node)):
+    if any("TYPE_CHECKING" in script.code(each.test) for each in script.parents(node, ast.If)):
         return False
-    if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    else:
-        names = [] if node.level else [node.module]
-    return any(name.partition(".")[0] == "torch" for name in names)
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return not getattr(node, "level", 0) and any(name.partition(".")[0] == "torch" for name in names)

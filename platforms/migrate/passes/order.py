@@ -1,39 +1,82 @@
-"""An optimizer is made after its model has moved: on an NPU a move makes new parameters, and it would train the old.
+"""The order of model, loss, optimizer and loaders.
 
+An optimizer is made after its model has moved: on an NPU a move makes new parameters, and it would train the old ones.
 PyTorch moves a module in place only between devices that share their kind of tensor, as the CPU and CUDA do
 (torch.nn.Module._apply).
 """
 
 import ast
 
-from helpers.launcher.language import marked
+from helpers.language import N_, Message
 
-from .kinds import anywhere
+from ..tree import DEFINITIONS
 
 _MOVES = ("cuda", "npu", "to")
-_WHY = marked("On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move.")
-_SWAP = " " + marked(
+_WHY = N_("On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move.")
+_SWAP = N_(
     "Or begin the script with torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters "
     "stay the same objects."
 )
+_WHY_OR_SWAP = Message("{why} {swap}", why=Message(_WHY), swap=Message(_SWAP))
 
 
-@anywhere(11)
+def regroup(script, shape):
+    """Loss, optimizer and resume go behind the data loaders, as in the guide: out in step 9, in again in step 11.
+
+    They move where nothing between the two places needs them; elsewhere they are mended where they are.
+    """
+    schedulers = {it.targets[0].id for it in script.assigned(shape.worker, "torch.optim.lr_scheduler.*")}
+    for call in script.calls(shape.worker, *(f"{name}.step" for name in schedulers)):
+        advice = N_("The guide's step 9 takes it out, and then the learning rate never falls.")
+        script.left(call, Message("{call} stays", call=script.code(call)), advice)
+    group, between = _places(script, shape)
+    if not group or script.style != "article" or _depends(script, group, between):
+        return
+    start, end = script.lines(group[0])[0], script.lines(group[-1])[1]
+    script.edit_span(start, end, "")
+    script.insert(script.lines(between[-1])[1], script.newline + script.source[start:end], 11)
+
+
+def _places(script, shape):
+    """(statements from the loss to the resume, those behind them up to the last loader); empty where unclear."""
+    body = shape.worker.body
+    marks = [*shape.losses, shape.optimizer_statement, *script.calls(shape.worker, "torch.load")]
+    loaders = [body.index(it) for it in script.assigned(shape.worker, "*.DataLoader") if it in body]
+    tops = [script.inside(it, shape.worker) for it in marks if it is not None]
+    if shape.optimizer_statement is None or not loaders:
+        return [], []
+    places = [body.index(it) for it in tops]
+    group, between = body[min(places) : max(places) + 1], body[max(places) + 1 : loaders[-1] + 1]
+    return (group, between) if loaders[0] > max(places) else ([], [])
+
+
+def _depends(script, group, between):
+    """Whether one of the two parts changes what the other uses."""
+    (read, written), (read_later, written_later) = (_names(script, part) for part in (group, between))
+    return bool(written & (read_later | written_later) or written_later & read)
+
+
+def _names(script, statements):
+    nodes = [it for part in statements for it in ast.walk(part) if isinstance(it, (ast.Name, ast.Attribute))]
+    kinds = ([it for it in nodes if isinstance(it.ctx, ast.Load) == load] for load in (True, False))
+    return [{script.code(it) for it in kind} for kind in kinds]
+
+
 def optimize_after_move(script):
     """Put an optimizer right after the move of its model; where something uses it in between, say so."""
-    moves = [(node, _path(node.func.value)) for node in script.of(ast.Call) if _moves(script, node)]
+    moves = [(node, _path(node.func.value)) for node in script.methods(*_MOVES) if _moves(script, node)]
     for node, path in moves:
         if _given_with_optimizer(script, node, path):
-            script.left(node, "a model moves after its optimizer was made, unless it is there already", _WHY + _SWAP)
-    _stay_on_card(script, moves)
+            text = N_("a model moves after its optimizer was made, unless it is there already")
+            script.left(node, text, _WHY_OR_SWAP)
+    if moves:
+        _stay_on_card(script, moves)
     for call in script.of(ast.Call) if moves else ():
-        if not (models := _models(call)):
-            continue
+        models = _models(call)
         if ["self"] in models and any(_from_outside(script, node, call) for node, _ in moves):
-            script.left(call, "an optimizer of self.parameters() is made before its module can move", _WHY)
-            continue
-        later = [node for node, path in moves if _touches(path, models) and _follows(script, node, path, call)]
-        if later:
+            text = N_("an optimizer of self.parameters() is made before its module can move")
+            script.left(call, text, _WHY)
+        elif later := [node for node, path in moves if _touches(path, models) and _follows(script, node, path, call)]:
             _settle(script, script.statement(call), later)
 
 
@@ -47,30 +90,29 @@ def _models(call):
 
 def _moves(script, call):
     """Whether a call is `x.cuda(…)`, `x.npu(…)` or `x.to(…)` with something that can be a device."""
-    if getattr(call.func, "attr", "") not in _MOVES or script.names(call):
-        return False
-    given = call.args + [it.value for it in call.keywords if it.arg == "device"]
-    codes = [script.code(it) for it in given]
-    return call.func.attr != "to" or any(not it.startswith("torch.") or "device" in it for it in codes)
+    codes = [script.code(it) for it in [*call.args, script.keyword(call, "device")] if it]
+    device = any(not it.startswith("torch.") or "device" in it for it in codes)
+    return not script.names(call) and (call.func.attr != "to" or device)
 
 
 def _stay_on_card(script, moves):
     """A model that goes to the CPU to be saved, and back: save copies, since each move would make new parameters."""
-    for call in script.of(ast.Call) if moves else ():
-        model = _path(call.func.value) if getattr(call.func, "attr", "") == "cpu" else []
-        if not model or not any(_touches(path, [model]) and _after(script, node, call) for node, path in moves):
+    for call in script.methods("cpu"):
+        model = _path(call.func.value)
+        back = (node for node, path in moves if model and _touches(path, [model]))
+        if not any(_same_function(script, node, call) and call.end_lineno < node.lineno for node in back):
             continue
         above = script.parent(call)
-        saved = script.parent(above) if getattr(above, "attr", "") == "state_dict" else None
-        if isinstance(saved, ast.Call) and not script.arguments(saved):
+        if getattr(above, "attr", "") == "state_dict":
             name = script.code(call.func.value)
-            script.edit(saved, f"{{k: v.cpu() for k, v in {name}.state_dict().items()}}", 12)
+            script.edit(script.parent(above), f"{{k: v.cpu() for k, v in {name}.state_dict().items()}}", 12)
         elif isinstance(above, ast.Expr):
-            script.left(call, "a model goes to the CPU and back, away from its optimizer", _WHY + _SWAP)
+            text = N_("a model goes to the CPU and back, away from its optimizer")
+            script.left(call, text, _WHY_OR_SWAP)
 
 
-def _after(script, move, call):
-    return script.function(move) is script.function(call) and call.end_lineno < move.lineno
+def _same_function(script, one, other):
+    return script.function(one) is script.function(other)
 
 
 def _given_with_optimizer(script, move, path):
@@ -79,8 +121,7 @@ def _given_with_optimizer(script, move, path):
     names = [it.arg for it in [*function.args.args, *function.args.kwonlyargs]] if function else []
     if len(path) != 1 or path[0] not in names or not any("optim" in it.lower() for it in names):
         return False
-    trained = {it[-1] for call in script.of(ast.Call) for it in _models(call)}
-    return path[0] in trained or "model" in path[0]
+    return "model" in path[0] or path[0] in {it[-1] for call in script.of(ast.Call) for it in _models(call)}
 
 
 def _from_outside(script, move, call):
@@ -106,33 +147,24 @@ def _touches(path, models):
 def _follows(script, move, path, call):
     """Whether a move comes after an optimizer in the same function, and the model is not made anew in between."""
     first, last = call.end_lineno, script.statement(move).lineno
-    anew = (
-        it
-        for it in script.of(ast.Name, ast.Attribute)
-        if isinstance(it.ctx, ast.Store) and _path(it) == path and first < it.lineno < last
-    )
-    return script.function(move) is script.function(call) and first < move.lineno and not any(anew)
-
-
-def _in_block(script, node, block):
-    """The statement of a block in which a node is, None where it is elsewhere or may run several times."""
-    inside = next((it for it in (node, *script.parents(node)) if it in block), None)
-    return None if isinstance(inside, (ast.For, ast.While, *script.DEFINITIONS)) else inside
+    stored = (it for it in script.of(ast.Name, ast.Attribute) if isinstance(it.ctx, ast.Store) and _path(it) == path)
+    anew = any(first < it.lineno < last for it in stored)
+    return _same_function(script, move, call) and first < move.lineno and not anew
 
 
 def _settle(script, statement, moves):
     """Move the statement of an optimizer behind the last of the moves in its block, or remark on it."""
     block = script.block(statement)
-    behind = [_in_block(script, move, block) for move in moves]
+    behind = [script.inside(move, block) for move in moves]
     name = script.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-    if not name or None in behind:
-        script.left(statement, "an optimizer is made before its model moves", _WHY)
+    if not name or any(it is None or isinstance(it, (ast.For, ast.While, *DEFINITIONS)) for it in behind):
+        script.left(statement, N_("an optimizer is made before its model moves"), _WHY)
         return
     last = max(behind, key=lambda it: it.lineno)
     between = block[block.index(statement) + 1 : block.index(last) + 1]
-    used = any(script.code(it) == name for part in between for it in script.walk(part) if isinstance(it, ast.expr))
-    if used:
-        script.left(statement, "an optimizer is made before its model moves, and is used in between", _WHY)
+    if any(script.code(it) == name for part in between for it in script.walk(part) if isinstance(it, ast.expr)):
+        text = N_("an optimizer is made before its model moves, and is used in between")
+        script.left(statement, text, _WHY)
         return
     (start, end), after = script.lines(statement), script.lines(last)[1]
     text = script.source[start:end]
