@@ -47,12 +47,13 @@ class Shape(Training):
         parsed, args_in_main, args: `args = parser.parse_args()`, and what main and the worker call it.
         spawn, main, worker: the call of mp.spawn, the function that has it, and the one that runs in every process.
         process, count: the worker's parameters for the number of its process and of all of this host (or None).
-        spawned: the condition, in the worker's words, under which it was spawned; "" always.
-        card_statement, card: `args.gpu = gpu` of the worker (or what migrate makes of it) or None, and its text for
-            the number of its card.
+        spawned: the condition, in the worker's words, under which it was spawned.
+        card_statement, card: `args.gpu = gpu` of the worker (or what migrate makes of it), and its text for the
+            number of its card.
         devices, device, place: the statements that make its torch.device, the name of that or None, and what it
             writes for its card: `loc`, or its torch.device in the modern style.
         group, distributed: its call of init_process_group, and the condition for several processes, "" always.
+        rank, world_size: what that call gets, in the worker's words; parts of args.
     """
 
     def __init__(self, script):
@@ -62,6 +63,7 @@ class Shape(Training):
         self._find_card(script)
         self.group = _needed(only(script.calls(self.worker, "torch.distributed.init_process_group")))
         self.distributed = next((script.code(it.test) for it in script.parents(self.group, ast.If)), "")
+        self.rank, self.world_size = map(self._kept_in_args, ("rank", "world_size"))
         self.find_training(script)
 
     def _find_command_line(self, script):
@@ -96,20 +98,15 @@ class Shape(Training):
 
     def _condition(self):
         around = next(self.script.parents(self.spawn, ast.If, ast.FunctionDef))
-        if around is self.main:
-            return ""
-        inside = any(self.spawn in self.script.walk(it) for it in around.body)
-        names = {it.id for it in self.script.walk(around.test) if isinstance(it, ast.Name)}
-        _needed(inside and names == {self.args_in_main})
+        inside = isinstance(around, ast.If) and any(self.spawn in self.script.walk(it) for it in around.body)
+        _needed(inside and {it.id for it in ast.walk(around.test) if isinstance(it, ast.Name)} == {self.args_in_main})
         return re.sub(rf"\b{self.args_in_main}\b", self.args, self.script.code(around.test))
 
     def _find_card(self, script):
         made = re.compile(rf"{self.args}\.\w+\s*=\s*(process_device_map\[)?{self.process}(\]| or 0)?")
         found = (it for it in script.walk(self.worker) if isinstance(it, ast.Assign))
-        self.card_statement = next((it for it in found if made.fullmatch(script.code(it))), None)
-        self.card = "card" if self.article else self.process
-        if self.card_statement is not None:
-            self.card = script.code(self.card_statement.targets[0])
+        self.card_statement = _needed(next((it for it in found if made.fullmatch(script.code(it))), None))
+        self.card = script.code(self.card_statement.targets[0])
         made = ("torch.device", "torch.accelerator.current_accelerator")
         found = [it for it in self.worker.body if isinstance(it, ast.Assign) and script.calls(it.value, *made)]
         found = [it for it in found if isinstance(it.targets[0], ast.Name)]
@@ -117,14 +114,14 @@ class Shape(Training):
         self.devices = [it for it in found if it.targets[0].id == self.device]
         self.place = "loc" if self.article else self.device or "device"
 
+    def _kept_in_args(self, name):
+        value = _needed(self.script.keyword(self.group, name))
+        _needed(self.script.code(value).startswith(f"{self.args}."))
+        return self.script.code(value)
+
     def argument(self, dest):
         """The argument that sets args.`dest`, or None."""
         return next((it for it in self.arguments if it.dest == dest), None)
-
-    def group_keyword(self, name):
-        """The text that init_process_group gets for a keyword, or None."""
-        value = self.script.keyword(self.group, name)
-        return value and self.script.code(value)
 
     def first_of(self, function):
         """The first statement of a function after its docstring, its `global` and where it parses args."""
@@ -144,7 +141,7 @@ class Shape(Training):
         if "device" in names | {it.id for it in inside if isinstance(it.ctx, ast.Store)}:
             return "device"
         args = self.args_in(function)
-        if args and self.card_statement:
+        if args:
             return "f" + self.script.quoted(f"npu:{{{args}.{self.card_statement.targets[0].attr}}}")
         return self.script.quoted("npu")  # the card of set_device
 

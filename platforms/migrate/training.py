@@ -20,7 +20,7 @@ class Training:
         model: the name of the model: what is trained (net of `plain = net.module`), or what DDP wraps.
         wrappings, ddp: the calls of DistributedDataParallel, and the one that counts.
         losses: the statements that make a loss module of torch.nn, moved to a device or not.
-        trainer, call: the function around `loss.backward()`, of the module or the worker itself, and its only call.
+        trainer, call: the function of the module around `loss.backward()`, and its only call in the worker.
         given: {parameter of the trainer: the worker's text for it}.
         backward, step, forward: of the trainer `loss.backward()`, `optimizer.step()`, and the statements from the call
             of the model to the loss.
@@ -79,12 +79,11 @@ class Training:
         return node if name.startswith("torch.nn.") and name.endswith("Loss") else None
 
     def _find_trainer(self, script):
-        worker, backwards = self.worker, [it for it in script.methods("backward") if not it.args]
+        backwards = [it for it in script.methods("backward") if not it.args]
         found = only({script.function(it) for it in backwards})
-        self.trainer = found if found is worker or found in script.module.body else None
-        self.call, self.given = None, {}
-        if self.trainer not in (None, worker):
-            self.call = only(script.calls(worker, self.trainer.name))
+        self.trainer = found if found is not self.worker and found in script.module.body else None
+        self.call = only(script.calls(self.worker, self.trainer.name)) if self.trainer else None
+        self.given = {}
         if self.call is not None:
             names = (it.arg for it in self.trainer.args.args)
             self.given = dict(zip(names, map(script.code, self.call.args), strict=False))
@@ -95,10 +94,9 @@ class Training:
         steps = script.calls(self.trainer, f"{self.in_trainer(self.optimizer)}.step") if self.trainer else ()
         self.step = _alone(script, only(it for it in steps if not it.args))
         self.forward = self._forward(script) if self.backward else None
-        inner = self.call or (self.backward if self.trainer is worker else None)
-        loops = [it for it in script.parents(inner, ast.For) if isinstance(it.target, ast.Name)]
-        self.epochs = next((it for it in reversed(loops) if script.function(it) is worker), None)
-        self.loader = self._loader(script, backwards[0]) if backwards and self.trainer else None
+        loops = list(script.parents(self.call, ast.For))
+        self.epochs = loops[-1] if loops else None
+        self.loader = self._loader(script, backwards[0]) if self.trainer else None
 
     def _forward(self, script):
         block, model = script.block(self.backward), self.in_trainer(self.model)
@@ -112,15 +110,13 @@ class Training:
         source = loop and loop.iter
         while isinstance(source, ast.Call) and source.args:  # enumerate(loader), tqdm(enumerate(loader))
             source = source.args[0]
-        name = script.name(source)
-        return name if self.trainer is self.worker else self.given.get(name)
+        return self.given.get(script.name(source))
 
     def _takes_scaler(self):
         """Whether the trainer can be handed one thing more, in its place."""
         given = self.trainer.args
         plain = not (given.vararg or given.kwarg or given.defaults or given.kwonlyargs)
-        whole = self.call and len(self.call.args) + len(self.call.keywords) == len(given.args)
-        return self.trainer is self.worker or bool(plain and whole)
+        return plain and self.call and len(self.call.args) + len(self.call.keywords) == len(given.args)
 
     def _find_scale(self, script):
         nodes = script.of(ast.Name, ast.Attribute)
@@ -138,8 +134,6 @@ class Training:
 
     def in_trainer(self, name):
         """What the trainer calls the worker's `name`, or None."""
-        if self.trainer is self.worker:
-            return name
         return next((inner for inner, outer in self.given.items() if outer == name), None)
 
     def args_in(self, function):

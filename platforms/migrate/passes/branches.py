@@ -32,7 +32,7 @@ class Facts:
 
     def __init__(self, script, shape, in_main=False):
         self.script = script
-        self.card = shape.card if shape.card_statement and not in_main else None
+        self.card = None if in_main else shape.card
         self.switches = {}  # name: statement of what says whether there is a device
         for node in script.walk(script.module):  # use_accel = not args.no_accel and …
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

@@ -70,7 +70,7 @@ def _save(script, shape, save):
         last = saved.values[-1]
         between = f",{script.newline}{script.indent(last)}" if last.lineno > saved.lineno else ", "
         script.append(last, f"{between}{script.quoted(shape.scale)}: {_SAVE[shape.scale].format(args=shape.args)}")
-    if not shape.article and shape.spawned and shape.distributed:
+    if not shape.article and shape.distributed:
         # torchrun's processes were not spawned, but they are several all the same
         for around in script.parents(save, ast.If):
             for node in script.walk(around.test):

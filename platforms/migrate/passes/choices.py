@@ -57,8 +57,8 @@ def _command(script, shape, distributed):
 
 def _spawning(shape):
     """The options that make a script spawn, with world size and rank of one host."""
-    wanted = ((shape.spawned, ""), (shape.group_keyword("world_size"), " 1"), (shape.group_keyword("rank"), " 0"))
+    wanted = ((shape.spawned, ""), (shape.world_size, " 1"), (shape.rank, " 0"))
     for text, value in wanted:
-        argument = shape.argument((text or "").rpartition(".")[2])
+        argument = shape.argument(text.rpartition(".")[2])
         if argument is not None:
             yield argument.options[-1] + value

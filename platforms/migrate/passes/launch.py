@@ -25,21 +25,19 @@ _ADDRESS = """
 os.environ.setdefault('MASTER_ADDR', $args.addr)
 os.environ.setdefault('MASTER_PORT', str($args.port))
 """
-_FIXED_ADDRESS = """
-os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
-os.environ.setdefault('MASTER_PORT', '29688')
-"""
 _TORCHRUN = """
 if 'LOCAL_RANK' in os.environ:  # started by torchrun, which counts the processes
     $args.$card = int(os.environ['LOCAL_RANK'])
     $rank = int(os.environ['RANK'])
     $world_size = int(os.environ['WORLD_SIZE'])
     $spawned = False
-""" + _FIXED_ADDRESS.lstrip()
+os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
+os.environ.setdefault('MASTER_PORT', '29688')
+"""
 _COUNTS = ("torch.cuda.device_count", "torch.npu.device_count", "torch.accelerator.device_count")
 _TAKE_CARDS = ("cuda", "npu", "to", "set_device", "device", "synchronize", "mem_get_info", "memory_allocated")
-_MAP = "process_device_map = device_id_to_process_device_map($args.device_list)\n"
-_SPAWNED = """\
+_MAP = """\
+process_device_map = device_id_to_process_device_map($args.device_list)
 if $spawned:
     $card = process_device_map[$process]
 elif $process is None:  # torchrun says which process this is; without it, it is the only one
@@ -47,7 +45,6 @@ elif $process is None:  # torchrun says which process this is; without it, it is
 else:
     $card = $process  # one card, chosen by its own number
 """
-_ALWAYS = "$card = process_device_map[$process]"
 SETTERS = ("torch.cuda.set_device", "torch.npu.set_device", "torch.accelerator.set_device_index")
 
 
@@ -73,16 +70,7 @@ def set_address(script, shape):
 
 def _torchrun(script, shape):
     args, own, first = shape.args_in_main, f"{shape.args}.", shape.first_of(shape.main)
-    words = {"rank": shape.group_keyword("rank"), "world_size": shape.group_keyword("world_size")}
-    words["spawned"] = shape.spawned
-    if not shape.card_statement or not all(it and it.startswith(own) for it in words.values()):
-        script.before(first, _FIXED_ADDRESS)
-        script.left(
-            shape.main,
-            N_("torchrun cannot start this script: rank and world size are not kept in args"),
-            N_("Start it as before; its own spawn works."),
-        )
-        return
+    words = {name: getattr(shape, name) for name in ("rank", "world_size", "spawned")}
     words = {name: f"{args}.{text.removeprefix(own)}" for name, text in words.items()}
     uses = {words["world_size"], words["spawned"], shape.distributed.replace(shape.args, args, 1)}
     for statement in shape.main.body:  # the first one that asks how it was started
@@ -106,18 +94,13 @@ def count_processes(script, shape):
 def look_up_card(script, shape):
     """Look the card of a process up; in the modern style the number of the process is the card."""
     card = shape.card_statement
-    if card is not None:
-        _count_by_process(script, shape)
-    words = {"card": shape.card, "process": shape.process, "args": shape.args, "spawned": shape.spawned}
+    _count_by_process(script, shape)
     if not shape.article:
-        if card is not None and isinstance(card.value, ast.Name) and shape.spawned:
+        if isinstance(card.value, ast.Name):
             script.edit(card.value, f"{shape.process} or 0")
-    elif "process_device_map[" not in script.code(shape.worker):
-        text = _MAP + (_SPAWNED if shape.spawned else _ALWAYS)
-        if card is None:
-            script.before(shape.first_of(shape.worker), text, **words)
-        else:
-            script.replace(card, text if card in shape.worker.body else _ALWAYS, comments=False, **words)
+    elif "process_device_map[" not in script.code(shape.worker) and card in shape.worker.body:
+        words = {"card": shape.card, "process": shape.process, "args": shape.args, "spawned": shape.spawned}
+        script.replace(card, _MAP, comments=False, **words)
         script.need("os")
 
 
@@ -132,7 +115,7 @@ def _count_by_process(script, shape):
             text = Message("{node} compares a card, not a process", node=script.code(node))
             script.left(node, text, N_("Compare the rank instead: the first process need not have card 0."))
     for node in script.walk(shape.worker):
-        if isinstance(node, ast.Assign) and script.code(node.targets[0]) == shape.group_keyword("rank"):
+        if isinstance(node, ast.Assign) and script.code(node.targets[0]) == shape.rank:
             for inner in script.walk(node.value):
                 if isinstance(inner, ast.Attribute) and script.code(inner) == shape.card:
                     script.edit(inner, shape.process)
@@ -140,10 +123,9 @@ def _count_by_process(script, shape):
 
 def name_card(script, shape):
     """`x.cuda(gpu)` and its like, with the number of the process, name the card that the process got instead."""
-    known = [it.lineno for it in script.of(ast.Assign) if script.code(it.targets[0]) == shape.card]
-    for call in script.methods(*_TAKE_CARDS) if shape.card != shape.process and known else ():
-        for part in call.args if script.function(call) is shape.worker and call.lineno > known[0] else ():
-            if getattr(part, "id", "") == shape.process:
+    for call in script.methods(*_TAKE_CARDS):
+        for part in call.args if script.function(call) is shape.worker else ():
+            if getattr(part, "id", "") == shape.process and call.lineno > shape.card_statement.lineno:
                 script.edit(part, shape.card)
 
 
@@ -170,7 +152,7 @@ def _place(script, shape, setters):
     torch, number = script.alias("torch"), f"f'npu:{{{shape.card}}}'"
     value = number if shape.article else f"{torch}.device({number})"
     lines = [f"{shape.place} = {value}", f"{torch}.npu.set_device({shape.place})"]
-    place = _card_known(script, shape)
+    place = script.inside(shape.card_statement, shape.worker)
     for node in shape.devices:
         new = f"{shape.device} = {torch}.device(loc)"
         if shape.article and node.lineno >= place.lineno:
@@ -182,20 +164,7 @@ def _place(script, shape, setters):
         if script.statement(call) in shape.worker.body:
             script.delete(script.statement(call))
     text = script.write("\n".join(lines), script.indent(place))
-    script.insert(script.lines(place)[0 if shape.card == shape.process else 1], text)
-
-
-def _card_known(script, shape):
-    """The statement of the worker after which the number of its card is known (before it: the process is it)."""
-    if shape.card_statement is not None:
-        return script.inside(shape.card_statement, shape.worker)
-    if shape.card == shape.process:
-        return shape.first_of(shape.worker)
-    for it in shape.worker.body:
-        if isinstance(it, ast.Assign) and script.code(it.targets[0]) == shape.card:
-            return it
-    text = N_("where this process learns its card is not clear")
-    raise Unclear(shape.worker, text, N_("Call torch.npu.set_device first."))
+    script.insert(script.lines(place)[1], text)
 
 
 def _share_batch(script, shape):

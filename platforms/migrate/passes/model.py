@@ -80,8 +80,6 @@ class Placement:
         words = [it for it in call.keywords if it.arg not in ("device_ids", "output_device")]
         given = [model, f"device_ids=[{self.shape.card}]", *map(script.code, words)]
         text = f"{model} = {script.code(call.func)}({', '.join(given)}){newline}"
-        if branch is self.worker:
-            return indent + text
         if branch not in self.worker.body or statement not in getattr(branch, "body", ()):
             place = N_("DDP wraps the model in an unusual place")
             raise Unclear(statement, place, N_("Wrap it right after the optimizer."))

@@ -75,7 +75,5 @@ def _scaler(script, shape, words, clippings):
     for call in clippings:
         script.before(script.statement(call), f"scaler.unscale_({words['optimizer']})", comments=False)
     script.replace(shape.step, "scaler.step($optimizer)\nscaler.update()", comments=False, **words)
-    if shape.trainer is not shape.worker:
-        script.append(shape.trainer.args.args[-1], ", scaler")
-        given = script.arguments(shape.call)[-1]
-        script.append(given, ", scaler=scaler" if shape.call.keywords else ", scaler")
+    script.append(shape.trainer.args.args[-1], ", scaler")
+    script.append(script.arguments(shape.call)[-1], ", scaler=scaler" if shape.call.keywords else ", scaler")

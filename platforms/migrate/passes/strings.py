@@ -53,39 +53,14 @@ def _is_key(script, node, text):
     parent = script.parent(node)
     outer = script.parent(parent)
     if isinstance(parent, ast.Dict) and node in parent.keys:
-        return not (_by_device(parent) or _asked_by_type(script, parent))
+        keys = {getattr(key, "value", None) for key in parent.keys}
+        return not keys & _OTHERS or bool(keys & {"npu", "hccl"})  # by device, and not yet for the NPU
     if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Subscript):
         node, parent = parent, outer
     if isinstance(parent, ast.Subscript) and parent.slice is node:
-        return not (script.code(parent.value).endswith("Literal") or _device_table(script, parent.value))
+        return not script.code(parent.value).endswith("Literal")
     argument, call = (parent, outer) if isinstance(parent, ast.keyword) else (node, parent)
     return isinstance(call, ast.Call) and argument is not call.func and _key_argument(script, argument, call)
-
-
-def _by_device(table):
-    """Whether a dictionary is keyed by devices (or backends), and not yet for the NPU."""
-    keys = {getattr(key, "value", None) for key in table.keys}
-    return bool(keys & _OTHERS) and not keys & {"npu", "hccl"}
-
-
-def _asked_by_type(script, table):
-    """Whether a dictionary is asked for an entry by the type of a device: `{"cuda": 3}[x.device.type]`."""
-    above, asked = script.parent(table), [table]
-    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
-        asked = [it for it in script.of(ast.Name) if above.targets[0] in script.bindings(it)]
-    keys = []
-    for node in map(script.parent, asked):
-        keys += [node.slice] if isinstance(node, ast.Subscript) else []
-        keys += script.parent(node).args[:1] if getattr(node, "attr", "") == "get" else []
-    new = {getattr(key, "value", None) for key in table.keys} & {"npu", "hccl"}
-    return not new and any(getattr(key, "attr", "") == "type" for key in keys)
-
-
-def _device_table(script, node):
-    """Whether a node is a dictionary that is keyed by devices."""
-    made = [script.parent(each) for each in script.bindings(node) if isinstance(each, ast.Name)]
-    tables = [it for it in [node, *(getattr(each, "value", None) for each in made)] if isinstance(it, ast.Dict)]
-    return bool(tables) and all(map(_by_device, tables))
 
 
 def _key_argument(script, argument, call):
@@ -93,7 +68,5 @@ def _key_argument(script, argument, call):
     given = script.arguments(call)
     if function == "add_argument":
         return getattr(argument, "arg", None) in (None, "dest", "metavar")
-    if function == "get" and _device_table(script, getattr(call.func, "value", None)):
-        return False
     named = function.endswith("attr") and "torch" in script.names(given[0])
     return given.index(argument) == _BY_KEY.get(function) and not named
