@@ -73,8 +73,9 @@ def migrate(path_or_source, *, style="article", name=None):
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
     encoding = "utf-8"
-    if isinstance(path_or_source, str) and not _is_path(path_or_source):
-        text, name = path_or_source, name or "<script>"
+    text = path_or_source
+    if isinstance(text, str) and ("\n" in text or not (text.endswith((".py", ".ipynb")) or os.path.isfile(text))):
+        name = name or "<script>"
     else:
         name = name or os.fspath(path_or_source)
         text, encoding = decode(Path(path_or_source).read_bytes(), name)
@@ -96,12 +97,6 @@ def migrate(path_or_source, *, style="article", name=None):
     return Migration(name, text, bom + blame.text, style, _changes(marks), found, encoding, tuple(marks))
 
 
-def _is_path(text):
-    if "\n" in text or not text.strip():
-        return False
-    return text.endswith((".py", ".ipynb")) or os.path.isfile(text)
-
-
 def _run(name, style, blame, notes):
     from .passes import PASSES
 
@@ -110,21 +105,17 @@ def _run(name, style, blame, notes):
         for again in range(ROUNDS):
             script = script or Script(blame.text, name, style, notes)
             for script.step, one in group:
-                _pass(one, script)
+                try:
+                    one(script)
+                except Unclear as unclear:
+                    script.left(unclear.node, unclear.text, unclear.advice)
+                    script.forget()
             if regions := script.edited():
                 notes.move(blame.update(regions))
             swallowed, script = script.swallowed, None if regions else script
             if not swallowed:
                 break
             assert again < ROUNDS - 1, f"edits of {group} lie inside each other in every round"
-
-
-def _pass(one, script):
-    try:
-        one(script)
-    except Unclear as unclear:
-        script.left(unclear.node, unclear.text, unclear.advice)
-        script.forget()
 
 
 def _changes(marks):

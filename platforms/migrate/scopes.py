@@ -12,6 +12,7 @@ class Scope:
 
     def __init__(self, node, parent=None):
         self.node, self.parent = node, parent
+        self.module = parent.module if parent else self
         self.bound = {}
         self.elsewhere = {}  # name: the scope in which `global` or `nonlocal` puts it
 
@@ -37,11 +38,6 @@ class Scope:
             scope = scope.parent
         return scope
 
-    @property
-    def module(self):
-        """The outermost scope."""
-        return self if self.parent is None else self.parent.module
-
 
 def scopes(module):
     """{node: its Scope} of every node of a module."""
@@ -56,36 +52,28 @@ def scopes(module):
 
 def _inside(node, scope):
     """(node, its Scope) of what is in a node, in the order in which names are bound."""
-    children = ast.iter_child_nodes(node)
+    children = list(ast.iter_child_nodes(node))
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-        inner = Scope(node, scope)
         if not isinstance(node, ast.Lambda):
             scope.bind(node.name, node)
-        body = node.body if isinstance(node.body, list) else [node.body]
+        inner, body = Scope(node, scope), node.body if isinstance(node.body, list) else [node.body]
         inside = {*body, *getattr(node, "type_params", ())}
         for child in children:
             if isinstance(child, ast.arguments):
-                yield from _arguments(child, scope, inner)
+                for it in ast.iter_child_nodes(child):  # their defaults and annotations belong outside
+                    if isinstance(it, ast.arg):
+                        inner.bind(it.arg, it)
+                    yield it, scope
             else:
                 yield child, inner if child in inside else scope
     elif isinstance(node, COMPREHENSIONS):
         inner, first = Scope(node, scope), node.generators[0]
-        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         yield first.iter, scope
-        yield from ((it, inner) for it in (first.target, *first.ifs, *node.generators[1:], *parts))
+        rest = [first.target, *first.ifs, *node.generators[1:], *(it for it in children if it not in node.generators)]
+        yield from ((it, inner) for it in rest)
     else:
         _bind(node, scope)
         yield from ((it, scope) for it in children)
-
-
-def _arguments(node, scope, inner):
-    for it in ast.iter_child_nodes(node):
-        if not isinstance(it, ast.arg):
-            yield it, scope
-            continue
-        inner.bind(it.arg, it)
-        if it.annotation:
-            yield it.annotation, scope
 
 
 def _bind(node, scope):

@@ -2,7 +2,8 @@
 
 import ast
 import textwrap
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from string import Template
 
 from helpers.language import N_
@@ -136,8 +137,9 @@ class Script(Tree):
     def write(self, text, indent="", **pieces):
         """Lines written with ' and four spaces, in the quotes, indentation and line ends of this script.
 
-        `$name` stands for a piece of the script's own code.
+        `text` may be the name of a part of written.txt. `$name` stands for a piece of the script's own code.
         """
+        text = _written().get(text, text)
         if self.quote == '"':
             text = text.translate(str.maketrans("'\"", "\"'"))
         lines = []
@@ -178,6 +180,12 @@ class Script(Tree):
     def choose(self, node, text, advice):
         """Remark on what only the user can choose."""
         self.notes.add("choose", _lines_of(node), text, advice)
+
+
+@cache
+def _written():
+    parts = Path(__file__).with_name("written.txt").read_text(encoding="utf-8").removeprefix("## ").split("\n## ")
+    return dict(part.split("\n", 1) for part in parts)
 
 
 def _is_text(node):

@@ -23,12 +23,10 @@ def lines_of(text):
 def decode(raw, name):
     """(text, encoding) of the bytes of a script, by its encoding cookie, UTF-8 by default."""
     try:
-        encoding = tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
+        encoding = tokenize.detect_encoding(io.BytesIO(raw).readline)[0].removesuffix("-sig")
+        return raw.decode(encoding), encoding
     except SyntaxError as error:
         raise MigrationError(name, 1, f"the encoding is not known: {error}") from None
-    encoding = "utf-8" if encoding == "utf-8-sig" else encoding
-    try:
-        return raw.decode(encoding), encoding
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise MigrationError(name, line, f"this is not {encoding} text ({error.reason}); save it as UTF-8") from None
@@ -36,8 +34,7 @@ def decode(raw, name):
 
 def parse(text, name):
     """The `ast` of `text` (without byte order mark). Raises MigrationError where it is no script for this Python."""
-    bare = re.search(r"\r(?!\n)", text)
-    if bare:
+    if bare := re.search(r"\r(?!\n)", text):
         line = text.count("\n", 0, bare.start()) + 1
         raise MigrationError(name, line, "a carriage return without line feed; save the file with LF or CRLF")
     try:

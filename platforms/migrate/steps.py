@@ -7,24 +7,12 @@ not got and a training needs.
 
 from dataclasses import dataclass
 
-_TITLES = """\
-imports
-arguments
-process map
-address and port
-processes per host
-card of this process
-process group
-card and shares for branches
-loss, optimizer, resume out
-data loaders
-model, loss, optimizer, amp, DDP, resume in
-saving
-training batches
-backward
-validation batches
-launch
-beyond the guide"""
+_TITLES = (
+    "imports|arguments|process map|address and port|processes per host|card of this process|process group|"
+    "card and shares for branches|loss, optimizer, resume out|data loaders|"
+    "model, loss, optimizer, amp, DDP, resume in|saving|training batches|backward|validation batches|launch|"
+    "beyond the guide"
+)
 
 
 @dataclass(frozen=True)
@@ -38,5 +26,5 @@ class Step:
         return f"{'ours' if self is OURS else f'step {self.number}'} · {self.title}"
 
 
-STEPS = tuple(Step(number, title) for number, title in enumerate(_TITLES.split("\n"), start=1))
+STEPS = tuple(Step(number, title) for number, title in enumerate(_TITLES.split("|"), start=1))
 OURS = STEPS[-1]

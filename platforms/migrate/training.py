@@ -24,7 +24,7 @@ class Training:
         given: {parameter of the trainer: the worker's text for it}.
         backward, step, forward: of the trainer `loss.backward()`, `optimizer.step()`, and the statements from the call
             of the model to the loss.
-        epochs, loader: the worker's outermost loop around the training, and its name of the loader that is trained on.
+        loader: the worker's name of the loader that is trained on.
         scalable: whether mixed precision can be put in: the script has none, and the places for it are clear.
         scaled: whether it has autocast or a GradScaler.
         scale: what scales the loss: "amp" after amp.initialize, "scaler" for a GradScaler that asks args.amp, else "".
@@ -94,8 +94,6 @@ class Training:
         steps = script.calls(self.trainer, f"{self.in_trainer(self.optimizer)}.step") if self.trainer else ()
         self.step = _alone(script, only(it for it in steps if not it.args))
         self.forward = self._forward(script) if self.backward else None
-        loops = list(script.parents(self.call, ast.For))
-        self.epochs = loops[-1] if loops else None
         self.loader = self._loader(script, backwards[0]) if self.trainer else None
 
     def _forward(self, script):

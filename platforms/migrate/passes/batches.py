@@ -99,21 +99,14 @@ def _label(script, shape, loop, losses):
     return None
 
 
-def _needs_int64(script, scope, name, deep=True):
-    """An expression in `scope`, or in a function that it calls, that does not take int32 for `name`, or None."""
-    functions = {it.name: it for it in script.module.body if isinstance(it, ast.FunctionDef)} if deep else {}
-    for node in script.walk(scope):
+def _needs_int64(script, loop, name):
+    """An expression in a loop that does not take int32 for `name`, or None."""
+    for node in script.walk(loop):
         called = getattr(node, "func", None)
         word = getattr(called, "attr", getattr(called, "id", ""))
-        index = node.slice if isinstance(node, ast.Subscript) else node if word in _NEED_INT64 else None
-        if index and any(isinstance(it, ast.Name) and it.id == name for it in script.walk(index)):
+        inside = node.slice if isinstance(node, ast.Subscript) else node if word in _NEED_INT64 else None
+        if inside and any(isinstance(it, ast.Name) and it.id == name for it in script.walk(inside)):
             return node
-        if word in functions:
-            for parameter, value in zip(functions[word].args.args, node.args, strict=False):
-                same = getattr(value, "id", None) == name
-                found = _needs_int64(script, functions[word], parameter.arg, deep=False) if same else None
-                if found is not None:
-                    return found
     return None
 
 

@@ -7,10 +7,6 @@ from helpers.language import N_, Message
 
 from ..training import assigns
 
-_LOAD = """
-if $args.amp and $checkpoint.get('$key'):
-    $key.load_state_dict($checkpoint['$key'])
-"""
 _SAVE = {"amp": "amp.state_dict() if {args}.amp else None", "scaler": "scaler.state_dict()"}
 
 
@@ -47,7 +43,7 @@ def _load(script, shape, load):
     loads = {script.code(it.func.value): it for it in loads}
     if shape.optimizer in loads and shape.scale not in loads:
         last = script.statement(loads[shape.optimizer])
-        script.after(last, _LOAD, args=shape.args, checkpoint=checkpoint, key=shape.scale)
+        script.after(last, "load", args=shape.args, checkpoint=checkpoint, key=shape.scale)
 
 
 def _saved(script, shape, save):

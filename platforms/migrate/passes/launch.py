@@ -8,50 +8,15 @@ from helpers.language import N_, Message
 from ..edits import delete_items
 from ..tree import Unclear
 
-_MAP_FUNCTION = """
-def device_id_to_process_device_map(device_list):
-    ${quotes}{number of a process: its card} for cards such as 1,0; None stands for all cards of this host.${quotes}
-    count = $torch.npu.device_count()
-    devices = range(count) if device_list is None else sorted(int(card) for card in device_list.split(','))
-    if len(set(devices)) < len(devices):
-        raise ValueError(f'--device-list {device_list} names a card twice: it would get two processes')
-    missing = [card for card in devices if not 0 <= card < count]
-    if missing or not devices:
-        raise ValueError(f'--device-list {device_list}: this host has {count} cards, counted from 0')
-    return dict(enumerate(devices))
-"""
-_ADDRESS = """
-# HCCL meets here; what torchrun has set stays
-os.environ.setdefault('MASTER_ADDR', $args.addr)
-os.environ.setdefault('MASTER_PORT', str($args.port))
-"""
-_TORCHRUN = """
-if 'LOCAL_RANK' in os.environ:  # started by torchrun, which counts the processes
-    $args.$card = int(os.environ['LOCAL_RANK'])
-    $rank = int(os.environ['RANK'])
-    $world_size = int(os.environ['WORLD_SIZE'])
-    $spawned = False
-os.environ.setdefault('MASTER_ADDR', '127.0.0.1')
-os.environ.setdefault('MASTER_PORT', '29688')
-"""
 _COUNTS = ("torch.cuda.device_count", "torch.npu.device_count", "torch.accelerator.device_count")
 _TAKE_CARDS = ("cuda", "npu", "to", "set_device", "device", "synchronize", "mem_get_info", "memory_allocated")
-_MAP = """\
-process_device_map = device_id_to_process_device_map($args.device_list)
-if $spawned:
-    $card = process_device_map[$process]
-elif $process is None:  # torchrun says which process this is; without it, it is the only one
-    $card = process_device_map[int(os.environ.get('LOCAL_RANK', 0))]
-else:
-    $card = $process  # one card, chosen by its own number
-"""
 SETTERS = ("torch.cuda.set_device", "torch.npu.set_device", "torch.accelerator.set_device_index")
 
 
 def add_process_map(script, shape):
     """Put the function that says which card a process gets before main."""
     if shape.article and "def device_id_to_process_device_map(" not in script.source:
-        text = script.write(_MAP_FUNCTION, torch=script.alias("torch"), quotes='"""') + 2 * script.newline
+        text = script.write("process map", torch=script.alias("torch"), quotes='"""') + 2 * script.newline
         script.insert(script.lines(script.inside(shape.main, script.module))[0], text)
 
 
@@ -63,9 +28,9 @@ def set_address(script, shape):
     if not shape.article:
         _torchrun(script, shape)
     elif shape.parsed in shape.main.body:
-        script.after(shape.parsed, _ADDRESS, args=shape.args_in_main)
+        script.after(shape.parsed, "address", args=shape.args_in_main)
     else:
-        script.before(shape.first_of(shape.main), _ADDRESS, args=shape.args_in_main)
+        script.before(shape.first_of(shape.main), "address", args=shape.args_in_main)
 
 
 def _torchrun(script, shape):
@@ -77,7 +42,7 @@ def _torchrun(script, shape):
         if any(isinstance(it, ast.Attribute) and script.code(it) in uses for it in script.walk(statement)):
             first = statement
             break
-    script.before(first, _TORCHRUN, args=args, card=shape.card_statement.targets[0].attr, **words)
+    script.before(first, "torchrun", args=args, card=shape.card_statement.targets[0].attr, **words)
 
 
 def count_processes(script, shape):
@@ -100,7 +65,7 @@ def look_up_card(script, shape):
             script.edit(card.value, f"{shape.process} or 0")
     elif "process_device_map[" not in script.code(shape.worker) and card in shape.worker.body:
         words = {"card": shape.card, "process": shape.process, "args": shape.args, "spawned": shape.spawned}
-        script.replace(card, _MAP, comments=False, **words)
+        script.replace(card, "card", comments=False, **words)
         script.need("os")
 
 

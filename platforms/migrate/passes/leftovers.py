@@ -31,6 +31,12 @@ _CARD = N_(
 )
 
 
+_VARIABLE = {
+    True: N_("HCCL does not read it; its own variables begin with HCCL_."),
+    False: N_("An NPU has no use for it: take it out."),
+}
+
+
 def report_leftovers(script):
     """Add the notes about CUDA."""
     told = _torch(script) | _packages(script) | _keys(script)
@@ -122,18 +128,18 @@ def _cards(script):
 def _mentions(script, told):
     """({name of the script's own: its lines}, lines of comments and texts)."""
     names, texts = {}, set()
-    attributes = {script.name_span(node)[0]: node for node in script.of(ast.Attribute)}
     for token in script.tokens:
         text = token.inside
         if token.start in told or not WORD.search(text):
             continue
         line = script.line_at(token.start)
         if token.kind == "name":
-            names.setdefault(_owner(script, token, attributes.get(token.start)), set()).add(line)
+            owner = re.search(r"(\w+\.)*\Z", script.source[max(token.start - 200, 0) : token.start])[0]  # "args."
+            names.setdefault(owner + token.code, set()).add(line)
         elif "nvidia-smi" in text and token.kind != "comment":
             script.left(line, "nvidia-smi", N_("`npu-smi info` shows the cards; its output is another."))
         elif token.kind == "string" and re.fullmatch(r"[A-Z][A-Z0-9_]+", text) and "_" in text:
-            script.left(line, Message("environment variable {text}", text=text), _variable(text))
+            script.left(line, Message("environment variable {text}", text=text), _VARIABLE["NCCL" in text])
         elif token.kind == "string" and re.fullmatch(r"[\w-]+", text) and text not in ENVIRONMENT:
             names.setdefault(text, set()).add(line)
         else:
@@ -144,16 +150,3 @@ def _mentions(script, told):
                 script.left(at, Message("a text with {found}", found=found[0]), advice)
             texts |= {line + at for at, part in enumerate(token.code.split("\n")) if WORD.search(part)}
     return names, sorted(texts)
-
-
-def _owner(script, token, attribute):
-    """A name as it is read: "args.cuda"."""
-    if attribute is None:  # perhaps of a module that is imported
-        return re.search(r"(\w+\.)*\Z", script.source[: token.start][-200:])[0] + token.code
-    return script.code(attribute) if isinstance(attribute.value, (ast.Name, ast.Attribute)) else token.code
-
-
-def _variable(name):
-    if "NCCL" in name:
-        return N_("HCCL does not read it; its own variables begin with HCCL_.")
-    return N_("An NPU has no use for it: take it out.")

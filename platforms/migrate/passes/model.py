@@ -100,14 +100,9 @@ def move_model(script, shape):
     others = [it for it in statements if script.code(it) != move]
     if len(others) < len(statements) and not any(placement.kinds(it) & drop for it in others):
         return
-    moved = any(placement.kinds(it) & {"move", "parallel"} for it in statements)
-    made = None if moved else _made_on_device(script, shape.worker, model)
     gone = not any(placement.rest(it, drop) for it in statements)
-    place, line = _place(shape, statements, gone), ""
-    if made is not None:
-        script.edit(made, f"{script.code(made.func.value)}.to({shape.place})")
-    else:
-        line = f"{script.indent(place)}{move}{script.newline}"
+    place = _place(shape, statements, gone)
+    line = f"{script.indent(place)}{move}{script.newline}"
     if place not in statements:
         script.insert(script.lines(place)[0], line)
     for node in statements:
@@ -130,14 +125,7 @@ def _place(shape, statements, gone):
         places = [optimizer, *(it for it in shape.losses if it in shape.worker.body)]
     else:
         places = statements[:1] + ([optimizer] if optimizer is not None else [])
-    return min(places or [shape.epochs or shape.worker.body[-1]], key=lambda it: it.lineno)
-
-
-def _made_on_device(script, worker, model):
-    """The call `Net().cuda(gpu)` in `model = Net().cuda(gpu)`, or None."""
-    made = (it.value for it in script.assigned(worker, "*") if it.targets[0].id == model)
-    made = (it for it in made if getattr(getattr(it, "func", None), "attr", "") in _MOVES)
-    return next((it for it in made if isinstance(it.func.value, ast.Call)), None)
+    return min(places or shape.worker.body[-1:], key=lambda it: it.lineno)
 
 
 def move_loss(script, shape):

@@ -83,25 +83,12 @@ def _moved(script, node, alias, name, uses):
     plain = counterpart(name)
     if plain is None:
         return None
-    local, last = alias.asname or alias.name, plain.rpartition(".")[2]
-    wanted = last if alias.asname is None and _may_rename(script, node, local, last) else local
-    new = _settle(script, name, uses.get((node, local), ()), wanted)
+    local = alias.asname or alias.name
+    new = _settle(script, name, uses.get((node, local), ()), local)
     if new is None:
         return None
     module, _, last = home(new).rpartition(".")
-    return module, last if last == wanted else f"{last} as {wanted}"
-
-
-def _may_rename(script, node, local, wanted):
-    """Whether `local` means this import wherever it is used, and nothing else is called `wanted`."""
-    taken = [each.at for each in script.tokens if each.kind == "name" and each.code == wanted]
-    outer = [name for each in script.of(ast.Global, ast.Nonlocal) for name in each.names]
-    return local == wanted or (
-        all(script.source[:at].rstrip().endswith(".") for at in taken)
-        and all(each is node for each, _ in script.scope(node).find(local))
-        and local not in outer
-        and "__all__" not in script.source
-    )
+    return module, last if last == local else f"{last} as {local}"
 
 
 def _settle(script, name, uses, wanted):

@@ -9,8 +9,6 @@ import ast
 
 from helpers.language import N_, Message
 
-from ..tree import DEFINITIONS
-
 _MOVES = ("cuda", "npu", "to")
 _WHY = N_("On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move.")
 _SWAP = N_(
@@ -63,21 +61,20 @@ def _names(script, statements):
 
 
 def optimize_after_move(script):
-    """Put an optimizer right after the move of its model; where something uses it in between, say so."""
+    """Remark on optimizers that are made before their model moves."""
     moves = [(node, _path(node.func.value)) for node in script.methods(*_MOVES) if _moves(script, node)]
     for node, path in moves:
         if _given_with_optimizer(script, node, path):
             text = N_("a model moves after its optimizer was made, unless it is there already")
             script.left(node, text, _WHY_OR_SWAP)
-    if moves:
-        _stay_on_card(script, moves)
     for call in script.of(ast.Call) if moves else ():
-        models = _models(call)
-        if ["self"] in models and any(_from_outside(script, node, call) for node, _ in moves):
+        models, around = _models(call), script.definitions(call)
+        outside = around and around[0].name == "__init__" and ["self"] in models
+        if outside and any(around[-1] not in script.parents(node) for node, _ in moves):
             text = N_("an optimizer of self.parameters() is made before its module can move")
             script.left(call, text, _WHY)
-        elif later := [node for node, path in moves if _touches(path, models) and _follows(script, node, path, call)]:
-            _settle(script, script.statement(call), later)
+        elif any(_follows(script, node, path, call, models) for node, path in moves):
+            script.left(call, N_("an optimizer is made before its model moves"), _WHY)
 
 
 def _models(call):
@@ -95,26 +92,6 @@ def _moves(script, call):
     return not script.names(call) and (call.func.attr != "to" or device)
 
 
-def _stay_on_card(script, moves):
-    """A model that goes to the CPU to be saved, and back: save copies, since each move would make new parameters."""
-    for call in script.methods("cpu"):
-        model = _path(call.func.value)
-        back = (node for node, path in moves if model and _touches(path, [model]))
-        if not any(_same_function(script, node, call) and call.end_lineno < node.lineno for node in back):
-            continue
-        above = script.parent(call)
-        if getattr(above, "attr", "") == "state_dict":
-            name = script.code(call.func.value)
-            script.edit(script.parent(above), f"{{k: v.cpu() for k, v in {name}.state_dict().items()}}", 12)
-        elif isinstance(above, ast.Expr):
-            text = N_("a model goes to the CPU and back, away from its optimizer")
-            script.left(call, text, _WHY_OR_SWAP)
-
-
-def _same_function(script, one, other):
-    return script.function(one) is script.function(other)
-
-
 def _given_with_optimizer(script, move, path):
     """Whether what moves is a model that a function gets together with its optimizer: the caller has made both."""
     function = script.function(move)
@@ -122,12 +99,6 @@ def _given_with_optimizer(script, move, path):
     if len(path) != 1 or path[0] not in names or not any("optim" in it.lower() for it in names):
         return False
     return "model" in path[0] or path[0] in {it[-1] for call in script.of(ast.Call) for it in _models(call)}
-
-
-def _from_outside(script, move, call):
-    """Whether a move can be that of a module in whose __init__ an optimizer is made."""
-    around = script.definitions(call)
-    return bool(around) and around[0].name == "__init__" and around[-1] not in script.parents(move)
 
 
 def _path(node):
@@ -139,36 +110,10 @@ def _path(node):
     return [node.id, *parts] if isinstance(node, ast.Name) else []
 
 
-def _touches(path, models):
-    """Whether a move of `path` moves one of the models, or a part of it."""
-    return bool(path) and any(path[: len(it)] == it[: len(path)] for it in models)
-
-
-def _follows(script, move, path, call):
-    """Whether a move comes after an optimizer in the same function, and the model is not made anew in between."""
+def _follows(script, move, path, call, models):
+    """Whether one of the models moves after an optimizer in the same function, and is not made anew in between."""
     first, last = call.end_lineno, script.statement(move).lineno
     stored = (it for it in script.of(ast.Name, ast.Attribute) if isinstance(it.ctx, ast.Store) and _path(it) == path)
     anew = any(first < it.lineno < last for it in stored)
-    return _same_function(script, move, call) and first < move.lineno and not anew
-
-
-def _settle(script, statement, moves):
-    """Move the statement of an optimizer behind the last of the moves in its block, or remark on it."""
-    block = script.block(statement)
-    behind = [script.inside(move, block) for move in moves]
-    name = script.code(statement.targets[0]) if isinstance(statement, ast.Assign) else ""
-    if not name or any(it is None or isinstance(it, (ast.For, ast.While, *DEFINITIONS)) for it in behind):
-        script.left(statement, N_("an optimizer is made before its model moves"), _WHY)
-        return
-    last = max(behind, key=lambda it: it.lineno)
-    between = block[block.index(statement) + 1 : block.index(last) + 1]
-    if any(script.code(it) == name for part in between for it in script.walk(part) if isinstance(it, ast.expr)):
-        text = N_("an optimizer is made before its model moves, and is used in between")
-        script.left(statement, text, _WHY)
-        return
-    (start, end), after = script.lines(statement), script.lines(last)[1]
-    text = script.source[start:end]
-    if not script.source[:after].endswith("\n"):
-        text = script.newline + text.removesuffix(script.newline)
-    script.edit_span(start, end, "")
-    script.insert(after, text)
+    same = path and any(path[: len(it)] == it[: len(path)] for it in models)
+    return same and not anew and script.function(move) is script.function(call) and first < move.lineno

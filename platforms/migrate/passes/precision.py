@@ -4,20 +4,6 @@ from helpers.language import N_
 
 from .model import Placement
 
-_INITIALIZE = """
-if $args.amp:
-    # before DDP, which wraps what initialize returns, and before a checkpoint is loaded
-    $model, $optimizer = amp.initialize($model, $optimizer, opt_level=$args.opt_level,
-    ${space}loss_scale='dynamic' if $args.loss_scale == -1 else $args.loss_scale)
-"""
-_SCALER = "scaler = $torch.amp.GradScaler('npu', enabled=$args.amp)"
-_APEX = """
-if $args.amp:
-    with amp.scale_loss($loss, $optimizer) as scaled_loss:
-        scaled_loss.backward($given)
-else:
-    $loss.backward($given)
-"""
 _CLIPPERS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_", "torch.nn.utils.clip_grad_norm")
 
 
@@ -35,12 +21,12 @@ def initialize(script, shape):
         return
     statement = shape.optimizer_statement
     if not shape.article:
-        script.after(statement, _SCALER, torch=script.alias("torch"), args=shape.args)
+        script.after(statement, "scaler", torch=script.alias("torch"), args=shape.args)
         return
     words = {"args": shape.args, "model": shape.model, "optimizer": shape.optimizer}
     words["space"] = " " * len(f"{shape.model}, {shape.optimizer} = amp.initialize(")
     indent = script.indent(statement)
-    text = script.write(_INITIALIZE, indent, **words) + Placement(script, shape).wrapping(indent)
+    text = script.write("initialize", indent, **words) + Placement(script, shape).wrapping(indent)
     script.insert(script.lines(statement)[1], script.newline + text)
 
 
@@ -57,7 +43,7 @@ def scale_loss(script, shape):
     }
     clippings = script.calls(shape.trainer, *_CLIPPERS)
     if shape.scale == "amp":
-        script.replace(shape.backward, _APEX, comments=False, **words)
+        script.replace(shape.backward, "backward", comments=False, **words)
         for call in clippings:  # apex updates its own fp32 copies of the parameters
             masters = f"amp.master_params({words['optimizer']}) if {words['args']}.amp else "
             script.insert(script.span(call.args[0])[0], masters)
@@ -74,6 +60,6 @@ def _scaler(script, shape, words, clippings):
     script.edit(shape.backward.value.func.value, f"scaler.scale({words['loss']})")
     for call in clippings:
         script.before(script.statement(call), f"scaler.unscale_({words['optimizer']})", comments=False)
-    script.replace(shape.step, "scaler.step($optimizer)\nscaler.update()", comments=False, **words)
+    script.replace(shape.step, "step", comments=False, **words)
     script.append(shape.trainer.args.args[-1], ", scaler")
     script.append(script.arguments(shape.call)[-1], ", scaler=scaler" if shape.call.keywords else ", scaler")
