@@ -4,13 +4,14 @@ import re
 
 from helpers.language import N_, Message
 
-from .counterparts import offered
+from .counterparts import counterpart, offered
 
 # What a text says when it speaks of NVIDIA's devices or libraries.
 WORD = re.compile(r"cuda|cudnn|cublas|nccl|nvidia|nvtx|nvml", re.IGNORECASE)
 
 FLOAT64 = N_("An NPU computes it as float32, with a warning, and HCCL refuses it: use float32.")
 _NO_COUNTERPART = N_("torch_npu {version} has no counterpart: take it out, or keep it for CUDA behind a test.")
+_OFFERED = N_("torch_npu has it: import it from torch_npu.npu, in a statement of its own.")
 _PARALLEL = N_(
     "It is for CUDA devices only. Start one process a card (torchrun) and wrap the model in DistributedDataParallel."
 )
@@ -80,7 +81,7 @@ def of_name(name, table=TORCH):
     for length in range(len(parts), 0, -1):
         known = ".".join(parts[:length])
         if known in table:
-            return known, with_version(table[known])
+            return known, _OFFERED if known == "torch.cuda" and counterpart(name) else with_version(table[known])
     return None
 
 

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate
 
-from .scopes import scopes
 from .source import lines_of, parse
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -150,14 +149,18 @@ class Tree:
     # Meaning
 
     @cached_property
-    def _scopes(self):
-        return scopes(self.module)
+    def _bound(self):
+        """{name: [(node that binds it somewhere in the script, qualified name of an import or None)]}."""
+        found = {}
+        for node in self.walk(self.module):
+            for name, qualified in _binds(node):
+                found.setdefault(name, []).append((node, qualified))
+        return found
 
     @cached_property
     def imports(self):
         """{what the script calls it: the dotted name of what is imported}, wherever that is."""
-        bound = (it for scope in dict.fromkeys(self._scopes.values()) for it in scope.bound.items())
-        return {name: full for name, found in bound for _, full in found if full and full[0] != "."}
+        return {name: full for name, found in self._bound.items() for _, full in found if full and full[0] != "."}
 
     def alias(self, module):
         """How this script writes a module: "dist" for torch.distributed."""
@@ -182,21 +185,17 @@ class Tree:
         return self.name(node.func) if isinstance(node, ast.Call) else ""
 
     def names(self, node):
-        """The full names of `node` by the imports that are seen there (and builtins); empty for local names.
+        """The full names of `node`, where its first name is that of imports and of nothing else in the script.
 
         A call has the names of what it calls; what is read off the result of a call or of an index has none.
         """
         first, attributes = _dotted(node.func if isinstance(node, ast.Call) else node)
-        found = self.scope(first).find(first.id) if first else ()
-        return {".".join([name, *attributes]) for _, name in found if name}
-
-    def scope(self, node):
-        """The `Scope` of a node."""
-        return self._scopes[node]
+        found = [full for _, full in self._bound.get(first.id, ())] if first else []
+        return {".".join([full, *attributes]) for full in found} if all(found) else set()
 
     def bindings(self, name):
-        """The nodes that bind a Name where it is used: imports, Names assigned to, functions, parameters."""
-        return [node for node, _ in self.scope(name).find(name.id) if node] if isinstance(name, ast.Name) else []
+        """The nodes that bind a Name anywhere in the script: imports, Names assigned to, functions, parameters."""
+        return [node for node, _ in self._bound.get(name.id, ())] if isinstance(name, ast.Name) else []
 
     # Places
 
@@ -262,6 +261,22 @@ class Tree:
 def in_order(nodes):
     """Nodes in the order of the text, those around others first."""
     return sorted(nodes, key=lambda it: (it.lineno, it.col_offset, -it.end_lineno, -it.end_col_offset))
+
+
+def _binds(node):
+    """The names that a node binds, each with its qualified name where it imports."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            first = alias.name.partition(".")[0]
+            yield (alias.asname, alias.name) if alias.asname else (first, first)
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            yield alias.asname or alias.name, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+    elif isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            yield node.id, None
+    elif isinstance(node, (*DEFINITIONS, ast.arg, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+        yield getattr(node, "name", getattr(node, "arg", None)), None
 
 
 def _dotted(node):

@@ -5,7 +5,7 @@ import re
 
 from ..chains import chains, home
 from ..counterparts import MODULES, counterpart
-from ..edits import delete_import, insert_after
+from ..edits import insert_after
 from ..places import step_of
 
 
@@ -24,30 +24,26 @@ def rename(script):
 
 
 def import_from_npu(script):
-    """Import from torch_npu what is inside torch.cuda, unless the script uses something that torch_npu has not got."""
+    """Import from torch_npu what is inside torch.cuda, where it has all that a statement imports; else that stays."""
     uses = {}
     for chain in chains(script):
         if chain.root.startswith("torch.cuda"):
-            found = [node for node in script.bindings(chain.first) if isinstance(node, (ast.Import, ast.ImportFrom))]
-            of = min(found, key=lambda it: it.lineno, default=None)
-            uses.setdefault((of, chain.first.id), []).append(chain)
-    for node in script.of(ast.Import):
-        _import(script, node, uses)
-    for node in script.of(ast.ImportFrom):
-        _import_from(script, node, uses)
-
-
-def _import(script, node, uses):
-    for alias in node.names:
-        if alias.name not in MODULES:
-            continue
-        if alias.asname is not None:
-            new = _settle(script, alias.name, uses.get((node, alias.asname), ()), alias.asname)
-            script.edit_span(*script.name_span(alias), home(new or alias.name))
-        elif len(node.names) == 1 and another_torch(script, node):
-            script.delete(node)
-        else:  # it binds torch
-            script.edit_span(*script.name_span(alias), "torch")
+            uses.setdefault(chain.first.id, []).append(chain)
+    for node in script.of(ast.Import, ast.ImportFrom):
+        moved = [_moved(script, node, alias, uses) for alias in node.names]
+        if isinstance(node, ast.Import):
+            for alias, new in zip(node.names, moved, strict=True):
+                if alias.name not in MODULES:
+                    continue
+                if alias.asname is None and len(node.names) == 1 and another_torch(script, node):
+                    script.delete(node)
+                elif alias.asname is None or new:  # without `as` it binds torch
+                    script.edit_span(*script.name_span(alias), "torch" if alias.asname is None else home(new))
+        elif all(moved) and len({home(new).rpartition(".")[0] for new in moved}) == 1:
+            script.edit_span(*script.name_span(node), home(moved[0]).rpartition(".")[0])
+            for alias, new in zip(node.names, moved, strict=True):
+                last, local = new.rpartition(".")[2], alias.asname or alias.name
+                script.edit(alias, last if last == local else f"{last} as {local}")
 
 
 def another_torch(script, node):
@@ -56,64 +52,23 @@ def another_torch(script, node):
     return any(alias.name == "torch" and not alias.asname for each in imports for alias in each.names)
 
 
-def _import_from(script, node, uses):
-    module = "" if node.level else node.module
-    if node.names[0].name == "*" and module in MODULES:
-        script.edit_span(*script.name_span(node), home(MODULES[module]))
-        return
-    moving = {}  # alias -> (module, "name" or "name as local")
-    for alias in node.names:
-        name = f"{module}.{alias.name}"
-        place = _moved(script, node, alias, name, uses) if (name + ".").startswith("torch.cuda.") else None
-        moving |= {alias: place} if place else {}
-    modules = sorted({module for module, _ in moving.values()})
-    if len(moving) == len(node.names) and len(modules) == 1:
-        script.edit_span(*script.name_span(node), modules[0])
-        for alias, (_, text) in moving.items():
-            script.edit(alias, text)
-        return
-    for module in modules:
-        text = ", ".join(text for home, text in moving.values() if home == module)
-        insert_after(script, node, f"from {module} import {text}")
-    delete_import(script, node, list(moving))
-
-
-def _moved(script, node, alias, name, uses):
-    """(module, text) of the import of one name instead; None: it has to stay."""
-    plain = counterpart(name)
-    if plain is None:
+def _moved(script, node, alias, uses):
+    """The new full name of something that is imported from inside torch.cuda, or None; its uses are edited."""
+    name = alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
+    plain, local = counterpart(name), alias.asname or alias.name
+    if getattr(node, "level", 0) or plain is None or not name.startswith("torch.cuda"):
         return None
-    local = alias.asname or alias.name
-    new = _settle(script, name, uses.get((node, local), ()), local)
-    if new is None:
-        return None
-    module, _, last = home(new).rpartition(".")
-    return module, last if last == local else f"{last} as {local}"
-
-
-def _settle(script, name, uses, wanted):
-    """Edit the uses of what was imported as `name`; its new full name, or None where it has to stay."""
-    torch, plain = script.torch, counterpart(name)
-    found = [(chain, *chain.counterpart()) for chain in uses]
-    known = [
-        (chain, node, new, chain.modern(node, new))
-        for chain, node, new in found
-        if node is not None and (torch or new.startswith("torch.npu") or new == plain)
-    ]
+    found = [(chain, *chain.counterpart()) for chain in uses.get(local, ()) if node in script.bindings(chain.first)]
+    found = [(chain, part, new, part and chain.modern(part, new)) for chain, part, new in found]
     target = plain
-    if known and name != "torch.cuda" and all(later != new for *_, new, later in known):  # all uses are of torch.amp
+    if found and name != "torch.cuda" and all(later != new for *_, new, later in found):  # all uses are of torch.amp
         target = plain.replace("torch.npu.amp", "torch.amp")
-    stays = len(known) < len(found)
-    for chain, node, new, later in known:
-        inside = [each for each in (later, new) if (each + ".").startswith(target + ".")]
-        if inside and not stays:
-            new = inside[0]
-            text = wanted + new.removeprefix(target)
-        else:
-            new = later if torch else new
-            text = new.replace("torch", torch, 1) if torch else home(new)
-        chain.rename(node, text, new, step_of(script, node))
-    return None if stays else target
+    inside = [next((it for it in (later, new) if f"{it}.".startswith(f"{target}.")), None) for *_, new, later in found]
+    if not all(inside):
+        return None
+    for (chain, part, *_), new in zip(found, inside, strict=True):
+        chain.rename(part, local + new.removeprefix(target), new, step_of(script, part))
+    return target
 
 
 # The import of torch_npu
