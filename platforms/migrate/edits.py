@@ -7,19 +7,15 @@ _QUESTIONS = ("is_available", "device_count", "len", "hasattr", "getattr", "isin
 
 
 def apart(made):
-    """(the edits in order, each once, without those that lie inside another one; whether such a one is left out).
-
-    An edit is (start, end, text, step). What lies in a text that is deleted is not missed.
-    """
-    kept, swallowed = [], False
+    """The edits in order, each once, without those inside another one; an edit is (start, end, text, step)."""
+    kept = []
     # What is inserted where something is replaced comes before it.
     for edit in sorted(dict.fromkeys(made), key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1])):
         if not kept or edit[0] >= kept[-1][1]:
             kept.append(edit)
         else:
             assert edit[1] <= kept[-1][1], f"the edits {kept[-1]} and {edit} overlap"
-            swallowed |= bool(kept[-1][2])
-    return kept, swallowed
+    return kept
 
 
 def regions(source, starts, made):

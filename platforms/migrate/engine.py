@@ -13,7 +13,6 @@ from .source import MigrationError, decode, parse
 from .tree import Unclear
 
 STYLES = ("article", "modern")
-ROUNDS = 5  # for the edits of one group of passes that lie inside each other
 
 
 @dataclass(frozen=True)
@@ -102,20 +101,16 @@ def _run(name, style, blame, notes):
 
     script = None
     for group in PASSES:
-        for again in range(ROUNDS):
-            script = script or Script(blame.text, name, style, notes)
-            for script.step, one in group:
-                try:
-                    one(script)
-                except Unclear as unclear:
-                    script.left(unclear.node, unclear.text, unclear.advice)
-                    script.forget()
-            if regions := script.edited():
-                notes.move(blame.update(regions))
-            swallowed, script = script.swallowed, None if regions else script
-            if not swallowed:
-                break
-            assert again < ROUNDS - 1, f"edits of {group} lie inside each other in every round"
+        script = script or Script(blame.text, name, style, notes)
+        for script.step, one in group:
+            try:
+                one(script)
+            except Unclear as unclear:
+                script.left(unclear.node, unclear.text, unclear.advice)
+                script.forget()
+        if regions := script.edited():
+            notes.move(blame.update(regions))
+            script = None
 
 
 def _changes(marks):

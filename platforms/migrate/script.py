@@ -2,7 +2,7 @@
 
 import ast
 import textwrap
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from string import Template
 
@@ -12,6 +12,9 @@ from . import edits
 from .tree import Tree, Unclear
 
 ONE_A_LINE = N_("Give each a line of its own and migrate again.")
+
+_PARTS = Path(__file__).with_name("written.txt").read_text(encoding="utf-8").removeprefix("## ").split("\n## ")
+WRITTEN = dict(part.split("\n", 1) for part in _PARTS)  # code that the passes write, by name
 
 
 class Script(Tree):
@@ -23,7 +26,7 @@ class Script(Tree):
 
     def __init__(self, source, file, style, notes):
         super().__init__(source, file)
-        self.style, self.step, self.notes, self.swallowed = style, None, notes, False
+        self.style, self.step, self.notes = style, None, notes
         self.forget()
 
     @cached_property
@@ -66,13 +69,9 @@ class Script(Tree):
         self._edits, self._doomed = [], {}
 
     def edited(self):
-        """[(first line, last line, [(step, text)])] of the lines that change, and what they are after each step.
-
-        `swallowed` then says whether edits lay inside others and were left out: the passes that made them have to run
-        once more on the last text. The edits are then forgotten.
-        """
+        """[(first line, last line, [(step, text)])] of the lines that change; the edits are then forgotten."""
         edits.delete_statements(self, self._doomed)
-        made, self.swallowed = edits.apart(self._edits)
+        made = edits.apart(self._edits)
         self.forget()
         return edits.regions(self.source, self._starts, made)
 
@@ -139,7 +138,7 @@ class Script(Tree):
 
         `text` may be the name of a part of written.txt. `$name` stands for a piece of the script's own code.
         """
-        text = _written().get(text, text)
+        text = WRITTEN.get(text, text)
         if self.quote == '"':
             text = text.translate(str.maketrans("'\"", "\"'"))
         lines = []
@@ -180,12 +179,6 @@ class Script(Tree):
     def choose(self, node, text, advice):
         """Remark on what only the user can choose."""
         self.notes.add("choose", _lines_of(node), text, advice)
-
-
-@cache
-def _written():
-    parts = Path(__file__).with_name("written.txt").read_text(encoding="utf-8").removeprefix("## ").split("\n## ")
-    return dict(part.split("\n", 1) for part in parts)
 
 
 def _is_text(node):

@@ -1,33 +1,19 @@
 """Arguments for cards, address and mixed precision, and exactly one for the backend: hccl."""
 
-_PLACES = {  # args.name: its options, its help
-    "device_list": (
-        "'--device-list', '--device_list', default=None, type=str",
-        "help='cards to train on, such as 0,1 (default: all of this host)'",
-    ),
-    "addr": ("'--addr', default='127.0.0.1', type=str", "help='address of the first host'"),
-    "port": ("'--port', default='29688', type=str", "help='port of the first host, the same on all hosts'"),
-}
-_AMP = {"amp": ("'--amp', action='store_true'", "help='train in mixed precision'")}
-_APEX = {
-    "opt_level": ("'--opt-level', '--opt_level', default='O2', type=str", "help='O0 to O3: what apex makes half'"),
-    "loss_scale": (
-        "'--loss-scale', '--loss_scale', default=1024., type=float",
-        "help='static loss scale of apex; -1: dynamic'",
-    ),
-}
+from ..script import WRITTEN
 
 
 def add_arguments(script, shape):
     """Add what the script has not got; the backend's default becomes hccl."""
     _backend(script, shape)
-    wanted = dict(_PLACES) if shape.article else {}
+    wanted = ["device_list", "addr", "port"] if shape.article else []
     if "MASTER_ADDR" in script.source:  # the script sets the address itself
-        wanted.pop("addr", None), wanted.pop("port", None)
+        wanted = wanted[:1]
     if shape.scalable or shape.argument("amp"):
-        wanted |= _AMP | _APEX if shape.article else _AMP
+        wanted += ["amp", "opt_level", "loss_scale"] if shape.article else ["amp"]
     lines, start = [], f"{shape.parser}.add_argument("
-    for dest, (options, about) in wanted.items():
+    for dest in wanted:
+        options, about = WRITTEN[dest].strip().split(" | ")
         between = ", " if len(start + options + about) < 110 else ",\n" + " " * len(start)
         lines += [] if shape.argument(dest) else [f"{start}{options}{between}{about})"]
     if lines:

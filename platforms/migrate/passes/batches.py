@@ -11,7 +11,6 @@ _CLASSES = ("CrossEntropyLoss", "NLLLoss")
 _FUNCTIONS = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
 _NEED_INT64 = {"one_hot", "scatter", "scatter_", "scatter_add_", "gather", "index_select", "index_add_", "long"}
 _COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather": 1, "all_gather_into_tensor": 1}
-_TYPED = {f"torch.{place}{kind}Tensor" for place in ("", "cuda.") for kind in ("Float", "Double")}
 
 
 def move_batches(script, shape):
@@ -44,18 +43,13 @@ def _losses(script, shape, loop):
 
 def _loop(script, shape, loop, losses):
     data, place = _data(loop), shape.place_in(script.function(loop))
-    label, moved = _label(script, shape, loop, losses), set()
+    label = _label(script, shape, loop, losses)
     int32 = f".to({script.alias('torch')}.int32)"
     for node in script.walk(loop):
         if getattr(getattr(node, "func", None), "attr", "") in ("cuda", "npu", "to"):
             name = _root(node.func.value)
             if name in data:
-                moved.add(name)
                 _move(script, node, place, int32 if name == label else "")
-    inputs = _inputs(script, shape, loop, losses) - moved
-    lines = [f"{it} = {it}{int32 if it == label else ''}.to({place})" for it in data if it in inputs]
-    if lines:
-        script.before(loop.body[0], "\n".join(lines))
 
 
 def _root(node):
@@ -63,15 +57,6 @@ def _root(node):
     while isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return getattr(node, "id", None)
-
-
-def _inputs(script, shape, loop, losses):
-    """Names that a loop gives to the model or the loss just as they came from the loader."""
-    models = {shape.model, shape.in_trainer(shape.model), "model"} - {None}
-    given = [it.args for it in script.calls(loop, *models)] + [call.args[1:2] for call in losses]
-    names = {it.id for args in given for it in args if isinstance(it, ast.Name)}
-    inside = (it for part in loop.body for it in script.walk(part) if isinstance(it, ast.Name))
-    return names - {it.id for it in inside if isinstance(it.ctx, ast.Store)}
 
 
 def _move(script, call, place, int32):
@@ -124,9 +109,6 @@ def reduce_on_card(script):
 
 def _on_card(script, made):
     name, torch, npu = script.called(made), script.alias("torch"), script.quoted("npu")
-    if name in _TYPED:
-        given = ", ".join(map(script.code, made.args))
-        script.edit(made, f"{torch}.tensor({given}, dtype={torch}.float32, device={npu})")
     if name not in {f"torch.{it}" for it in ("tensor", "as_tensor", "zeros", "ones", "full", "empty")}:
         return
     dtype, device = script.keyword(made, "dtype"), script.keyword(made, "device")

@@ -5,8 +5,6 @@ import re
 
 from helpers.language import N_, Message
 
-from ..training import assigns
-
 _SAVE = {"amp": "amp.state_dict() if {args}.amp else None", "scaler": "scaler.state_dict()"}
 
 
@@ -46,19 +44,8 @@ def _load(script, shape, load):
         script.after(last, "load", args=shape.args, checkpoint=checkpoint, key=shape.scale)
 
 
-def _saved(script, shape, save):
-    """The dict that is saved, where the worker writes it out, or None."""
-    for given in save.args:
-        if isinstance(given, ast.Name):
-            made = [it.value for it in script.walk(shape.worker) if assigns(it, given.id)]
-            given = made[-1] if made else given
-        if isinstance(given, ast.Dict) and given.values:
-            return given
-    return None
-
-
 def _save(script, shape, save):
-    saved = _saved(script, shape, save)
+    saved = next((it for it in save.args if isinstance(it, ast.Dict) and it.values), None)
     if shape.scale and saved is None:
         advice = Message("Put {scale}.state_dict() into it.", scale=shape.scale)
         script.left(save, N_("what is saved is not a dict in the worker"), advice)

@@ -31,10 +31,10 @@ _CARD = N_(
 )
 
 
-_VARIABLE = {
-    True: N_("HCCL does not read it; its own variables begin with HCCL_."),
-    False: N_("An NPU has no use for it: take it out."),
-}
+_VARIABLE = (
+    N_("An NPU has no use for it: take it out."),
+    N_("HCCL does not read it; its own variables begin with HCCL_."),
+)
 
 
 def report_leftovers(script):

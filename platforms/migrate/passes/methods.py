@@ -22,13 +22,5 @@ def rename_methods(script):
 
 def _moves(script, node, call):
     """Whether a call of `.cuda` can be the method of a tensor or module, by what it is called on and with."""
-    names = script.names(node)
-    if not names:
-        return True
-    first = node.value
-    while isinstance(first, ast.Attribute):
-        first = first.value
-    if any(isinstance(each, ast.Import) for each in script.bindings(first)):  # `import numba; numba.cuda(...)`
-        return False
-    # What another file offers under a name: a model or tensor, if the arguments allow that.
-    return not call.args and not any(name.startswith("torch.") for name in names)
+    names = script.names(node)  # of what another file offers: a model or tensor, if the arguments allow that
+    return not names or not (call.args or any(name.startswith("torch.") for name in names))

@@ -9,7 +9,6 @@ import ast
 
 from helpers.language import N_, Message
 
-_MOVES = ("cuda", "npu", "to")
 _WHY = N_("On an NPU a move makes new parameters, and the optimizer trains the old ones: make it after the move.")
 _SWAP = N_(
     "Or begin the script with torch.__future__.set_swap_module_params_on_conversion(True), with which the parameters "
@@ -61,59 +60,29 @@ def _names(script, statements):
 
 
 def optimize_after_move(script):
-    """Remark on optimizers that are made before their model moves."""
-    moves = [(node, _path(node.func.value)) for node in script.methods(*_MOVES) if _moves(script, node)]
-    for node, path in moves:
-        if _given_with_optimizer(script, node, path):
+    """Remark on models that move after their optimizer was made, here or by the caller."""
+    made = [(call, path) for call in script.of(ast.Call) for path in _models(call)]
+    for move in script.methods("cuda", "npu", "to"):
+        function, path, device = script.function(move), script.code(move.func.value), _device(script, move)
+        later = [call for call, model in made if device and model == path and call.lineno < move.lineno]
+        names = [it.arg for it in [*function.args.args, *function.args.kwonlyargs]] if function else []
+        if device and path in names and any("optim" in it.lower() for it in names):
             text = N_("a model moves after its optimizer was made, unless it is there already")
-            script.left(node, text, _WHY_OR_SWAP)
-    for call in script.of(ast.Call) if moves else ():
-        models, around = _models(call), script.definitions(call)
-        outside = around and around[0].name == "__init__" and ["self"] in models
-        if outside and any(around[-1] not in script.parents(node) for node, _ in moves):
-            text = N_("an optimizer of self.parameters() is made before its module can move")
-            script.left(call, text, _WHY)
-        elif any(_follows(script, node, path, call, models) for node, path in moves):
-            script.left(call, N_("an optimizer is made before its model moves"), _WHY)
+            script.left(move, text, _WHY_OR_SWAP)
+        for call in later:
+            if script.function(call) is function:
+                script.left(call, N_("an optimizer is made before its model moves"), _WHY)
 
 
 def _models(call):
-    """The paths of the models whose parameters a call gets, where its name is that of a class."""
+    """The texts of the models whose parameters a call gets, where its name is that of a class."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     given = [*call.args, *(it.value for it in call.keywords)][:1] if name[:1].isupper() else []
     parameters = (it for part in given for it in ast.walk(part) if getattr(it, "attr", "").endswith("parameters"))
-    return [path for it in parameters if (path := _path(it.value))]
+    return [ast.unparse(it.value) for it in parameters]
 
 
-def _moves(script, call):
-    """Whether a call is `x.cuda(…)`, `x.npu(…)` or `x.to(…)` with something that can be a device."""
-    codes = [script.code(it) for it in [*call.args, script.keyword(call, "device")] if it]
-    device = any(not it.startswith("torch.") or "device" in it for it in codes)
-    return not script.names(call) and (call.func.attr != "to" or device)
-
-
-def _given_with_optimizer(script, move, path):
-    """Whether what moves is a model that a function gets together with its optimizer: the caller has made both."""
-    function = script.function(move)
-    names = [it.arg for it in [*function.args.args, *function.args.kwonlyargs]] if function else []
-    if len(path) != 1 or path[0] not in names or not any("optim" in it.lower() for it in names):
-        return False
-    return "model" in path[0] or path[0] in {it[-1] for call in script.of(ast.Call) for it in _models(call)}
-
-
-def _path(node):
-    """["self", "net"] of `self.net[0]`, [] of what does not start with a name."""
-    parts = []
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        parts = [node.attr, *parts] if isinstance(node, ast.Attribute) else []
-        node = node.value
-    return [node.id, *parts] if isinstance(node, ast.Name) else []
-
-
-def _follows(script, move, path, call, models):
-    """Whether one of the models moves after an optimizer in the same function, and is not made anew in between."""
-    first, last = call.end_lineno, script.statement(move).lineno
-    stored = (it for it in script.of(ast.Name, ast.Attribute) if isinstance(it.ctx, ast.Store) and _path(it) == path)
-    anew = any(first < it.lineno < last for it in stored)
-    same = path and any(path[: len(it)] == it[: len(path)] for it in models)
-    return same and not anew and script.function(move) is script.function(call) and first < move.lineno
+def _device(script, move):
+    """Whether `x.cuda(…)`, `x.npu(…)` or `x.to(…)` gets something that can be a device."""
+    codes = [script.code(it) for it in [*move.args, script.keyword(move, "device")] if it]
+    return move.func.attr != "to" or any(not it.startswith("torch.") or "device" in it for it in codes)

@@ -48,25 +48,18 @@ def translated(text):
 
 def _is_key(script, node, text):
     """Whether the string is the name of an option or entry rather than a device: config["cuda"]."""
+    parent = script.parent(node)
     if ":" in text or "." in text or text in ENVIRONMENT:
         return False
-    parent = script.parent(node)
-    outer = script.parent(parent)
     if isinstance(parent, ast.Dict) and node in parent.keys:
         keys = {getattr(key, "value", None) for key in parent.keys}
         return not keys & _OTHERS or bool(keys & {"npu", "hccl"})  # by device, and not yet for the NPU
-    if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Subscript):
-        node, parent = parent, outer
-    if isinstance(parent, ast.Subscript) and parent.slice is node:
-        return not script.code(parent.value).endswith("Literal")
-    argument, call = (parent, outer) if isinstance(parent, ast.keyword) else (node, parent)
-    return isinstance(call, ast.Call) and argument is not call.func and _key_argument(script, argument, call)
-
-
-def _key_argument(script, argument, call):
-    function = script.code(call.func).rpartition(".")[2]
-    given = script.arguments(call)
+    if isinstance(parent, ast.Subscript):
+        return parent.slice is node
+    argument, call = (parent, script.parent(parent)) if isinstance(parent, ast.keyword) else (node, parent)
+    if not isinstance(call, ast.Call) or argument is call.func:
+        return False
+    function, given = script.code(call.func).rpartition(".")[2], script.arguments(call)
     if function == "add_argument":
         return getattr(argument, "arg", None) in (None, "dest", "metavar")
-    named = function.endswith("attr") and "torch" in script.names(given[0])
-    return given.index(argument) == _BY_KEY.get(function) and not named
+    return given.index(argument) == _BY_KEY.get(function) and "torch" not in script.names(given[0])
