@@ -100,7 +100,8 @@ class Training:
         block, model = script.block(self.backward), self.in_trainer(self.model)
         before = block[: block.index(self.backward)]
         calls = [n for n, it in enumerate(before) if script.calls(it, model)]
-        made = [n for n, it in enumerate(before) if assigns(it, self.backward.value.func.value.id)]
+        loss = self.backward.value.func.value.id
+        made = [n for n, it in enumerate(before) if isinstance(it, ast.Assign) and script.code(it.targets[0]) == loss]
         return before[calls[0] : made[-1] + 1] if calls and made and calls[0] <= made[-1] else None
 
     def _loader(self, script, backward):
@@ -149,8 +150,3 @@ def _alone(script, call):
     """The statement that is nothing but a call, or None."""
     statement = script.parent(call)
     return statement if isinstance(statement, ast.Expr) else None
-
-
-def assigns(node, name):
-    """Whether a statement is `name = …`."""
-    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name

@@ -45,7 +45,10 @@ def _load(script, shape, load):
 
 
 def _save(script, shape, save):
-    saved = next((it for it in save.args if isinstance(it, ast.Dict) and it.values), None)
+    names = [script.code(it) for it in save.args]
+    made = [it for it in script.walk(shape.worker) if isinstance(it, ast.Assign)]
+    made = [it.value for it in made if script.code(it.targets[0]) in names]
+    saved = next((it for it in [*save.args, *reversed(made)] if isinstance(it, ast.Dict) and it.values), None)
     if shape.scale and saved is None:
         advice = Message("Put {scale}.state_dict() into it.", scale=shape.scale)
         script.left(save, N_("what is saved is not a dict in the worker"), advice)
