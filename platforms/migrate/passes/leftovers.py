@@ -20,10 +20,7 @@ _METHODS = {
             "DistributedDataParallel keeps them alike."
         ),
     ),
-    "pin_memory": (
-        N_("pin_memory()"),
-        N_("Pinned memory is CUDA's; torch_npu has its own. Take it out if it fails."),
-    ),
+    "pin_memory": (N_("pin_memory()"), N_("Pinned memory is CUDA's; torch_npu has its own. Take it out if it fails.")),
 }
 _CARD = N_(
     "A barrier, and npu without a number, then mean card 0 in all of them: call torch.npu.set_device(card) "
