@@ -31,8 +31,6 @@ TORCH = {
         "Copies between the cards of one process. "
         "Start one process a card (torchrun) and wrap the model in DistributedDataParallel."
     ),
-    "torch.cuda.default_generators": N_("Use torch.npu.manual_seed and torch.npu.get_rng_state instead."),
-    "torch.cuda.CUDAPluggableAllocator": N_("torch.npu.NPUPluggableAllocator takes a library written for Ascend."),
     "torch.backends.cudnn": N_("There is no cuDNN on an NPU, and this has no effect: take it out."),
     "torch.backends.cuda": N_("It steers CUDA's kernels and has no effect on an NPU: take it out."),
     "torch.version.cuda": N_("It is None there: ask torch.version.cann, or leave the text out."),
@@ -46,8 +44,6 @@ TORCH = {
     "torch.double": FLOAT64,
     "torch.DoubleTensor": FLOAT64,
     "torch.npu.DoubleTensor": FLOAT64,
-    "torch.distributed.ProcessGroupNCCL": N_("HCCL takes its place: use torch.distributed with the backend 'hccl'."),
-    "torch.distributed.Backend.NCCL": N_("The name of the NPU's backend is 'hccl'."),
     "torch.profiler.ProfilerActivity.CUDA": N_(
         "torch_npu.profiler has ProfilerActivity.NPU and takes the same arguments."
     ),
@@ -59,15 +55,9 @@ PACKAGES = {
     "apex.optimizers": N_("Fused kernels for CUDA: use the optimizer of torch.optim, or that of Ascend's apex."),
     "apex.parallel": N_("Use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm."),
     "apex.parallel.LARC": N_("It is plain PyTorch and works as it is, around an optimizer of torch.optim."),
-    "apex.normalization": N_("Use the layer of the same name in torch.nn."),
-    "apex.fp16_utils": N_("Use apex.amp, or torch.amp."),
     "horovod": N_("Horovod has no NPU: use torch.distributed with the backend 'hccl' and DistributedDataParallel."),
-    "cupy": N_("Use torch, or NumPy on the CPU."),
-    "numba.cuda": N_("Write the kernel in PyTorch, or with Ascend C."),
     "triton": N_("The kernels are for CUDA: Triton-Ascend compiles some of them, else write them in PyTorch."),
     "nvtx": _PROFILER,
-    "nvidia": N_("Use torchvision's transforms and torch's DataLoader."),
-    "deepspeed": N_("It needs its NPU build; the launcher then takes hccl by itself."),
     "torch.utils.cpp_extension": _EXTENSION,
 }
 PACKAGES |= dict.fromkeys(("apex.contrib", "pycuda", "tensorrt", "bitsandbytes", "transformer_engine"), _NO_PACKAGE)

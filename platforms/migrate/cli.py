@@ -2,10 +2,10 @@
 
 import argparse
 import os
-import shutil
 import sys
 from pathlib import Path
 
+from helpers.paths import replace_file
 from helpers.settings import hyphens, run_command
 
 from .engine import STYLES, migrate
@@ -65,11 +65,7 @@ def _write(targets):
     """Write files whole or not at all, each with the permissions that it, or its source, had."""
     for target, (source, raw) in targets.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(raw)
-            shutil.copymode(target if target.exists() else source, temporary)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        mode = (target if target.exists() else source).stat().st_mode
+        replace_file(target, raw)
+        target.chmod(mode)
         print(f"wrote {target}", file=sys.stderr)

@@ -14,15 +14,12 @@ _OTHER = {  # what it calls differently
     "torch.cuda.CUDAGraph": "torch.npu.NPUGraph",
     "torch.backends.cuda.matmul.allow_tf32": "torch.npu.matmul.allow_hf32",
     "torch.backends.cudnn.allow_tf32": "torch.npu.conv.allow_hf32",
-    "torch.get_autocast_gpu_dtype": "torch.npu.get_autocast_dtype",
-    "torch.set_autocast_gpu_dtype": "torch.npu.set_autocast_dtype",
     "torch.Tensor.cuda": "torch.Tensor.npu",
     "torch.Tensor.is_cuda": "torch.Tensor.is_npu",
     "torch.nn.Module.cuda": "torch.nn.Module.npu",
     "torch.distributed.is_nccl_available": "torch.distributed.is_hccl_available",
     # The NPU keeps tensors in layouts of its own and refuses channels_last.
     "torch.channels_last": "torch.contiguous_format",
-    "torch.channels_last_3d": "torch.contiguous_format",
 }
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",

@@ -1,9 +1,6 @@
 """Edits of a text: how they are put together, and those of statements and lists, which take commas and lines along."""
 
-import ast
 from bisect import bisect_right
-
-_QUESTIONS = ("is_available", "device_count", "len", "hasattr", "getattr", "isinstance")
 
 
 def apart(made):
@@ -89,9 +86,7 @@ def insert_after(script, statement, text):
 
 
 def delete_statements(script, steps):
-    """Delete small statements, {node: step}; an emptied block gets `pass`, or goes with the `if` that it is of."""
-    for node in list(steps):
-        _doom_holder(script, node, steps)
+    """Delete small statements, {node: step}; an emptied block gets `pass`."""
     for node, step in steps.items():
         line = line_of(script, node)
         kept, place = [it for it in line if it not in steps], line.index(node)
@@ -105,28 +100,13 @@ def delete_statements(script, steps):
             _delete_line(script, line, steps)
 
 
-def _doom_holder(script, node, steps):
-    """An `if` without `else` that decides about nothing any more goes too, unless its condition does something."""
-    holder = script.parent(node)
-    bare = isinstance(holder, ast.If) and not holder.orelse and not script.is_elif(holder)
-    if bare and holder not in steps and all(each in steps for each in holder.body):
-        calls = (it.func for it in script.walk(holder.test) if isinstance(it, ast.Call))
-        if all(getattr(it, "attr", getattr(it, "id", "")) in _QUESTIONS for it in calls):
-            steps[holder] = max(steps[each] for each in holder.body)
-            _doom_holder(script, holder, steps)
-
-
 def _delete_line(script, line, steps):
-    """Delete a line all of whose statements go."""
     block, step = script.block(line[0]), steps[line[0]]
     emptied = script.parent(line[0]) is not script.module and all(each in steps for each in block)
     if emptied and (_follows_colon(script, line) or line[0] is block[0]):
         script.edit_span(script.span(line[0])[0], script.span(line[-1])[1], "pass", step)
         return
-    start, end = start_of_line(script, line[0]), end_of_line(script, line[-1])
-    if script.source[:start].endswith(script.newline * 2) and script.source.startswith(script.newline, end):
-        end += len(script.newline)  # one empty line for the two that would meet
-    script.edit_span(start, end, "", step)
+    script.edit_span(start_of_line(script, line[0]), end_of_line(script, line[-1]), "", step)
 
 
 def delete_items(script, items, doomed, step=None):

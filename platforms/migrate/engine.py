@@ -4,13 +4,11 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import hunks
-from .blame import Blame
+from . import blame
 from .notes import Notes
 from .report import report
 from .script import Script
-from .source import MigrationError, decode, parse
-from .tree import Unclear
+from .tree import MigrationError, Unclear, decode, parse
 
 STYLES = ("article", "modern")
 
@@ -54,7 +52,7 @@ class Migration:
         The whole diff turns the source into the result (`patch -p0`, `git apply -p0`). With `step`,
         only the hunks of this step; what the others wrote is context.
         """
-        return hunks.diff(self, step, context)
+        return blame.diff(self, step, context)
 
     def report(self):
         """What was changed, what was seen and left, and what only you can choose, as text."""
@@ -83,25 +81,25 @@ def migrate(path_or_source, *, style="article", name=None):
         raise MigrationError(name, None, f"this is a notebook, and migrate reads scripts: {advice}")
     bom = "\ufeff" * text.startswith("\ufeff")
     parse(text[len(bom) :], name)
-    blame, notes = Blame(text[len(bom) :]), Notes()
+    lines, notes = blame.Blame(text[len(bom) :]), Notes()
     try:
-        _run(name, style, blame, notes)
+        _run(name, style, lines, notes)
     except RecursionError:
         reason = "expressions are nested too deeply; split the longest ones and migrate again"
         raise MigrationError(name, None, reason) from None
-    marks = blame.marks()
+    marks = lines.marks()
     if bom and marks:
         marks[0] = replace(marks[0], text=bom + marks[0].text)
-    found = notes.final(blame.origins())
-    return Migration(name, text, bom + blame.text, style, _changes(marks), found, encoding, tuple(marks))
+    found = notes.final(lines.origins())
+    return Migration(name, text, bom + lines.text, style, _changes(marks), found, encoding, tuple(marks))
 
 
-def _run(name, style, blame, notes):
+def _run(name, style, lines, notes):
     from .passes import PASSES
 
     script = None
     for group in PASSES:
-        script = script or Script(blame.text, name, style, notes)
+        script = script or Script(lines.text, name, style, notes)
         for script.step, one in group:
             try:
                 one(script)
@@ -109,7 +107,7 @@ def _run(name, style, blame, notes):
                 script.left(unclear.node, unclear.text, unclear.advice)
                 script.forget()
         if regions := script.edited():
-            notes.move(blame.update(regions))
+            notes.move(lines.update(regions))
             script = None
 
 

@@ -51,7 +51,6 @@ def _place(migration, note):
 
 
 def _ranges(lines):
-    """ "3, 5-7": the lines, neighbours together."""
     runs = []
     for line in sorted(lines):
         if runs and line == runs[-1][1] + 1:

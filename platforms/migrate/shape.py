@@ -6,7 +6,7 @@ the loss, the optimizer and the loaders, and a function that runs one epoch.
 
 import ast
 import re
-from dataclasses import dataclass
+from collections import namedtuple
 
 from .training import Training, only
 
@@ -23,13 +23,8 @@ def recognise(script):
         return None
 
 
-@dataclass(frozen=True)
-class Argument:
-    """An `add_argument` call: its option strings and the attribute of args that it sets."""
-
-    call: ast.Call
-    options: tuple
-    dest: str
+# An add_argument call, its option strings, and the attribute of args that it sets.
+Argument = namedtuple("Argument", "call options dest")
 
 
 def _argument(script, call):
@@ -80,15 +75,15 @@ class Shape(Training):
 
     def _find_processes(self, script):
         self.spawn = _needed(only(script.calls(script.module, "torch.multiprocessing.spawn")))
-        self.main = _needed(script.function(self.spawn))
+        self.main = script.function(self.spawn)
+        _needed(self.main and self.parsed in self.main.body)
         started = getattr(self._spawned_with("fn", 0), "id", None)
         functions = (it for it in script.module.body if isinstance(it, ast.FunctionDef))
         self.worker = _needed(next((it for it in functions if it.name == started and it.args.args), None))
         self.process, *names = (it.arg for it in self.worker.args.args)
         given = getattr(self._spawned_with("args", 1), "elts", ())
         passed = dict(zip(map(script.code, given), names, strict=False))
-        is_global = self.parsed in script.module.body
-        self.args = _needed(passed.get(self.args_in_main, self.args_in_main if is_global else None))
+        self.args = _needed(passed.get(self.args_in_main))
         number = self._spawned_with("nprocs", 2)
         self.count = passed.get(script.code(number)) if number else None
         self.spawned = self._condition()

@@ -136,17 +136,11 @@ class Training:
         return next((inner for inner, outer in self.given.items() if outer == name), None)
 
     def args_in(self, function):
-        """How args are called in a function (a parameter, a closure or a global), or None."""
+        """How args are called in a function (a parameter of it, or of one around it), or None."""
         around = [function, *self.script.parents(function, ast.FunctionDef)]
-        if any(self.args in [it.arg for it in outer.args.args] for outer in around):
-            return self.args
-        name = self.args_in_main
-        declared = (it.names for it in self.script.walk(self.main) if isinstance(it, ast.Global))
-        is_global = self.parsed in self.script.module.body or any(name in names for names in declared)
-        return name if is_global else None
+        return self.args if any(self.args in [it.arg for it in outer.args.args] for outer in around) else None
 
 
 def _alone(script, call):
-    """The statement that is nothing but a call, or None."""
     statement = script.parent(call)
     return statement if isinstance(statement, ast.Expr) else None

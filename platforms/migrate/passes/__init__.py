@@ -3,8 +3,8 @@
 An edit counts for the step unless the pass names another one. The passes of a group read one text.
 """
 
-from . import apex, arguments, batches, branches, checkpoint, choices, cudnn, launch, leftovers, loaders  # isort: skip
-from . import methods, model, names, order, parallel, precision, strings  # isort: skip
+from . import arguments, batches, branches, checkpoint, choices, launch, leftovers, loaders  # isort: skip
+from . import methods, model, names, order, precision, retired, strings  # isort: skip
 
 
 def _shaped(step, one):
@@ -13,7 +13,7 @@ def _shaped(step, one):
 
 
 PASSES = (
-    ((11, apex.leave_apex_parallel),),  # the others know torch's class
+    ((11, retired.leave_apex_parallel),),  # the others know torch's class
     # What belongs to the shape of a script comes first: it looks for CUDA's names.
     _shaped(9, order.regroup),
     _shaped(8, branches.fold_branches),
@@ -30,18 +30,17 @@ PASSES = (
     _shaped(12, checkpoint.place_checkpoints),
     _shaped(10, loaders.drop_last),
     _shaped(13, batches.move_batches),
-    ((17, batches.reduce_on_card),),
     _shaped(14, precision.scale_loss),
     _shaped(8, launch.name_card),
     ((11, order.optimize_after_move),),
     (  # the general passes edit one text together
-        (8, cudnn.switch_off),
+        (8, retired.switch_off),
         (1, names.rename),
         (1, names.import_from_npu),
         (13, methods.rename_methods),
         (8, strings.translate),
         (10, loaders.unpin),
-        (8, parallel.unwrap_data_parallel),
+        (8, model.unwrap_data_parallel),
         (1, names.import_torch_npu),
     ),
     ((1, leftovers.report_leftovers), (1, choices.leave_choices)),  # notes only; they read the result

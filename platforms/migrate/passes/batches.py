@@ -1,16 +1,14 @@
-"""Images and labels go to the card of the process, labels as int32, and so does what is added up over cards."""
+"""Images and labels go to the card of the process, labels as int32."""
 
 import ast
-import re
 
 from helpers.language import N_, Message
 
-from ..places import loop_step
+from ..steps import loop_step
 
 _CLASSES = ("CrossEntropyLoss", "NLLLoss")
 _FUNCTIONS = ("torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss")
 _NEED_INT64 = {"one_hot", "scatter", "scatter_", "scatter_add_", "gather", "index_select", "index_add_", "long"}
-_COLLECTIVES = {"all_reduce": 0, "reduce": 0, "broadcast": 0, "all_gather": 1, "all_gather_into_tensor": 1}
 
 
 def move_batches(script, shape):
@@ -35,7 +33,6 @@ def _data(loop):
 
 
 def _losses(script, shape, loop):
-    """The calls of a loss with two arguments in a loop."""
     names = {it.targets[0].id for it in shape.losses} | {"criterion", *_FUNCTIONS}
     names |= {inner for inner, outer in shape.given.items() if outer in names}
     return [it for it in script.calls(loop, *names) if len(it.args) > 1]
@@ -69,7 +66,6 @@ def _move(script, call, place, int32):
 
 
 def _label(script, shape, loop, losses):
-    """The name in a loop that is class numbers and may be int32, or None."""
     made = [script.called(shape.loss_made(it.value)).rpartition(".")[2] for it in shape.losses]
     name, *others = {_root(call.args[1]) for call in losses} & {*_data(loop)} or {None}
     by_class = all(it in _CLASSES for it in made) and made
@@ -93,28 +89,3 @@ def _needs_int64(script, loop, name):
         if inside and any(isinstance(it, ast.Name) and it.id == name for it in script.walk(inside)):
             return node
     return None
-
-
-def reduce_on_card(script):
-    """HCCL takes neither tensors of the CPU nor float64: what it adds up is made on the card, in float32."""
-    if not script.shape and not re.search("nccl|hccl", script.source):
-        return
-    for call in script.calls(script.module, *(f"torch.distributed.{word}" for word in _COLLECTIVES)):
-        function, place = script.function(call), _COLLECTIVES[script.called(call).rpartition(".")[2]]
-        name = getattr(call.args[place], "id", None) if len(call.args) > place else None
-        for node in script.walk(function) if function and name else ():
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
-                _on_card(script, node.value)
-
-
-def _on_card(script, made):
-    name, torch, npu = script.called(made), script.alias("torch"), script.quoted("npu")
-    if name not in {f"torch.{it}" for it in ("tensor", "as_tensor", "zeros", "ones", "full", "empty")}:
-        return
-    dtype, device = script.keyword(made, "dtype"), script.keyword(made, "device")
-    if script.name(dtype) in ("torch.float64", "torch.double"):
-        script.edit(dtype, f"{torch}.float32")
-    if device is None:
-        script.append(script.arguments(made)[-1], f", device={npu}")
-    elif script.code(device).strip("'\"") == "cpu":
-        script.edit(device, npu)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from helpers.language import N_, Message
 
-from ..places import loop_step
+from ..steps import loop_step
 from ..tree import Unclear
 
 _PRESENT = {f"torch.{device}.is_available" for device in ("cuda", "npu", "accelerator")}
@@ -128,7 +128,6 @@ def _fold_in(facts, shape, function, statements):
 
 
 def _concerned(facts, node, words):
-    """Whether an `if` is about devices and something in the conditions of its chain is settled."""
     chain = [node]
     while len(chain[-1].orelse) == 1 and facts.script.is_elif(chain[-1].orelse[0]):
         chain += chain[-1].orelse

@@ -56,7 +56,6 @@ def _command(script, shape, distributed):
 
 
 def _spawning(shape):
-    """The options that make a script spawn, with world size and rank of one host."""
     wanted = ((shape.spawned, ""), (shape.world_size, " 1"), (shape.rank, " 0"))
     for text, value in wanted:
         argument = shape.argument(text.rpartition(".")[2])

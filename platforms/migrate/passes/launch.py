@@ -27,10 +27,8 @@ def set_address(script, shape):
     script.need("os")
     if not shape.article:
         _torchrun(script, shape)
-    elif shape.parsed in shape.main.body:
-        script.after(shape.parsed, "address", args=shape.args_in_main)
     else:
-        script.before(shape.first_of(shape.main), "address", args=shape.args_in_main)
+        script.after(shape.parsed, "address", args=shape.args_in_main)
 
 
 def _torchrun(script, shape):

@@ -20,14 +20,11 @@ _METHODS = {
             "DistributedDataParallel keeps them alike."
         ),
     ),
-    "pin_memory": (N_("pin_memory()"), N_("Pinned memory is CUDA's; torch_npu has its own. Take it out if it fails.")),
 }
 _CARD = N_(
     "A barrier, and npu without a number, then mean card 0 in all of them: call torch.npu.set_device(card) "
     "before init_process_group, with the number of the process on its host."
 )
-
-
 _VARIABLE = (
     N_("An NPU has no use for it: take it out."),
     N_("HCCL does not read it; its own variables begin with HCCL_."),
@@ -102,10 +99,6 @@ def _call(script, node):
     if not names and not script.arguments(node) and method in _METHODS:
         script.left(node, *_METHODS[method])
     options = {word.arg: script.code(word.value) for word in node.keywords if word.arg}
-    if any(name.startswith("torch.optim.") for name in names):
-        for option in ("fused", "capturable"):
-            if options.get(option, "False") != "False":
-                script.left(node, f"{option}={options[option]}", N_("Kernels of CUDA's: leave it out on an NPU."))
     if any(name.startswith("torch.utils.data") and name.endswith(".DataLoader") for name in names):
         trains = options.get("shuffle", "False") != "False" or "train" in options.get("sampler", "")
         if trains and "drop_last" not in options and "batch_sampler" not in options:
@@ -114,7 +107,6 @@ def _call(script, node):
 
 
 def _cards(script):
-    """A process group in whose processes nothing chooses a card."""
     groups = [] if "hccl" not in script.source else script.calls(script.module, "torch.distributed.init_process_group")
     words = {token.inside for token in script.tokens if token.kind in ("name", "string")}
     chosen = words & {"set_device", "set_device_index", "ASCEND_RT_VISIBLE_DEVICES"}
@@ -140,10 +132,5 @@ def _mentions(script, told):
         elif token.kind == "string" and re.fullmatch(r"[\w-]+", text) and text not in ENVIRONMENT:
             names.setdefault(text, set()).add(line)
         else:
-            if token.kind != "comment" and (found := [it for it in ENVIRONMENT if it in text]):
-                advice = "In a command it has no effect on NPUs, and chooses no card: there it is {ENVIRONMENT}."
-                advice = Message(advice, ENVIRONMENT=ENVIRONMENT[found[0]])
-                at = line + text.count("\n", 0, text.index(found[0]))
-                script.left(at, Message("a text with {found}", found=found[0]), advice)
             texts |= {line + at for at, part in enumerate(token.code.split("\n")) if WORD.search(part)}
     return names, sorted(texts)

@@ -19,9 +19,7 @@ def drop_last(script, shape):
             script.left(call, N_("the validation loader keeps its order and its last batch"), advice)
     for call in made:
         last = script.keyword(call, "drop_last")
-        if script.keyword(call, "batch_sampler"):
-            script.left(call, N_("a batch sampler makes the training batches"), N_("Let it drop the last one."))
-        elif last is None:
+        if last is None and not script.keyword(call, "batch_sampler"):
             given = script.arguments(call)[-1]
             given = given.value if isinstance(given, ast.keyword) else given
             script.insert(script.argument_span(call, given)[1], ", drop_last=True")

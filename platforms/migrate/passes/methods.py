@@ -2,7 +2,7 @@
 
 import ast
 
-from ..places import step_of
+from ..steps import step_of
 
 _NAMES = {"cuda": "npu", "is_cuda": "is_npu"}
 

@@ -6,7 +6,7 @@ import re
 from ..chains import chains, home
 from ..counterparts import MODULES, counterpart
 from ..edits import insert_after
-from ..places import step_of
+from ..steps import step_of
 
 
 def rename(script):

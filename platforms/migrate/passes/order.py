@@ -48,7 +48,6 @@ def _places(script, shape):
 
 
 def _depends(script, group, between):
-    """Whether one of the two parts changes what the other uses."""
     (read, written), (read_later, written_later) = (_names(script, part) for part in (group, between))
     return bool(written & (read_later | written_later) or written_later & read)
 

@@ -4,7 +4,7 @@ import ast
 import re
 
 from ..counterparts import ENVIRONMENT, counterpart
-from ..places import step_of
+from ..steps import step_of
 
 # A device, perhaps with a place for its number: "cuda:%d" % i, "cuda:{}".format(i), "cuda:" + str(i).
 _DEVICE = re.compile(r"cuda(?=$|:(\d+|%[dsi]|\{[^{}]*\})?$)")

@@ -1,21 +1,48 @@
-"""cuDNN's switches: there is no cuDNN on an NPU, so setting them has no effect and they go.
-
-`deterministic` was meant for the results, not for cuDNN: it becomes torch's own switch.
-"""
+"""What a script needs no more: cuDNN's switches, which do nothing on an NPU, and what torch has of apex.parallel."""
 
 import ast
 
 from ..chains import chains
 from ..counterparts import counterpart
-from ..edits import delete_import
+from ..edits import delete_import, delete_items
 from .names import another_torch
 
+_TORCH = {
+    "apex.parallel.DistributedDataParallel": "nn.parallel.DistributedDataParallel",
+    "apex.parallel.SyncBatchNorm": "nn.SyncBatchNorm",
+    "apex.parallel.convert_syncbn_model": "nn.SyncBatchNorm.convert_sync_batchnorm",
+}
+_TIMING = {"delay_allreduce", "message_size", "num_allreduce_streams", "retain_allreduce_buffers"}  # not of the result
 _MODULE = "torch.backends.cudnn"
 _SWITCHES = {f"{_MODULE}.{name}" for name in ("benchmark", "benchmark_limit", "deterministic", "enabled", "fastest")}
 
 
+def leave_apex_parallel(script):
+    """Use torch's classes, and import apex's no more, where every use can be torch's."""
+    uses = {}
+    for node in script.of(ast.Name, ast.Attribute) if script.torch and "apex" in script.source else ():
+        for name in script.names(node) & _TORCH.keys() if isinstance(node.ctx, ast.Load) else ():
+            uses.setdefault(name, []).append(node)
+    uses = {name: nodes for name, nodes in uses.items() if all(_fits(script, it) for it in nodes)}
+    for name, nodes in uses.items():
+        for node in nodes:
+            script.edit(node, f"{script.torch}.{_TORCH[name]}")
+            call = script.parent(node)
+            if doomed := [it for it in call.keywords if it.arg in _TIMING]:
+                delete_items(script, [*call.args, *call.keywords], doomed)
+    for node in script.of(ast.ImportFrom):
+        delete_import(script, node, [alias for alias in node.names if f"{node.module}.{alias.name}" in uses])
+
+
+def _fits(script, node):
+    """Whether torch's takes what a use gives: one thing, and keywords that say when gradients travel."""
+    call = script.parent(node)
+    called = isinstance(call, ast.Call) and call.func is node
+    return called and len(call.args) == 1 and {it.arg for it in call.keywords} <= _TIMING
+
+
 def switch_off(script):
-    """Take out assignments to the switches, and the import of cudnn when nothing else needs it."""
+    """Take out assignments to the switches, `deterministic` becomes torch's own, and imports of cudnn without use."""
     uses = [chain for chain in chains(script) if (chain.name + ".").startswith(_MODULE + ".")]
     left = [chain for chain in uses if not _settle(script, chain)]
     for node in script.of(ast.Import, ast.ImportFrom) if len(left) < len(uses) else ():
@@ -42,7 +69,6 @@ def _settle(script, chain):
 
 
 def _unused(script, node, alias, left):
-    """Whether an import of cudnn is of no use any more."""
     if isinstance(node, ast.ImportFrom):
         if node.level or f"{node.module}.{alias.name}" != _MODULE:
             return False
