@@ -24,7 +24,7 @@ from argparse import ArgumentParser
 
 import torch
 from torch import nn, optim
-from torch.distributed import all_reduce, init_process_group
+from torch.distributed import init_process_group
 from torch.multiprocessing import spawn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.optim import lr_scheduler
@@ -96,8 +96,6 @@ def one_epoch(source, f, measure, opti, o):
     l.backward()
     nn.utils.clip_grad_norm_(f.parameters(), 1.0)
     opti.step()
-    seen = torch.tensor([l.item()], dtype=torch.float64)
-    all_reduce(seen)
 
 
 launch()
@@ -147,7 +145,7 @@ def test_scripts_of_every_age_go_through_all_steps(name, style):
     steps = set(migrated(TEXTS[name], style).steps)
     expected = set(range(1, 16)) - ({3, 9} if style == "modern" else set())  # 16 is the command
     assert name == "odd" or expected <= steps
-    assert (17 in steps) == (name in ("2022", "odd"))  # what is added up over the ranks
+    assert (17 in steps) == (name == "2022")  # what is added up over the ranks
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -447,21 +445,6 @@ def test_a_script_with_autocast_of_its_own_keeps_it():
     result = migrated(text).result
     assert "amp.initialize" not in result and "--opt-level" not in result and "with torch.autocast('npu'):" in result
     assert not any(note.startswith("no mixed precision") for note in notes(text))
-
-
-@pytest.mark.parametrize(
-    "made, expected",
-    [
-        ("torch.tensor([a, b], dtype=torch.float64)", 'torch.tensor([a, b], dtype=torch.float32, device="npu")'),
-        ("torch.zeros(2, device='cpu')", 'torch.zeros(2, device="npu")'),
-        ("torch.tensor([a], device=here)", "torch.tensor([a], device=here)"),
-    ],
-)
-def test_what_is_added_up_over_cards_is_on_a_card(made, expected):
-    head = 'import torch\nimport torch.distributed as dist\n\nB = "nccl"\n\n'
-    text = f"{head}def total():\n    t = {made}\n    dist.all_reduce(t)\n"
-    assert f"    t = {expected}\n" in migrated(text).result
-    assert f"    t = {made}\n" in migrated(text.replace("nccl", "gloo")).result
 
 
 @pytest.mark.parametrize(
