@@ -40,9 +40,9 @@ def run(options):
     if options.out is not None:
         _write(_targets(made, Path(options.out), options.force))
         return
-    for migration in made.values():  # as bytes: the line ends and the encoding of a script are its own
+    for migration in made.values():  # as bytes: the line ends of a script are its own
         sys.stdout.flush()
-        sys.stdout.buffer.write(migration.diff().encode(migration.encoding))
+        sys.stdout.buffer.write(migration.diff().encode())
         sys.stdout.buffer.flush()
     if not options.diff:
         print("\n".join(migration.report() for migration in made.values()), end="")
@@ -52,7 +52,7 @@ def _targets(made, folder, force):
     """{path: (file, bytes to write)}; ValueError where that would replace something that differs."""
     targets = {}
     for source, migration in made.items():
-        target, raw = folder / source.name, migration.result.encode(migration.encoding)
+        target, raw = folder / source.name, migration.result.encode()
         if target in targets:
             raise ValueError(f"two of the scripts would become {target}; migrate them one by one")
         if target.exists() and target.read_bytes() != raw and not force:

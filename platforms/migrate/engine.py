@@ -8,7 +8,7 @@ from . import blame
 from .notes import Notes
 from .report import report
 from .script import Script
-from .tree import MigrationError, Unclear, decode, parse
+from .tree import MigrationError, Unclear, parse, read
 
 STYLES = ("article", "modern")
 
@@ -33,7 +33,6 @@ class Migration:
     style: str
     changes: tuple
     notes: tuple
-    encoding: str = "utf-8"
     marks: tuple = field(repr=False, compare=False, default=())
 
     @property
@@ -69,13 +68,12 @@ def migrate(path_or_source, *, style="article", name=None):
     """
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
-    encoding = "utf-8"
     text = path_or_source
     if isinstance(text, str) and ("\n" in text or not (text.endswith((".py", ".ipynb")) or os.path.isfile(text))):
         name = name or "<script>"
     else:
         name = name or os.fspath(path_or_source)
-        text, encoding = decode(Path(path_or_source).read_bytes(), name)
+        text = read(Path(path_or_source), name)
     if name.endswith(".ipynb") or text.lstrip().startswith('{"') and '"cells"' in text:
         advice = "migrate its script (jupyter nbconvert --to script NAME.ipynb), and copy the changes"
         raise MigrationError(name, None, f"this is a notebook, and migrate reads scripts: {advice}")
@@ -91,7 +89,7 @@ def migrate(path_or_source, *, style="article", name=None):
     if bom and marks:
         marks[0] = replace(marks[0], text=bom + marks[0].text)
     found = notes.final(lines.origins())
-    return Migration(name, text, bom + lines.text, style, _changes(marks), found, encoding, tuple(marks))
+    return Migration(name, text, bom + lines.text, style, _changes(marks), found, tuple(marks))
 
 
 def _run(name, style, lines, notes):

@@ -68,7 +68,11 @@ class Shape(Training):
         added = script.calls(script.module, f"{self.parser}.add_argument")
         self.last_argument = script.statement(_needed(added and added[-1]))
         parse = f"{self.parser}.parse_args"  # perhaps args = get_args(), which returns that
-        makers = {script.function(it).name for it in script.of(ast.Return) if script.called(it.value) == parse}
+        makers = {
+            script.function(it).name
+            for it in script.of(ast.Return)
+            if script.called(it.value) == parse and script.function(it)
+        }
         found = script.assigned(script.module, parse, *makers)
         self.parsed = _needed(only(it for it in found if getattr(script.function(it), "name", "") not in makers))
         self.args_in_main = self.parsed.targets[0].id

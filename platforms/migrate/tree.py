@@ -3,7 +3,6 @@
 import ast
 import io
 import re
-import tokenize
 import warnings
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -34,16 +33,14 @@ def lines_of(text):
     return list(io.StringIO(text, newline=""))
 
 
-def decode(raw, name):
-    """(text, encoding) of the bytes of a script, by its encoding cookie, UTF-8 by default."""
+def read(path, name):
+    """The text of a script, which is UTF-8."""
+    raw = path.read_bytes()
     try:
-        encoding = tokenize.detect_encoding(io.BytesIO(raw).readline)[0].removesuffix("-sig")
-        return raw.decode(encoding), encoding
-    except SyntaxError as error:
-        raise MigrationError(name, 1, f"the encoding is not known: {error}") from None
+        return raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise MigrationError(name, line, f"this is not {encoding} text ({error.reason}); save it as UTF-8") from None
+        raise MigrationError(name, line, f"this is not utf-8 text ({error.reason}); save it as UTF-8") from None
 
 
 def parse(text, name):

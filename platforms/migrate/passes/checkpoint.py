@@ -37,7 +37,11 @@ def _load(script, shape, load):
     if not shape.scale or not isinstance(statement, ast.Assign):
         return
     checkpoint = script.code(statement.targets[0])  # the scale is loaded after the optimizer
-    loads = (it for it in script.methods("load_state_dict") if script.code(it.args[0]).startswith(f"{checkpoint}["))
+    loads = (
+        it
+        for it in script.methods("load_state_dict")
+        if it.args and script.code(it.args[0]).startswith(f"{checkpoint}[")
+    )
     loads = {script.code(it.func.value): it for it in loads}
     if shape.optimizer in loads and shape.scale not in loads:
         last = script.statement(loads[shape.optimizer])

@@ -70,18 +70,10 @@ def look_up_card(script, shape):
 def _count_by_process(script, shape):
     """args.gpu is the number of a card now: what counts processes has to use the process's own number."""
     for node in script.of(ast.Compare):
-        if not isinstance(getattr(node.comparators[0], "value", None), int):
-            continue
-        if script.function(node) is shape.worker and script.code(node.left) == shape.card:
-            script.edit(node.left, shape.process)
-        elif getattr(node.left, "attr", "") == shape.card_statement.targets[0].attr:
+        number = isinstance(getattr(node.comparators[0], "value", None), int)
+        if number and getattr(node.left, "attr", "") == shape.card_statement.targets[0].attr:
             text = Message("{node} compares a card, not a process", node=script.code(node))
             script.left(node, text, N_("Compare the rank instead: the first process need not have card 0."))
-    for node in script.walk(shape.worker):
-        if isinstance(node, ast.Assign) and script.code(node.targets[0]) == shape.rank:
-            for inner in script.walk(node.value):
-                if isinstance(inner, ast.Attribute) and script.code(inner) == shape.card:
-                    script.edit(inner, shape.process)
 
 
 def name_card(script, shape):

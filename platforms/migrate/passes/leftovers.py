@@ -25,6 +25,7 @@ _CARD = N_(
     "A barrier, and npu without a number, then mean card 0 in all of them: call torch.npu.set_device(card) "
     "before init_process_group, with the number of the process on its host."
 )
+_KEY = N_("Where a device's type or a backend is looked up, the key is now 'npu' or 'hccl'.")
 _VARIABLE = (
     N_("An NPU has no use for it: take it out."),
     N_("HCCL does not read it; its own variables begin with HCCL_."),
@@ -33,7 +34,7 @@ _VARIABLE = (
 
 def report_leftovers(script):
     """Add the notes about CUDA."""
-    told = _torch(script) | _packages(script) | _keys(script)
+    told = _torch(script) | _packages(script)
     for node in script.of(ast.Call):
         _call(script, node)
     _cards(script)
@@ -79,20 +80,6 @@ def _packages(script):
     return told
 
 
-def _keys(script):
-    """Notes about entries of tables under a device's old name; returns the offsets of these texts."""
-    told = set()
-    for node in script.of(ast.Constant):
-        above = script.parent(node)
-        asked = getattr(getattr(above, "func", None), "attr", "") in ("get", "pop", "setdefault", "index")
-        is_key = isinstance(above, ast.Dict) and node in above.keys or getattr(above, "slice", None) is node
-        if node.value in ("cuda", "nccl") and (is_key or asked):
-            advice = N_("Where a device's type or a backend is looked up, the key is now 'npu' or 'hccl'.")
-            script.left(node, Message("the key {value}", value=repr(node.value)), advice)
-            told.add(script.span(node)[0])
-    return told
-
-
 def _call(script, node):
     """Methods and arguments that are CUDA's, and training loaders whose last batch is smaller."""
     names, method = script.names(node), getattr(node.func, "attr", "")
@@ -125,6 +112,8 @@ def _mentions(script, told):
         if token.kind == "name":
             owner = re.search(r"(\w+\.)*\Z", script.source[max(token.start - 200, 0) : token.start])[0]  # "args."
             names.setdefault(owner + token.code, set()).add(line)
+        elif text in ("cuda", "nccl") and token.kind == "string":
+            script.left(line, Message("the key {value}", value=repr(text)), _KEY)
         elif "nvidia-smi" in text and token.kind != "comment":
             script.left(line, "nvidia-smi", N_("`npu-smi info` shows the cards; its output is another."))
         elif token.kind == "string" and re.fullmatch(r"[A-Z][A-Z0-9_]+", text) and "_" in text:
