@@ -313,13 +313,6 @@ def test_the_modern_style_knows_torchrun_and_its_own_spawn(name):
 # Variants: (style, script, what is replaced in it, what the result has in this order, what it must not have)
 
 VARIANTS = {
-    "a number that counts processes does not become a card": (
-        "article",
-        ODD,
-        {},
-        ["o.host = o.host * cards + proc", "if proc == 0:"],
-        [],
-    ),
     "what stood in the branch stays on its side of DDP": (
         "article",
         ODD,
