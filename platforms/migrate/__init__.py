@@ -7,7 +7,7 @@ print(migration.report())    # what was changed, what was not, and what only you
 
 from .engine import Change, Migration, migrate
 from .notes import Note
-from .source import MigrationError
 from .steps import STEPS, Step
+from .tree import MigrationError
 
 __all__ = ["STEPS", "Change", "Migration", "MigrationError", "Note", "Step", "migrate"]

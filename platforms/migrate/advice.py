@@ -2,69 +2,67 @@
 
 import re
 
+from helpers.language import N_, Message
+
+from .counterparts import counterpart, offered
+
 # What a text says when it speaks of NVIDIA's devices or libraries.
 WORD = re.compile(r"cuda|cudnn|cublas|nccl|nvidia|nvtx|nvml", re.IGNORECASE)
 
-_DDP = "Start one process a card (torchrun) and wrap the model in DistributedDataParallel."
-_NO_PACKAGE = "This package is for NVIDIA devices: find what replaces it on Ascend, or do without."
+FLOAT64 = N_("An NPU computes it as float32, with a warning, and HCCL refuses it: use float32.")
+_NO_COUNTERPART = N_("torch_npu {version} has no counterpart: take it out, or keep it for CUDA behind a test.")
+_OFFERED = N_("torch_npu has it: import it from torch_npu.npu, in a statement of its own.")
+_PARALLEL = N_(
+    "It is for CUDA devices only. Start one process a card (torchrun) and wrap the model in DistributedDataParallel."
+)
+_JIT = N_("Not supported on NPUs in training: call the module itself.")
+_PROFILER = N_("Marks for NVIDIA's profiler. torch.npu.mstx marks ranges for Ascend's; or take it out.")
+_EXTENSION = N_("It compiles for CUDA: write the operator in PyTorch, or with Ascend C.")
+_NO_PACKAGE = N_("This package is for NVIDIA devices: find what replaces it on Ascend, or do without.")
+_DRIVER = N_("It reads NVIDIA's driver: `npu-smi info` shows the cards, torch.npu.mem_get_info() their memory.")
+_ATTENTION = N_("torch_npu.npu_fusion_attention, or torch's scaled_dot_product_attention.")
 
 # Names in torch; of several that fit the longest counts.
 TORCH = {
-    "torch.cuda": "torch_npu {version} has no counterpart: take it out, or keep it for CUDA behind a test.",
-    "torch.cuda.nvtx": "Marks for NVIDIA's profiler. torch.npu.mstx marks ranges for Ascend's; or take it out.",
-    "torch.cuda.nccl": "HCCL takes its place and is reached through torch.distributed only: take it out.",
-    "torch.cuda.comm": f"Copies between the cards of one process. {_DDP}",
-    "torch.cuda.default_generators": "Use torch.npu.manual_seed and torch.npu.get_rng_state instead.",
-    "torch.cuda.CUDAPluggableAllocator": "torch.npu.NPUPluggableAllocator takes a library written for Ascend.",
-    "torch.backends.cudnn": "There is no cuDNN on an NPU, and this has no effect: take it out.",
-    "torch.backends.cuda": "It steers CUDA's kernels and has no effect on an NPU: take it out.",
-    "torch.version.cuda": "It is None there: ask torch.version.cann, or leave the text out.",
-    "torch.nn.DataParallel": f"It is for CUDA devices only. {_DDP}",
-    "torch.nn.parallel.DataParallel": f"It is for CUDA devices only. {_DDP}",
-    "torch.nn.parallel.data_parallel": f"It is for CUDA devices only. {_DDP}",
-    "torch.jit.script": "Not supported on NPUs in training: call the module itself.",
-    "torch.jit.trace": "Not supported on NPUs in training: call the module itself.",
-    "torch.compile": "Inductor writes kernels for CUDA and CPU: switch it off, or use torchair's backend.",
-    "torch.float64": "An NPU computes it as float32, with a warning, and HCCL refuses it: use float32.",
-    "torch.double": "An NPU computes it as float32, with a warning, and HCCL refuses it: use float32.",
-    "torch.DoubleTensor": "An NPU computes it as float32, with a warning, and HCCL refuses it: use float32.",
-    "torch.npu.DoubleTensor": "An NPU computes it as float32, with a warning, and HCCL refuses it: use float32.",
-    "torch.distributed.ProcessGroupNCCL": "HCCL takes its place: use torch.distributed with the backend 'hccl'.",
-    "torch.profiler.ProfilerActivity.CUDA": "torch_npu.profiler has ProfilerActivity.NPU and takes the same arguments.",
-    "torch.utils.cpp_extension": "It compiles for CUDA: write the operator in PyTorch, or with Ascend C.",
-    "torch.distributed.Backend.NCCL": "The name of the NPU's backend is 'hccl'.",
+    "torch.cuda": _NO_COUNTERPART,
+    "torch.cuda.nvtx": _PROFILER,
+    "torch.cuda.nccl": N_("HCCL takes its place and is reached through torch.distributed only: take it out."),
+    "torch.cuda.comm": N_(
+        "Copies between the cards of one process. "
+        "Start one process a card (torchrun) and wrap the model in DistributedDataParallel."
+    ),
+    "torch.backends.cudnn": N_("There is no cuDNN on an NPU, and this has no effect: take it out."),
+    "torch.backends.cuda": N_("It steers CUDA's kernels and has no effect on an NPU: take it out."),
+    "torch.version.cuda": N_("It is None there: ask torch.version.cann, or leave the text out."),
+    "torch.nn.DataParallel": _PARALLEL,
+    "torch.nn.parallel.DataParallel": _PARALLEL,
+    "torch.nn.parallel.data_parallel": _PARALLEL,
+    "torch.jit.script": _JIT,
+    "torch.jit.trace": _JIT,
+    "torch.compile": N_("Inductor writes kernels for CUDA and CPU: switch it off, or use torchair's backend."),
+    "torch.float64": FLOAT64,
+    "torch.double": FLOAT64,
+    "torch.DoubleTensor": FLOAT64,
+    "torch.npu.DoubleTensor": FLOAT64,
+    "torch.profiler.ProfilerActivity.CUDA": N_(
+        "torch_npu.profiler has ProfilerActivity.NPU and takes the same arguments."
+    ),
+    "torch.utils.cpp_extension": _EXTENSION,
 }
 
-# Packages, told where they are imported.
+# Packages, noted where they are imported.
 PACKAGES = {
-    "apex.optimizers": "Fused kernels for CUDA: use the optimizer of torch.optim, or that of Ascend's apex.",
-    "apex.parallel": "Use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm.",
-    "apex.parallel.LARC": "It is plain PyTorch and works as it is, around an optimizer of torch.optim.",
-    "apex.normalization": "Use the layer of the same name in torch.nn.",
-    "apex.contrib": _NO_PACKAGE,
-    "apex.fp16_utils": "Use apex.amp, or torch.amp.",
-    "horovod": "Horovod has no NPU: use torch.distributed with the backend 'hccl' and DistributedDataParallel.",
-    "cupy": "Use torch, or NumPy on the CPU.",
-    "pycuda": _NO_PACKAGE,
-    "cuda": _NO_PACKAGE,
-    "numba.cuda": "Write the kernel in PyTorch, or with Ascend C.",
-    "triton": "The kernels are for CUDA: Triton-Ascend compiles some of them, else write them in PyTorch.",
-    "pynvml": "It reads NVIDIA's driver: `npu-smi info` shows the cards, torch.npu.mem_get_info() their memory.",
-    "py3nvml": "It reads NVIDIA's driver: `npu-smi info` shows the cards, torch.npu.mem_get_info() their memory.",
-    "nvidia_smi": "It reads NVIDIA's driver: `npu-smi info` shows the cards.",
-    "GPUtil": "It reads NVIDIA's driver: `npu-smi info` shows the cards.",
-    "gpustat": "It reads NVIDIA's driver: `npu-smi info` shows the cards.",
-    "nvtx": "Marks for NVIDIA's profiler. torch.npu.mstx marks ranges for Ascend's; or take it out.",
-    "nvidia": "Use torchvision's transforms and torch's DataLoader.",
-    "tensorrt": _NO_PACKAGE,
-    "torch_tensorrt": _NO_PACKAGE,
-    "bitsandbytes": _NO_PACKAGE,
-    "flash_attn": "torch_npu.npu_fusion_attention, or torch's scaled_dot_product_attention.",
-    "xformers": "torch_npu.npu_fusion_attention, or torch's scaled_dot_product_attention.",
-    "transformer_engine": _NO_PACKAGE,
-    "deepspeed": "It needs its NPU build; the launcher then takes hccl by itself.",
-    "torch.utils.cpp_extension": TORCH["torch.utils.cpp_extension"],
+    "apex.optimizers": N_("Fused kernels for CUDA: use the optimizer of torch.optim, or that of Ascend's apex."),
+    "apex.parallel": N_("Use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm."),
+    "apex.parallel.LARC": N_("It is plain PyTorch and works as it is, around an optimizer of torch.optim."),
+    "horovod": N_("Horovod has no NPU: use torch.distributed with the backend 'hccl' and DistributedDataParallel."),
+    "triton": N_("The kernels are for CUDA: Triton-Ascend compiles some of them, else write them in PyTorch."),
+    "nvtx": _PROFILER,
+    "torch.utils.cpp_extension": _EXTENSION,
 }
+PACKAGES |= dict.fromkeys(("apex.contrib", "pycuda", "tensorrt", "bitsandbytes", "transformer_engine"), _NO_PACKAGE)
+PACKAGES |= dict.fromkeys(("pynvml", "nvidia_smi", "GPUtil", "gpustat"), _DRIVER)
+PACKAGES |= dict.fromkeys(("flash_attn", "xformers"), _ATTENTION)
 
 
 def of_name(name, table=TORCH):
@@ -73,5 +71,10 @@ def of_name(name, table=TORCH):
     for length in range(len(parts), 0, -1):
         known = ".".join(parts[:length])
         if known in table:
-            return known, table[known]
+            return known, _OFFERED if known == "torch.cuda" and counterpart(name) else with_version(table[known])
     return None
+
+
+def with_version(advice):
+    """An advice with the version of torch_npu in its place."""
+    return Message(advice, version=offered()["version"]) if "{version}" in advice else advice

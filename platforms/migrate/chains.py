@@ -10,16 +10,19 @@ _POSITIONAL = {"autocast": ("enabled", "dtype", "cache_enabled"), "GradScaler": 
 class Chain:
     """A dotted name in the text: `nodes` from `t` to `t.cuda.amp`; `root` is what `t` stands for."""
 
-    def __init__(self, script, nodes):
-        self.script, self.nodes = script, nodes
-        # Of several meanings (an import in try, another in except) that of torch counts.
-        self.root = min(script.names(nodes[0]), key=lambda name: (not name.startswith("torch"), name))
-        self.name = ".".join([self.root, *(node.attr for node in nodes[1:])])  # "torch.cuda.amp"
+    def __init__(self, script, nodes, root):
+        self.script, self.nodes, self.root = script, nodes, root
+        self.name = ".".join([root, *(node.attr for node in nodes[1:])])  # "torch.cuda.amp"
+
+    @property
+    def first(self):
+        """The Name that it starts with."""
+        return self.nodes[0]
 
     @property
     def places(self):
         """The offsets at which its names start."""
-        return [self.script.span(self.nodes[0])[0], *(self.script.name_span(node)[0] for node in self.nodes[1:])]
+        return [self.script.span(self.first)[0], *(self.script.name_span(node)[0] for node in self.nodes[1:])]
 
     def counterpart(self):
         """(the longest part that has one, as a node, its new full name), or (None, None)."""
@@ -46,35 +49,24 @@ class Chain:
         starred = any(isinstance(arg, ast.Starred) for arg in call.args)
         return new if last == "autocast" and starred else f"torch.amp.{last}"
 
-    def edit(self, node, first, new, below, step):
-        """Let the part `node` read `first` instead of the name `below` in `new`; only what differs changes."""
-        rest = new.removeprefix(below)
-        place, parts = self.nodes.index(node), rest.split(".")[1:]
-        if len(parts) != place:
-            self.script.edit(node, first + rest, step)
-        else:
-            self.script.edit(self.nodes[0], first, step)
-            for old, part in zip(self.nodes[1 : place + 1], parts, strict=True):
-                self.script.edit_span(*self.script.name_span(old), part, step)
-        self.name_device(node, new, step)
+    def rename(self, node, text, new, step):
+        """Let the part `node` read `text`, its full name is then `new`; only what differs changes."""
+        nodes, parts = self.nodes[: self.nodes.index(node) + 1], text.split(".")
+        if len(parts) != len(nodes):
+            self.script.edit(node, text, step)
+        for old, part in zip(nodes, parts, strict=False) if len(parts) == len(nodes) else ():
+            start, end = self.script.span(old) if old is self.first else self.script.name_span(old)
+            self.script.edit_span(start, end, part, step)
+        if new.startswith("torch.amp."):
+            self._name_device(self.script.parent(node), _POSITIONAL[new.rpartition(".")[2]], step)
 
-    def replace(self, node, new, torch, step):
-        """Let the part `node` read `new`, by the name that the script has for torch (None: by torch_npu)."""
-        self.script.edit(node, home(new) if torch is None else new.replace("torch", torch, 1), step)
-        self.name_device(node, new, step)
-
-    def name_device(self, node, new, step):
-        """Add the device to the call of `node` where its new name is one of torch.amp."""
-        if not new.startswith("torch.amp."):
-            return
-        script, call = self.script, self.script.parent(node)
-        given = script.arguments(call)
+    def _name_device(self, call, names, step):
+        script, given = self.script, self.script.arguments(call)
         if not given:
             script.insert(script.source.rindex(")", 0, script.span(call)[1]), '"npu"', step)
             return
         script.insert(script.argument_span(call, given[0])[0], '"npu", ', step)
-        positional = [arg for arg in call.args if not isinstance(arg, ast.Starred)]
-        for arg, name in zip(positional, _POSITIONAL[new.rpartition(".")[2]], strict=False):
+        for arg, name in zip(call.args, names, strict=False):
             script.insert(script.argument_span(call, arg)[0], f"{name}=", step)
 
 
@@ -91,6 +83,7 @@ def chains(script):
         nodes = [node]
         while isinstance(nodes[0], ast.Attribute):
             nodes.insert(0, nodes[0].value)
-        first = nodes[0]
-        if isinstance(first, ast.Name) and isinstance(first.ctx, ast.Load) and script.names(first):
-            yield Chain(script, nodes)
+        if isinstance(nodes[0], ast.Name) and isinstance(nodes[0].ctx, ast.Load):
+            # Of several meanings (an import in try, another in except) that of torch counts.
+            names = sorted(script.names(nodes[0]), key=lambda name: (not name.startswith("torch"), name))
+            yield from (Chain(script, nodes, root) for root in names[:1])

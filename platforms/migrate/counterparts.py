@@ -1,30 +1,25 @@
-"""What torch_npu has for the names of torch.cuda.
-
-The names are those of the published package (`platforms/npu/names.json` has them with its version);
-where it calls a thing differently, the table below says so.
-"""
+"""What torch_npu has for the names of torch.cuda: those of the published package, in `platforms/npu/names.json`."""
 
 import functools
 import json
+import re
 from pathlib import Path
 
 MODULES = {"torch.cuda": "torch.npu", "torch.cuda.amp": "torch.npu.amp"}
 # Modules inside torch.cuda whose names torch_npu offers one level higher.
-_FLAT = ("memory", "random", "streams", "graphs", "amp.autocast_mode", "amp.grad_scaler")
-_OTHER = {
+_FLAT = ("memory", "random", "streams", "graphs", "autocast_mode", "grad_scaler")
+_OTHER = {  # what it calls differently
+    **MODULES,
     "torch.cuda.OutOfMemoryError": "torch.OutOfMemoryError",
     "torch.cuda.CUDAGraph": "torch.npu.NPUGraph",
     "torch.backends.cuda.matmul.allow_tf32": "torch.npu.matmul.allow_hf32",
     "torch.backends.cudnn.allow_tf32": "torch.npu.conv.allow_hf32",
-    "torch.get_autocast_gpu_dtype": "torch.npu.get_autocast_dtype",
-    "torch.set_autocast_gpu_dtype": "torch.npu.set_autocast_dtype",
     "torch.Tensor.cuda": "torch.Tensor.npu",
     "torch.Tensor.is_cuda": "torch.Tensor.is_npu",
     "torch.nn.Module.cuda": "torch.nn.Module.npu",
     "torch.distributed.is_nccl_available": "torch.distributed.is_hccl_available",
     # The NPU keeps tensors in layouts of its own and refuses channels_last.
     "torch.channels_last": "torch.contiguous_format",
-    "torch.channels_last_3d": "torch.contiguous_format",
 }
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
@@ -47,17 +42,14 @@ def counterpart(name):
 
     counterpart("torch.cuda.memory.empty_cache") is "torch.npu.empty_cache".
     """
-    if name in _OTHER or name in MODULES:
-        return _OTHER.get(name) or MODULES[name]
+    if name in _OTHER:
+        return _OTHER[name]
     if not name.startswith("torch.cuda."):
         return None
     inside = name.removeprefix("torch.cuda.")
-    for module in _FLAT:
-        if inside.startswith(module + "."):
-            parent = module.rpartition(".")[0]
-            inside = ".".join(filter(None, [parent, inside.removeprefix(module + ".")]))
+    inside = re.sub(rf"^(amp\.)?({'|'.join(_FLAT)})\.", r"\1", inside)
     parent, _, last = inside.rpartition(".")
-    names = offered().get(".".join(filter(None, ["npu", parent])), ())
+    names = offered().get(f"npu.{parent}".rstrip("."), ())
     if last in names or (last.startswith("__") and parent in ("", "amp")):
         return f"torch.npu.{inside}"
     return None

@@ -1,19 +1,60 @@
-"""Edits of small statements and of items of lists, which take semicolons, commas and lines along."""
+"""Edits of a text: how they are put together, and those of statements and lists, which take commas and lines along."""
 
-import ast
+from bisect import bisect_right
 
-_QUESTIONS = ("is_available", "device_count", "len", "hasattr", "getattr", "isinstance")
+
+def apart(made):
+    """The edits in order, each once, without those inside another one; an edit is (start, end, text, step)."""
+    kept = []
+    # What is inserted where something is replaced comes before it.
+    for edit in sorted(dict.fromkeys(made), key=lambda edit: (edit[0], edit[1] > edit[0], -edit[1])):
+        if not kept or edit[0] >= kept[-1][1]:
+            kept.append(edit)
+        else:
+            assert edit[1] <= kept[-1][1], f"the edits {kept[-1]} and {edit} overlap"
+    return kept
+
+
+def regions(source, starts, made):
+    """[(first, last, [(step, text)])]: the lines first to last - 1 (from 0) as they are after each step's edits.
+
+    `starts` are the offsets of the lines. Lines that several edits touch are one region.
+    """
+    found = []  # [first, last, edits]
+    for edit in made:
+        start, end, text, _ = edit
+        first, last = min(bisect_right(starts, start) - 1, len(starts) - 2), bisect_right(starts, end) - 1
+        whole = starts[last] == end and (text.endswith("\n") or (not text and starts[first] == start))
+        last = min(last + (not whole), len(starts) - 1)
+        if found and first < found[-1][1]:
+            found[-1][1] = max(last, found[-1][1])
+            found[-1][2].append(edit)
+        else:
+            found.append([first, last, [edit]])
+    return [(first, last, _versions(source, starts[first], starts[last], inside)) for first, last, inside in found]
+
+
+def _versions(source, start, end, made):
+    """[(step, the text from start to end after the edits of all steps up to this one)]."""
+    versions = []
+    for step in sorted({edit[3] for edit in made}):
+        parts, at = [], start
+        for first, last, text, of in made:
+            if of <= step:
+                parts += [source[at:first], text]
+                at = last
+        versions.append((step, "".join([*parts, source[at:end]])))
+    return versions
+
+
+# Statements
 
 
 def line_of(script, statement):
     """The statements that stand on one line with `statement`, itself among them."""
-    block = script.block(statement)
-    first = last = block.index(statement)
-    while first and block[first - 1].end_lineno == block[first].lineno:
-        first -= 1
-    while last + 1 < len(block) and block[last + 1].lineno == block[last].end_lineno:
-        last += 1
-    return block[first : last + 1]
+    return [
+        it for it in script.block(statement) if it.lineno <= statement.end_lineno and it.end_lineno >= statement.lineno
+    ]
 
 
 def end_of_line(script, node):
@@ -37,59 +78,35 @@ def insert_after(script, statement, text):
     line = line_of(script, statement)
     at = end_of_line(script, line[-1])
     if statement is not line[-1] or _follows_colon(script, line) or script.source[:at].rstrip().endswith("\\"):
-        script.insert(script.span(statement)[1], f"; {text.partition('  #')[0]}")  # before what follows on the line
-        return
-    missing = "" if script.source[:at].endswith("\n") else script.newline
-    ending = script.newline if not missing else ""
-    script.insert(at, f"{missing}{script.indent(line[0])}{text}{ending}")
+        script.append(statement, f"; {text.partition('  #')[0]}")  # before what follows on the line
+    elif script.source[:at].endswith("\n"):
+        script.insert(at, f"{script.indent(line[0])}{text}{script.newline}")
+    else:
+        script.insert(at, f"{script.newline}{script.indent(line[0])}{text}")
 
 
 def delete_statements(script, steps):
-    """Delete small statements, {node: step}; an emptied block gets `pass`, or goes with the `if` that it is of."""
-    for node in list(steps):
-        _doom_holder(script, node, steps)
+    """Delete small statements, {node: step}; an emptied block gets `pass`."""
     for node, step in steps.items():
+        line = line_of(script, node)
+        kept, place = [it for it in line if it not in steps], line.index(node)
         if any(around in steps for around in script.parents(node)):
             continue
-        line = line_of(script, node)
-        if any(each not in steps for each in line):
-            _delete_small(script, line, node, step)
+        if kept and place + 1 < len(line):  # with its semicolon
+            script.edit_span(script.span(node)[0], script.span(line[place + 1])[0], "", step)
+        elif kept:
+            script.edit_span(script.span(line[place - 1])[1], script.span(node)[1], "", step)
         elif node is line[0]:
             _delete_line(script, line, steps)
 
 
-def _doom_holder(script, node, steps):
-    """An `if` without `else` that decides about nothing any more goes too, unless its condition does something."""
-    holder = script.parent(node)
-    bare = isinstance(holder, ast.If) and not holder.orelse and not script.is_elif(holder)
-    if bare and holder not in steps and all(each in steps for each in holder.body):
-        calls = (it.func for it in script.walk(holder.test) if isinstance(it, ast.Call))
-        if all(getattr(it, "attr", getattr(it, "id", "")) in _QUESTIONS for it in calls):
-            steps[holder] = max(steps[each] for each in holder.body)
-            _doom_holder(script, holder, steps)
-
-
-def _delete_small(script, line, node, step):
-    """One of several statements on a line, with its semicolon."""
-    place = line.index(node)
-    if place + 1 < len(line):
-        script.edit_span(script.span(node)[0], script.span(line[place + 1])[0], "", step)
-    else:
-        script.edit_span(script.span(line[place - 1])[1], script.span(node)[1], "", step)
-
-
 def _delete_line(script, line, steps):
-    """A line all of whose statements go."""
     block, step = script.block(line[0]), steps[line[0]]
     emptied = script.parent(line[0]) is not script.module and all(each in steps for each in block)
     if emptied and (_follows_colon(script, line) or line[0] is block[0]):
         script.edit_span(script.span(line[0])[0], script.span(line[-1])[1], "pass", step)
         return
-    start, end = start_of_line(script, line[0]), end_of_line(script, line[-1])
-    around = script.source[:start].endswith(script.newline * 2), script.source.startswith(script.newline, end)
-    if all(around):  # one empty line for the two that would meet
-        end += len(script.newline)
-    script.edit_span(start, end, "", step)
+    script.edit_span(start_of_line(script, line[0]), end_of_line(script, line[-1]), "", step)
 
 
 def delete_items(script, items, doomed, step=None):
@@ -104,11 +121,9 @@ def delete_items(script, items, doomed, step=None):
             script.edit_span(script.span(items[place - 1])[1], script.span(item)[1], "", step)
 
 
-def torch_name(script):
-    """What the script calls torch at module level, "t" after `import torch as t`; None without such an import."""
-    for node in script.of(ast.Import):
-        if not script.definitions(node):
-            for alias in node.names:
-                if alias.name == "torch" or (not alias.asname and alias.name.startswith("torch.")):
-                    return alias.asname or "torch"
-    return None
+def delete_import(script, node, gone, step=1):
+    """Delete these of the names that an import imports, or all of it."""
+    if len(gone) == len(node.names):
+        script.delete(node, step)
+    elif gone:
+        delete_items(script, node.names, gone, step)

@@ -1,20 +1,16 @@
 """The migration: runs the passes on each other's output and remembers who changed what."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from helpers.launcher.language import marked
-
-from . import hunks
-from .blame import Blame
+from . import blame
 from .notes import Notes
 from .report import report
 from .script import Script
-from .source import MigrationError, decode, parse
+from .tree import MigrationError, Unclear, parse, read
 
 STYLES = ("article", "modern")
-ROUNDS = 5  # for the edits of one group of passes that lie inside each other
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,7 @@ class Migration:
     style: str
     changes: tuple
     notes: tuple
-    encoding: str = "utf-8"
-    blame: Blame = field(repr=False, compare=False, default=None)
+    marks: tuple = field(repr=False, compare=False, default=())
 
     @property
     def changed(self):
@@ -56,7 +51,7 @@ class Migration:
         The whole diff turns the source into the result (`patch -p0`, `git apply -p0`). With `step`,
         only the hunks of this step; what the others wrote is context.
         """
-        return hunks.diff(self, step, context)
+        return blame.diff(self, step, context)
 
     def report(self):
         """What was changed, what was seen and left, and what only you can choose, as text."""
@@ -73,67 +68,51 @@ def migrate(path_or_source, *, style="article", name=None):
     """
     if style not in STYLES:
         raise ValueError(f"style is {style!r}; it must be one of {', '.join(STYLES)}")
-    text, name, encoding = _read(path_or_source, name)
+    text = path_or_source
+    if isinstance(text, str) and ("\n" in text or not (text.endswith((".py", ".ipynb")) or os.path.isfile(text))):
+        name = name or "<script>"
+    else:
+        name = name or os.fspath(path_or_source)
+        text = read(Path(path_or_source), name)
     if name.endswith(".ipynb") or text.lstrip().startswith('{"') and '"cells"' in text:
-        advice = marked("migrate its script (jupyter nbconvert --to script NAME.ipynb), and copy the changes")
+        advice = "migrate its script (jupyter nbconvert --to script NAME.ipynb), and copy the changes"
         raise MigrationError(name, None, f"this is a notebook, and migrate reads scripts: {advice}")
-    mark = "\ufeff" if text.startswith("\ufeff") else ""
-    parse(text[len(mark) :], name)
-    blame, notes = Blame(text[len(mark) :]), Notes()
+    bom = "\ufeff" * text.startswith("\ufeff")
+    parse(text[len(bom) :], name)
+    lines, notes = blame.Blame(text[len(bom) :]), Notes()
     try:
-        result = _run(text[len(mark) :], name, style, blame, notes)
+        _run(name, style, lines, notes)
     except RecursionError:
         reason = "expressions are nested too deeply; split the longest ones and migrate again"
         raise MigrationError(name, None, reason) from None
-    if mark and blame.source:
-        blame.source[:1] = [mark + line for line in blame.source[:1]]
-        blame.lines[0].text = mark + blame.lines[0].text
-    made = notes.final(blame.origins())
-    return Migration(name, text, mark + result, style, _changes(blame), made, encoding, blame)
+    marks = lines.marks()
+    if bom and marks:
+        marks[0] = replace(marks[0], text=bom + marks[0].text)
+    found = notes.final(lines.origins())
+    return Migration(name, text, bom + lines.text, style, _changes(marks), found, tuple(marks))
 
 
-def _read(path_or_source, name):
-    if isinstance(path_or_source, str) and not _is_path(path_or_source):
-        return path_or_source, name or "<script>", "utf-8"
-    name = name or os.fspath(path_or_source)
-    text, encoding = decode(Path(path_or_source).read_bytes(), name)
-    return text, name, encoding
-
-
-def _is_path(text):
-    if "\n" in text or not text.strip():
-        return False
-    return text.endswith((".py", ".ipynb")) or os.path.isfile(text)
-
-
-def _run(text, name, style, blame, notes):
+def _run(name, style, lines, notes):
     from .passes import PASSES
 
     script = None
     for group in PASSES:
-        for again in range(ROUNDS):
-            script = script or Script(text, name, style, notes)
-            for one in group:
+        script = script or Script(lines.text, name, style, notes)
+        for script.step, one in group:
+            try:
                 one(script)
-            edited, swallowed = script.edited(), script.swallowed
-            for step, after, places in edited:
-                parse(after, f"the result of step {step}")
-                notes.move(blame.update(after, step, places))
-                text, script = after, None
-            if not swallowed:
-                break
-            assert again < ROUNDS - 1, f"edits of {group} lie inside each other in every round"
-    return text
+            except Unclear as unclear:
+                script.left(unclear.node, unclear.text, unclear.advice)
+                script.forget()
+        if regions := script.edited():
+            notes.move(lines.update(regions))
+            script = None
 
 
-def _changes(blame):
-    kept = {line.origin for line in blame.lines}
-    added = [
-        Change(line.step, n, line.text.rstrip("\r\n")) for n, line in enumerate(blame.lines, 1) if line.origin is None
-    ]
-    gone = [
-        Change(blame.removed_by[place], place + 1, text.rstrip("\r\n"), removed=True)
-        for place, text in enumerate(blame.source)
-        if place not in kept
-    ]
-    return tuple(sorted(added + gone, key=lambda change: (change.step, change.removed, change.line)))
+def _changes(marks):
+    made, old, new = [], 0, 0
+    for mark in marks:
+        old, new, removed = old + (mark.sign != "+"), new + (mark.sign != "-"), mark.sign == "-"
+        if mark.step is not None:
+            made.append(Change(mark.step, old if removed else new, mark.text.rstrip("\r\n"), removed))
+    return tuple(sorted(made, key=lambda change: (change.step, change.removed, change.line)))

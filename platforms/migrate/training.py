@@ -1,92 +1,75 @@
 """The training in the worker of an ImageNet-shaped script: model, optimizer, epochs, batches, checkpoints."""
 
 import ast
-from functools import cached_property
+import re
 
 DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 
 
 def only(found):
     """The only one of several things, or None."""
-    return next(iter(found)) if len(found) == 1 else None
+    found = list(found)
+    return found[0] if len(found) == 1 else None
 
 
 class Training:
-    """What the worker of `shape` trains and how; parts that are not clear are None."""
+    """What the worker trains and how; parts that are not clear are None.
 
-    def __init__(self, shape):
-        self.shape, self.script, self.worker = shape, shape.script, shape.worker
+    Attributes:
+        optimizer, optimizer_statement: its name, and the last statement of the worker's own body that makes it.
+        model: the name of the model: what is trained (net of `plain = net.module`), or what DDP wraps.
+        wrappings, ddp: the calls of DistributedDataParallel, and the one that counts.
+        losses: the statements that make a loss module of torch.nn, moved to a device or not.
+        trainer, call: the function of the module around `loss.backward()`, and its only call in the worker.
+        given: {parameter of the trainer: the worker's text for it}.
+        backward, step, forward: of the trainer `loss.backward()`, `optimizer.step()`, and the statements from the call
+            of the model to the loss.
+        loader: the worker's name of the loader that is trained on.
+        scalable: whether mixed precision can be put in: the script has none, and the places for it are clear.
+        scaled: whether it has autocast or a GradScaler.
+        scale: what scales the loss: "amp" after amp.initialize, "scaler" for a GradScaler that asks args.amp, else "".
+        wrapped_anew: the statement right after amp.initialize that wraps the model in DDP.
+    """
 
-    @cached_property
-    def complete(self):
-        """Whether all that mixed precision needs is clear."""
+    def find_training(self, script):
+        """Find all of it."""
+        worker = self.worker
+        made = script.assigned(worker, "torch.optim.*")
+        made = [it for it in made if "lr_scheduler" not in script.called(it.value)]
+        self.optimizer = only({it.targets[0].id for it in made})
+        self.optimizer_statement = script.inside(made[-1], worker) if made else None
+        self.wrappings = script.calls(worker, *DDP)
+        parameters = [it for one in made for it in script.walk(one) if isinstance(it, ast.Attribute)]
+        parameters = [it for it in parameters if it.attr in ("parameters", "named_parameters")]
+        trained = only({script.name(it.value).split(".")[0] for it in parameters})
+        self.model = self._model(script, trained)
+        self.ddp = self._ddp(script)
+        self.losses = [it for it in script.assigned(worker, "*") if self.loss_made(it.value)]
+        self._find_trainer(script)
+        self._find_scale(script)
         parts = (self.model, self.optimizer, self.optimizer_statement, self.trainer, self.backward, self.ddp)
-        if not all(parts) or self.optimizer_in_trainer is None or self.args_in(self.trainer) is None:
-            return False
-        if self.shape.script.style == "article":
-            return self.trained == self.model  # it is wrapped only after the optimizer was made
-        return bool(self.forward and self.step and self.takes_scaler and self.in_trainer(self.model))
+        self.scalable = not self.scaled and all(parts) and bool(self.args_in(self.trainer))
+        if not self.scalable or self.in_trainer(self.optimizer) is None:
+            self.scalable = False
+        elif self.article:
+            self.scalable = trained == self.model  # it is wrapped only after the optimizer was made
+        else:
+            self.scalable = bool(self.forward and self.step and self._takes_scaler())
 
-    # What the worker makes
+    def _model(self, script, trained):
+        names = {trained} if trained else {script.name(it.args[0]) for it in self.wrappings if it.args}
+        assigned = [it for it in script.walk(self.worker) if isinstance(it, ast.Assign) and script.name(it.value)]
+        assigned = [it for it in assigned if script.code(it.targets[0]) in names]
+        return only({script.name(it.value).removesuffix(".module") for it in assigned} - names or names) or None
 
-    @cached_property
-    def _optimizers(self):
-        found = self.script.assigned(self.worker, "torch.optim.*")
-        return [it for it in found if "lr_scheduler" not in self.script.called(it.value)]
-
-    @cached_property
-    def optimizer(self):
-        """The name of the only optimizer."""
-        return only({it.targets[0].id for it in self._optimizers})
-
-    @cached_property
-    def optimizer_statement(self):
-        """The last statement of the worker's own body that makes the optimizer."""
-        return self.script.top(self._optimizers[-1], self.worker) if self._optimizers else None
-
-    @cached_property
-    def trained(self):
-        """The name whose parameters the optimizer gets: the model, or another name for it."""
-        return only(
-            {
-                self.script.name(it.value).split(".")[0]
-                for made in self._optimizers
-                for it in self.script.walk(made)
-                if isinstance(it, ast.Attribute) and it.attr in ("parameters", "named_parameters")
-            }
-        )
-
-    @cached_property
-    def model(self):
-        """The name of the model: what is trained (net of `plain = net.module`), or what DDP wraps."""
-        names = {self.trained} if self.trained else {self.script.name(it.args[0]) for it in self.wrappings if it.args}
-        whole = {
-            self.script.name(it.value).removesuffix(".module")
-            for it in self.script.walk(self.worker)
-            if isinstance(it, ast.Assign) and self.script.code(it.targets[0]) in names and self.script.name(it.value)
-        } - names
-        return only(whole or names) or None
-
-    @cached_property
-    def wrappings(self):
-        """The calls of DistributedDataParallel in the worker."""
-        return self.script.calls(self.worker, *DDP)
-
-    @cached_property
-    def ddp(self):
-        """The wrapping that counts: the only one, or the only one that names its device."""
-        named = [it for it in self.wrappings if any(word.arg == "device_ids" for word in it.keywords)]
-        found = self.wrappings if len(self.wrappings) == 1 else named
-        if len(found) != 1 or not found[0].args:
+    def _ddp(self, script):
+        """The only wrapping, or the only one that names its device, where it wraps the model itself."""
+        named = [it for it in self.wrappings if script.keyword(it, "device_ids")]
+        found = only(self.wrappings) or only(named)
+        if found is None or not found.args:
             return None
-        statement = self.script.statement(found[0])
-        names = {self.script.code(found[0].args[0]), *map(self.script.code, getattr(statement, "targets", ()))}
-        return found[0] if names == {self.model} else None
-
-    @cached_property
-    def losses(self):
-        """The statements that make a loss module of torch.nn, moved to a device or not."""
-        return [it for it in self.script.assigned(self.worker, "*") if self.loss_made(it.value)]
+        targets = getattr(script.statement(found), "targets", ())
+        return found if {*map(script.code, [found.args[0], *targets])} == {self.model} else None
 
     def loss_made(self, node):
         """The call `nn.CrossEntropyLoss(...)` in `nn.CrossEntropyLoss(...).cuda(...)`, or None."""
@@ -95,137 +78,69 @@ class Training:
         name = self.script.called(node)
         return node if name.startswith("torch.nn.") and name.endswith("Loss") else None
 
-    # How it trains
+    def _find_trainer(self, script):
+        backwards = [it for it in script.methods("backward") if not it.args]
+        found = only({script.function(it) for it in backwards})
+        self.trainer = found if found is not self.worker and found in script.module.body else None
+        self.call = only(script.calls(self.worker, self.trainer.name)) if self.trainer else None
+        self.given = {}
+        if self.call is not None:
+            names = (it.arg for it in self.trainer.args.args)
+            self.given = dict(zip(names, map(script.code, self.call.args), strict=False))
+            self.given |= {it.arg: script.code(it.value) for it in self.call.keywords if it.arg}
+        backward = only(backwards)
+        plain = backward is not None and isinstance(backward.func.value, ast.Name)
+        self.backward = _alone(script, backward if plain else None)
+        steps = script.calls(self.trainer, f"{self.in_trainer(self.optimizer)}.step") if self.trainer else ()
+        self.step = _alone(script, only(it for it in steps if not it.args))
+        self.forward = self._forward(script) if self.backward else None
+        self.loader = self._loader(script, backwards[0]) if self.trainer else None
 
-    @cached_property
-    def _backwards(self):
-        calls = self.script.of(ast.Call)
-        return [it for it in calls if getattr(it.func, "attr", "") == "backward" and not it.args]
-
-    @cached_property
-    def backward(self):
-        """The only statement `loss.backward()` on a plain name."""
-        call = only(self._backwards)
-        statement = self.script.parent(call) if call and isinstance(call.func.value, ast.Name) else None
-        return statement if isinstance(statement, ast.Expr) else None
-
-    @cached_property
-    def step(self):
-        """The only statement `optimizer.step()` of the trainer, or None."""
-        calls = self.script.calls(self.trainer, f"{self.optimizer_in_trainer}.step") if self.trainer else ()
-        call = only([it for it in calls if not it.args])
-        statement = self.script.parent(call) if call else None
-        return statement if isinstance(statement, ast.Expr) else None
-
-    @cached_property
-    def forward(self):
-        """The statements from the call of the model to the loss, one after the other before the backward pass."""
-        if self.backward is None or not self.optimizer_in_trainer:
-            return None
-        block, model = self.script.block(self.backward), self.in_trainer(self.model)
-        loss = self.backward.value.func.value.id
+    def _forward(self, script):
+        block, model = script.block(self.backward), self.in_trainer(self.model)
         before = block[: block.index(self.backward)]
-        calls = [n for n, it in enumerate(before) if self.script.calls(it, model)]
-        made = [n for n, it in enumerate(before) if _assigns(it, loss)]
+        calls = [n for n, it in enumerate(before) if script.calls(it, model)]
+        loss = self.backward.value.func.value.id
+        made = [n for n, it in enumerate(before) if isinstance(it, ast.Assign) and script.code(it.targets[0]) == loss]
         return before[calls[0] : made[-1] + 1] if calls and made and calls[0] <= made[-1] else None
 
-    @cached_property
-    def takes_scaler(self):
+    def _loader(self, script, backward):
+        loop = next(script.parents(backward, ast.For), None)
+        source = loop and loop.iter
+        while isinstance(source, ast.Call) and source.args:  # enumerate(loader), tqdm(enumerate(loader))
+            source = source.args[0]
+        return self.given.get(script.name(source))
+
+    def _takes_scaler(self):
         """Whether the trainer can be handed one thing more, in its place."""
-        if self.trainer is self.worker:
-            return True
-        given = self.trainer.args if self.trainer else None
-        plain = given and not (given.vararg or given.kwarg or given.defaults or given.kwonlyargs)
-        return bool(plain and self.call and len(self.call.args) + len(self.call.keywords) == len(given.args))
+        given = self.trainer.args
+        plain = not (given.vararg or given.kwarg or given.defaults or given.kwonlyargs)
+        return plain and self.call and len(self.call.args) + len(self.call.keywords) == len(given.args)
 
-    @cached_property
-    def trainer(self):
-        """The function around `loss.backward()`: of the module, or the worker itself."""
-        found = only({self.script.function(it) for it in self._backwards})
-        return found if found is self.worker or found in self.script.module.body else None
-
-    @cached_property
-    def call(self):
-        """The only call of the trainer in the worker; None where the worker trains itself."""
-        if self.trainer in (None, self.worker):
-            return None
-        return only(self.script.calls(self.worker, self.trainer.name))
-
-    @cached_property
-    def given(self):
-        """{parameter of the trainer: the worker's text for it}."""
-        if self.call is None:
-            return {}
-        names = [it.arg for it in self.trainer.args.args]
-        given = dict(zip(names, map(self.script.code, self.call.args), strict=False))
-        return given | {it.arg: self.script.code(it.value) for it in self.call.keywords if it.arg}
+    def _find_scale(self, script):
+        nodes = script.of(ast.Name, ast.Attribute)
+        self.scaled = any(getattr(it, "attr", getattr(it, "id", "")) in ("autocast", "GradScaler") for it in nodes)
+        made = re.compile(rf"scaler = .*GradScaler\(.*{self.args}\.amp")
+        scaler = any(made.match(script.code(it)) for it in script.of(ast.Assign))
+        calls = [it for it in script.methods("initialize") if script.called(it).endswith("amp.initialize")]
+        initialize = calls[0] if calls else None
+        self.scale = "amp" if initialize else "scaler" if scaler else ""
+        self.wrapped_anew = None
+        if statement := initialize and script.inside(initialize, self.worker):
+            body = self.worker.body
+            following = body[body.index(statement) + 1 :][:1]
+            self.wrapped_anew = next((it for it in following if {*self.wrappings} & {*script.walk(it)}), None)
 
     def in_trainer(self, name):
         """What the trainer calls the worker's `name`, or None."""
-        if self.trainer is self.worker:
-            return name
         return next((inner for inner, outer in self.given.items() if outer == name), None)
 
-    @property
-    def optimizer_in_trainer(self):
-        """What the trainer calls the optimizer, or None."""
-        return self.in_trainer(self.optimizer)
-
     def args_in(self, function):
-        """How args are called in a function (a parameter, a closure or a global), or None."""
-        name = self.shape.args
-        around = [function, *self.script.functions(function)]
-        if any(name in [it.arg for it in outer.args.args] for outer in around):
-            return name
-        name = self.shape.args_in_main
-        declared = (it.names for it in self.script.walk(self.shape.main) if isinstance(it, ast.Global))
-        is_global = self.shape.parsed in self.script.module.body or any(name in names for names in declared)
-        return name if is_global else None
-
-    @cached_property
-    def epochs(self):
-        """The outermost loop of the worker around the training, or None."""
-        inner = self.call or (self.backward if self.trainer is self.worker else None)
-        loops = [it for it in self.script.parents(inner) if isinstance(it, ast.For)] if inner else []
-        loops = [it for it in loops if self.script.function(it) is self.worker and isinstance(it.target, ast.Name)]
-        return loops[-1] if loops else None
-
-    @cached_property
-    def loader(self):
-        """The worker's name of the loader that is trained on, or None."""
-        around = self.script.parents(self._backwards[0]) if self._backwards else ()
-        loops = [it for it in around if isinstance(it, ast.For)]
-        if not loops or self.trainer is None:
-            return None
-        source = loops[0].iter
-        while isinstance(source, ast.Call) and source.args:  # enumerate(loader), tqdm(enumerate(loader))
-            source = source.args[0]
-        name = self.script.name(source)
-        return name if self.trainer is self.worker else self.given.get(name)
-
-    # What it keeps
-
-    @cached_property
-    def save(self):
-        """The call in the worker that writes a checkpoint (torch.save, or a function that calls it)."""
-        savers = [
-            it.name
-            for it in self.script.module.body
-            if isinstance(it, ast.FunctionDef) and it is not self.worker and self.script.calls(it, "torch.save")
-        ]
-        return only(self.script.calls(self.worker, "torch.save", *savers))
-
-    @cached_property
-    def saved(self):
-        """The dict that is saved, where the worker writes it out, or None."""
-        for given in self.save.args if self.save else ():
-            if isinstance(given, ast.Name):
-                made = [it.value for it in self.script.walk(self.worker) if _assigns(it, given.id)]
-                given = made[-1] if made else given
-            if isinstance(given, ast.Dict) and given.values:
-                return given
-        return None
+        """How args are called in a function (a parameter of it, or of one around it), or None."""
+        around = [function, *self.script.parents(function, ast.FunctionDef)]
+        return self.args if any(self.args in [it.arg for it in outer.args.args] for outer in around) else None
 
 
-def _assigns(node, name):
-    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
+def _alone(script, call):
+    statement = script.parent(call)
+    return statement if isinstance(statement, ast.Expr) else None

@@ -15,24 +15,7 @@ import types
 import warnings
 from pathlib import Path
 
-SMALL = (
-    "-a",
-    "shufflenet_v2_x0_5",
-    "--image-size",
-    "32",
-    "-b",
-    "16",
-    "-j",
-    "0",
-    "-p",
-    "1",
-    "--lr",
-    "0.01",
-    "--epochs",
-    "1",
-    "--seed",
-    "0",
-)
+SMALL = tuple("-a shufflenet_v2_x0_5 --image-size 32 -b 16 -j 0 -p 1 --lr 0.01 --epochs 1 --seed 0".split())
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from platforms.migrate import STEPS, MigrationError, migrate
+from platforms.migrate import STEPS, MigrationError, guide, migrate
 from platforms.migrate.advice import WORD
 from platforms.migrate.script import Script
 
 HERE = Path(__file__).parent
 OWN = [path for path in sorted((HERE.parent / "scripts").glob("*.py")) if not path.name.startswith("hvd_")]
-FIXTURES = OWN + sorted((HERE.parents[1] / "platforms/migrate/examples").glob("*.py"))
+FIXTURES = [*OWN, guide.EXAMPLE]
 NPU = "import torch_npu  # registers the device\n"
 TORCH = "import torch\n" + NPU
 
@@ -58,71 +58,35 @@ def result(source, style="article"):
 USES = {
     "is_available": ("torch.cuda.is_available()", "torch.npu.is_available()"),
     "odd spacing": ("torch . cuda \\\n  .empty_cache ( )", "torch . npu \\\n  .empty_cache ( )"),
-    "of a result": ("torch.cuda.Stream().query()", "torch.npu.Stream().query()"),
-    "submodule": ("torch.cuda.memory.empty_cache()", "torch.npu.empty_cache()"),
     "out of memory": (
         "try: f(device)\nexcept torch.cuda.OutOfMemoryError: pass",
         "try: f(device)\nexcept torch.OutOfMemoryError: pass",
     ),
-    "graph": ("torch.cuda.CUDAGraph()", "torch.npu.NPUGraph()"),
     "tensor type": ("torch.cuda.FloatTensor(3)", "torch.npu.FloatTensor(3)"),
     "amp": ("with torch.cuda.amp.autocast(): pass", "with torch.npu.amp.autocast(): pass"),
-    "scaler": ("s = torch.cuda.amp.GradScaler(init_scale=8.)", "s = torch.npu.amp.GradScaler(init_scale=8.)"),
-    "tf32": ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.npu.matmul.allow_hf32 = True"),
     "channels_last": ("x.to(memory_format=torch.channels_last)", "x.to(memory_format=torch.contiguous_format)"),
     "cuda()": ("x.cuda()", "x.npu()"),
-    "chain": ("y = f(x)[0].cuda().float()", "y = f(x)[0].npu().float()"),
     "unbound": ("list(map(torch.Tensor.cuda, xs))", "list(map(torch.Tensor.npu, xs))"),
     "is_cuda": ("assert x.is_cuda", "assert x.is_npu"),
     "to": ("x.to('cuda')", "x.to('npu')"),
-    "device": ("torch.device('cuda', 0)", "torch.device('npu', 0)"),
-    "raw string": ("x.to(r'''cuda''')", "x.to(r'''npu''')"),
     "f-string": ("x.to(f'cuda:{i}')", "x.to(f'npu:{i}')"),
     "format": ("x.to('cuda:{}'.format(i))", "x.to('npu:{}'.format(i))"),
-    "percent": ("x.to('cuda:%d' % i)", "x.to('npu:%d' % i)"),
-    "plus": ("x.to('cuda:' + str(i))", "x.to('npu:' + str(i))"),
     "choice": (
         "d = 'cuda' if torch.cuda.is_available() else 'cpu'",
         "d = 'npu' if torch.npu.is_available() else 'cpu'",
     ),
-    "argument": ("p.add_argument('--device', default='cuda')", "p.add_argument('--device', default='npu')"),
-    "containment": ("'cuda' in str(x.device)", "'npu' in str(x.device)"),
-    "map_location": (
-        "torch.load(f, map_location={'cuda:0': 'cuda:1'})",
-        "torch.load(f, map_location={'npu:0': 'npu:1'})",
-    ),
-    "autocast": ("with torch.autocast(device_type='cuda'): pass", "with torch.autocast(device_type='npu'): pass"),
     "type in a string": ("t = x.type('torch.cuda.HalfTensor')", "t = x.type('torch.npu.HalfTensor')"),
-    "by type": ("f(({'cuda': 3})[x.device.type])", "f(({'npu': 3})[x.device.type])"),
-    "by type of a table": ("t = {'cuda': 3}\nt.get(device.type)", "t = {'npu': 3}\nt.get(device.type)"),
     "by device": ("b = {'cpu': 'gloo', 'cuda': 'nccl'}", "b = {'cpu': 'gloo', 'npu': 'hccl'}"),
-    "two backends": ("g('cpu:gloo,cuda:nccl')", "g('cpu:gloo,npu:hccl')"),
     "nccl": ("torch.distributed.init_process_group('nccl')", "torch.distributed.init_process_group('hccl')"),
-    "hasattr": ("hasattr(torch, 'cuda')", "hasattr(torch, 'npu')"),
     "loader": (
         "torch.utils.data.DataLoader(d, pin_memory=True)\nd(device)",
         "torch.utils.data.DataLoader(d, pin_memory=False)\nd(device)",
     ),
-    "loader options": ("o = {'pin_memory': use}\nd(device)", "o = {'pin_memory': False}\nd(device)"),
     "deterministic": (
         "torch.backends.cudnn.deterministic = True  # why\nd(device)",
         "torch.use_deterministic_algorithms(True, warn_only=True)  # why\nd(device)",
     ),
     "benchmark": ("torch.backends.cudnn.benchmark = True\nd(device)", "d(device)"),
-    "benchmark in a block": (
-        "def f():\n\ttorch.backends.cudnn.benchmark = True\nd(device)",
-        "def f():\n\tpass\nd(device)",
-    ),
-    "benchmark under a condition": (
-        "if fast:\n    if torch.cuda.is_available():\n        torch.backends.cudnn.benchmark = True\nd(device)",
-        "d(device)",
-    ),
-    "benchmark under a condition that does something": (
-        "if f():\n    torch.backends.cudnn.benchmark = True\nd(device)",
-        "if f():\n    pass\nd(device)",
-    ),
-    "benchmark between empty lines": ("d(device)\n\ntorch.backends.cudnn.benchmark = True\n\ny", "d(device)\n\ny"),
-    "benchmark on a line": ("a = 1; torch.backends.cudnn.benchmark = True; d(device)", "a = 1; d(device)"),
     "environment": (
         "os.environ['CUDA_VISIBLE_DEVICES'] = os.getenv('CUDA_LAUNCH_BLOCKING')\nd(device)",
         "os.environ['ASCEND_RT_VISIBLE_DEVICES'] = os.getenv('ASCEND_LAUNCH_BLOCKING')\nd(device)",
@@ -132,12 +96,7 @@ USES = {
         "net = torch.nn.DataParallel(N())\nnet.cuda()\nnet.module.f(net.module)",
         "net = N()\nnet.npu()\nnet.f(net)",
     ),
-    "DataParallel inside": ("m = torch.nn.DataParallel(N().cuda(), [0]).cuda()", "m = N().npu().npu()"),
     "DataParallel of a choice": ("m = torch.nn.DataParallel(a if b else c).cuda()", "m = (a if b else c).npu()"),
-    "DataParallel for several": (
-        "if torch.cuda.device_count() > 1:\n    m = torch.nn.DataParallel(m)\nm.cuda()",
-        "m.npu()",
-    ),
 }
 
 
@@ -151,7 +110,6 @@ def test_what_becomes_of_a_use(case):
 
 IMPORTS = {
     "alias": ("import torch as t\nt.cuda.is_available()", "import torch as t\n{npu}t.npu.is_available()"),
-    "module": ("from torch import cuda\ncuda.synchronize()", "from torch_npu import npu\n{npu}npu.synchronize()"),
     "apex's DDP": (
         "import torch\nfrom apex.parallel import LARC, DistributedDataParallel as D\nm = D(m, delay_allreduce=True)",
         "import torch\nfrom apex.parallel import LARC\nm = torch.nn.parallel.DistributedDataParallel(m)",
@@ -164,18 +122,9 @@ IMPORTS = {
         "import torch\nfrom apex.parallel import DistributedDataParallel as DDP\nDDP(m, gradient_average=False)",
         "import torch\nfrom apex.parallel import DistributedDataParallel as DDP\nDDP(m, gradient_average=False)",
     ),
-    "keyword of its name": (
-        "from torch import cuda\ndef cudas(cuda): f(cuda=cuda)\nf(cuda=cuda)",
-        "from torch_npu import npu\n{npu}def cudas(cuda): f(cuda=cuda)\nf(cuda=npu)",
-    ),
-    "module among others": (
-        "from torch import nn, cuda, optim\ncuda.synchronize()",
-        "from torch import nn, optim\nfrom torch_npu import npu\n{npu}npu.synchronize()",
-    ),
     "module as": ("import torch.cuda as tc\ntc.synchronize()", "import torch_npu.npu as tc\n{npu}tc.synchronize()"),
     "module twice": ("import torch\nimport torch.cuda\ntorch.cuda.init()", "import torch\n{npu}torch.npu.init()"),
     "only the inner module": ("import torch.cuda\ntorch.cuda.init()", "import torch\n{npu}torch.npu.init()"),
-    "amp": ("import torch.cuda.amp as amp\namp.autocast()", "import torch_npu.npu.amp as amp\n{npu}amp.autocast()"),
     "from amp": (
         "from torch.cuda.amp import autocast as ac, GradScaler\nac(); GradScaler()",
         "from torch_npu.npu.amp import autocast as ac, GradScaler\n{npu}ac(); GradScaler()",
@@ -188,29 +137,9 @@ IMPORTS = {
         "from torch.cuda import synchronize as s\ns()",
         "from torch_npu.npu import synchronize as s\n{npu}s()",
     ),
-    "error": (
-        "from torch.cuda import OutOfMemoryError as E, empty_cache\nempty_cache(E)",
-        "from torch import OutOfMemoryError as E\nfrom torch_npu.npu import empty_cache\n{npu}empty_cache(E)",
-    ),
     "half of it": (
         "from torch.cuda import nvtx, synchronize\nsynchronize(nvtx)",
-        "from torch.cuda import nvtx\nfrom torch_npu.npu import synchronize\n{npu}synchronize(nvtx)",
-    ),
-    "more than there is": (
-        "import torch\nfrom torch import cuda\ncuda.nvtx.mark('a'); cuda.synchronize()",
-        "import torch\n{npu}from torch import cuda\ncuda.nvtx.mark('a'); torch.npu.synchronize()",
-    ),
-    "more than there is, no torch": (
-        "from torch import cuda\ncuda.nvtx.mark('a'); cuda.synchronize()",
-        "from torch import cuda\n{npu}cuda.nvtx.mark('a'); torch_npu.npu.synchronize()",
-    ),
-    "npu is taken": (
-        "from torch import cuda\nnpu = 1\ncuda.synchronize(npu)",
-        "from torch_npu import npu as cuda\n{npu}npu = 1\ncuda.synchronize(npu)",
-    ),
-    "assigned again": (
-        "from torch import cuda\ncuda = wrap(cuda)\ncuda.synchronize()",
-        "from torch_npu import npu as cuda\n{npu}cuda = wrap(cuda)\ncuda.synchronize()",
+        "from torch.cuda import nvtx, synchronize\nsynchronize(nvtx)",
     ),
     "in try": (
         "try:\n    from torch.cuda.amp import autocast\nexcept ImportError:\n    autocast = None\nautocast()",
@@ -218,10 +147,9 @@ IMPORTS = {
         "except ImportError:\n    autocast = None\nautocast()",
     ),
     "in functions": (
-        "def f():\n    import torch\n    return torch.cuda\n"
-        "def g():\n  from torch import nn\n  return nn.Linear(1, 1).cuda()",
+        "def f():\n    import torch\n    return torch.cuda\ndef g():\n  from torch import nn\n  return m.cuda()",
         "def f():\n    import torch\n    {npu}    return torch.npu\n"
-        "def g():\n  from torch import nn\n  {npu}  return nn.Linear(1, 1).npu()",
+        "def g():\n  from torch import nn\n  {npu}  return m.npu()",
     ),
     "cudnn": (
         "import torch\nfrom torch.backends import cudnn\ncudnn.benchmark = True\nx.cuda()",
@@ -244,6 +172,14 @@ IMPORTS = {
     "last line": ("x.cuda()\nimport torch", "x.npu()\nimport torch\n{npu}"),
     "no torch": ("def f(x):\n    return x.cuda()", "def f(x):\n    return x.npu()"),
     "there": ("import torch\nimport torch_npu\nx.cuda()", "import torch\nimport torch_npu\nx.npu()"),
+    "module": (
+        "from torch import cuda\ncuda.synchronize()",
+        "from torch_npu import npu as cuda\n{npu}cuda.synchronize()",
+    ),
+    "another thing of this name": (
+        "from torch import cuda\ncuda.synchronize()\ndef f(cuda): cuda.go()",
+        "from torch_npu import npu as cuda\n{npu}cuda.synchronize()\ndef f(cuda): cuda.go()",
+    ),
 }
 
 
@@ -277,17 +213,12 @@ def test_the_modern_style_calls_torch_amp(before):
 
 OTHERS = {
     "local variable": "def f(cuda):\n    return cuda.is_available()",
-    "own function": "def cuda(): return 1\ncuda()",
-    "own module": "from mine import cuda\ncuda.is_available()\ncuda()",
     "shadowed": "from torch import nn\ndef f(torch):\n    return torch.cuda.is_available()",
     "assigned": "torch = load()\ntorch.cuda.is_available()",
     "other torch": "import numpy as torch\ntorch.cuda.is_available()",
-    "module's function": "import numba\nnumba.cuda(1)\nnumba.cuda()",
+    "module's function": "import numba\nnumba.cuda(1)",
     "imported, with arguments": "from mine import place\nplace.cuda(x)",
-    "own method": "class A:\n  def cuda(self): pass\n  def f(self): return self.cuda()\na = A()\na.cuda(); A().cuda()",
-    "own method of a part": "class A:\n  def cuda(self): pass\nclass B:\n def f(self):\n  self.a = A(); self.a.cuda()",
     "attribute": "args.cuda = not args.no_cuda\nif args.cuda: f()",
-    "own attribute is_cuda": "class A:\n    def __init__(self): self.is_cuda = 1\n    def f(self): return self.is_cuda",
     "keyword": "f(cuda=True)",
     "option": "import argparse\np.add_argument('--cuda', dest='cuda')",
     "entry": "config['cuda'] = True\nconfig = {'cuda': True, 'nccl': False}\nconfig.get('cuda')",
@@ -306,144 +237,65 @@ def test_what_is_not_torchs_stays(case):
     assert result(source) == source
 
 
-def test_own_and_torchs_side_by_side():
-    source = (
-        "import torch\n"
-        "class A(torch.nn.Module):\n"
-        "    def cuda(self, device=None):\n"
-        "        self.x = self.x.cuda(device)\n"
-        "        return super().cuda(device)\n"
-        "a = A()\n"
-        "net = Net()\n"
-        "a.cuda()\n"
-        "net.cuda()\n"
-    )
-    new = result(source).replace(NPU, "")
-    assert "self.x.npu(device)" in new and "super().npu(device)" in new
-    assert "a.cuda()" in new and "net.npu()" in new
+def test_a_method_that_overrides_torchs_is_renamed_with_it():
+    source = "class A(Module):\n    def cuda(self):\n        return super().cuda()\nA().cuda()\nx.is_cuda = args.cuda\n"
+    assert result(source) == source.replace("cuda(", "npu(").replace("is_cuda", "is_npu")
 
 
 # What cannot be changed is told.
 
-LEFT = {
-    "nvtx": ("torch.cuda.nvtx.range_push('a')", "torch.cuda.nvtx", "mstx"),
-    "no such name": ("torch.cuda.list_gpu_processes()", "torch.cuda.list_gpu_processes", "2.14.0"),
-    "cudnn": ("torch.backends.cudnn.version()", "torch.backends.cudnn.version", "take it out"),
-    "cudnn with a call": ("torch.backends.cudnn.benchmark = f()", "torch.backends.cudnn.benchmark", "take it out"),
-    "version": ("print(torch.version.cuda)", "torch.version.cuda", "None"),
-    "compile": ("torch.compile(m)", "torch.compile", "torchair"),
-    "DataParallel": ("m = f(torch.nn.DataParallel(m))\nm.module", "torch.nn.DataParallel", "DistributedDataParallel"),
-    "float64": ("x.to(torch.float64)", "torch.float64", "float32"),
-    "double": ("x.double()", "float64", "HCCL"),
-    "pinned": ("x.pin_memory()", "pin_memory", "Pinned"),
-    "fused": ("torch.optim.AdamW(p, fused=True)", "fused=True", "leave it out"),
-    "variable": ("e['NCCL_DEBUG'] = 'INFO'", "NCCL_DEBUG", "HCCL_"),
-    "nvidia-smi": ("os.system('nvidia-smi -L')", "nvidia-smi", "npu-smi"),
-    "profiler": ("torch.profiler.ProfilerActivity.CUDA", "torch.profiler.ProfilerActivity.CUDA", "torch_npu.profiler"),
-    "loader": ("torch.utils.data.DataLoader(d, shuffle=True)", "drop_last", "compile again"),
-    "own names": ("use_cuda = 1", "use_cuda", "rename"),
-    "names of a package": (
-        "import horovod.torch as h\nh.nccl_built()",
-        "horovod.torch.nccl_built",
-        "torch.distributed",
-    ),
-    "triton": ("import triton.language as tl", "triton", "PyTorch"),
-    "fused adam": ("from apex.optimizers import FusedAdam", "apex.optimizers", "torch.optim"),
-    "comment": ("a = 1  # CUDA only", "comments and texts", "reword"),
-    "key": ("config['cuda']", "the key 'cuda'", "'npu'"),
-    "command": ("os.system('CUDA_VISIBLE_DEVICES=0 python a.py')", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
-    "hogwild": ("net.share_memory()", "share_memory()", "DistributedDataParallel"),
-    "no card chosen": (
-        "torch.distributed.init_process_group('nccl')",
-        "no process chooses its card",
-        "set_device(card)",
-    ),
-    "model and optimizer of a caller": (
-        "def f(model, optimizer): model.cuda()",
-        "after its optimizer was made",
-        "set_swap_module_params",
-    ),
-    "data parallel": ("f(torch.nn.DataParallel(net))", "inputs stay where they are", "move what the model is given"),
+LEFT = {  # a line of a script: what a note about it names
+    "torch.cuda.nvtx.range_push('a')": "torch.cuda.nvtx",
+    "torch.cuda.list_gpu_processes()": "torch.cuda.list_gpu_processes",
+    "torch.backends.cudnn.benchmark = f()": "torch.backends.cudnn.benchmark",
+    "print(torch.version.cuda)": "torch.version.cuda",
+    "x.to(torch.float64)": "torch.float64",
+    "x.double()": "float64",
+    "e['NCCL_DEBUG'] = 'INFO'": "NCCL_DEBUG",
+    "os.system('nvidia-smi -L')": "nvidia-smi",
+    "torch.utils.data.DataLoader(d, shuffle=True)": "drop_last",
+    "use_cuda = 1": "use_cuda",
+    "from apex.optimizers import FusedAdam": "apex.optimizers",
+    "from torch.cuda import nvtx": "torch.cuda.nvtx",
+    "a = 1  # CUDA only": "comments and texts",
+    "config['cuda']": "the key 'cuda'",
+    "net.share_memory()": "share_memory()",
+    "torch.distributed.init_process_group('nccl')": "no process chooses its card",
+    "def f(model, optimizer): model.cuda()": "after its optimizer was made",
+    "f(torch.nn.DataParallel(net))": "inputs stay where they are",
 }
 
 
-@pytest.mark.parametrize("case", LEFT)
-def test_what_is_left_is_told_with_its_line_and_advice(case):
-    code, text, advice = LEFT[case]
+@pytest.mark.parametrize("code", LEFT)
+def test_what_is_left_is_told_with_its_line(code):
     migration = migrate(f"import torch\n\n{code}\n", name="main.py")
-    found = [note for note in migration.notes if text in note.text and advice in note.advice]
-    assert len(found) == 1 and found[0].kind == "left"
+    found = [note for note in migration.notes if LEFT[code] in note.text and note.kind == "left"]
     line = 3 + migration.result.startswith(TORCH)
-    assert found[0].line in (line, line + 1) and found[0].source_line in (3, 4)
-    assert f"main.py:{found[0].line}" in migration.report() and found[0].advice.split()[0] in migration.report()
-
-
-# An optimizer that is made before its model moves would train what is left behind.
-
-EARLY = (
-    TORCH
-    + """\
-net, other = Net(), Net()
-# of Adam's kind
-optimizer = torch.optim.AdamW(net.parameters())
-second = torch.optim.SGD([{"params": other.parameters()}])
-if torch.npu.is_available():
-    net.npu()
-    loss.npu()
-other = other.to(device)
-"""
-)
-LATE = (
-    TORCH
-    + """\
-net, other = Net(), Net()
-if torch.npu.is_available():
-    net.npu()
-    loss.npu()
-# of Adam's kind
-optimizer = torch.optim.AdamW(net.parameters())
-other = other.to(device)
-second = torch.optim.SGD([{"params": other.parameters()}])
-"""
-)
-
-
-def test_an_optimizer_is_made_after_its_model_has_moved():
-    assert result(EARLY.replace(NPU, "").replace("npu", "cuda")) == LATE == result(EARLY)
-    indented = "class A:\n  def __init__(self):\n    self.opt = Adam(self.net.parameters())\n    self.net.cuda()\n"
-    assert result(indented).index("npu") < result(indented).index("Adam")
+    assert [(note.line, note.source_line) for note in found] in ([(line, 3)], [(line, 3)] * 2)
+    assert f"main.py:{line}" in migration.report() and all(note.advice for note in found)
 
 
 @pytest.mark.parametrize(
-    "source",
+    "source, line",
     [
-        "opt = Adam(net.parameters())\nplan = Plan(opt)\nnet.cuda()",
-        "def f():\n  if a:\n    opt = Adam(net.parameters())\n  net.cuda()",
-        "class A(Module):\n  def __init__(self):\n    self.opt = Adam(self.parameters())\nnet = A().cuda()",
+        ("opt = Adam(net.parameters())\nnet.cuda()\n", 1),
+        ("def f():\n  if a:\n    opt = SGD([{'params': net.parameters()}])\n  net.cuda()\n", 3),
+        ("class A:\n  def __init__(self):\n    self.o = Adam(self.net.parameters())\n    self.net.to(device)\n", 3),
     ],
 )
-def test_an_optimizer_that_cannot_be_made_later_is_noted(source):
-    notes = [note for note in migrate(source + "\n").notes if "before its mod" in note.text]
-    assert len(notes) == 1 and "Adam" in source.split("\n")[notes[0].source_line - 1]
-    assert not [note for note in migrate(source.replace(".cuda()", ".eval()") + "\n").notes if "before" in note.text]
+def test_an_optimizer_that_is_made_before_its_model_moves_is_noted(source, line):
+    """It would train what is left behind."""
+    notes = [note for note in migrate(source).notes if "before its model" in note.text]
+    assert [note.source_line for note in notes] == [line]
+    for late in (source.replace(".cuda()", ".eval()").replace(".to(device)", ""), source.replace("net.", "other.", 1)):
+        assert not [note for note in migrate(late).notes if "before its model" in note.text]
 
 
-def test_a_model_that_is_saved_from_the_cpu_stays_on_its_card():
-    source = "import torch\ntorch.save(net.cpu().state_dict(), f)\nnet.cuda()\n"
-    copied = "torch.save({k: v.cpu() for k, v in net.state_dict().items()}, f)\nnet.npu()\n"
-    assert result(source) == TORCH + copied
-    assert "net.cpu().state_dict()" in result(source.replace("net.cuda()", "other.cuda()"))
-    notes = migrate("net.cpu()\ntorch.save(net, f)\nnet.cuda()\n").notes
-    assert [note.line for note in notes if "goes to the CPU and back" in note.text] == [1]
-
-
-def test_edits_inside_each_other_are_all_made():
-    inner = "DataLoader(d, pin_memory=torch.cuda.is_available(), other=torch.cuda.is_available())\n"
-    assert "pin_memory=False, other=torch.npu" in result("import torch\n" + inner)
+def test_an_edit_inside_another_is_left_out_and_others_may_not_overlap():
     script = Script("f(g(x))\n", "main.py", "article", None)
     for start, end, text in ((0, 7, "F(G(x))"), (2, 3, "h"), (4, 5, "y")):
         script.edit_span(start, end, text, 1)
-    assert script.edited() == [(1, "F(G(x))\n", [(0, 7, 0, 7)])] and script.swallowed
+    assert script.edited() == [(0, 1, [(1, "F(G(x))\n")])]
     script.edit_span(0, 3, "a", 1)
     script.edit_span(2, 5, "b", 1)
     with pytest.raises(AssertionError, match="overlap"):
@@ -513,20 +365,18 @@ def test_line_ends_tabs_spaces_and_the_missing_last_line_end_stay():
     assert lines[-2:] == ["+x.npu()", "\\ No newline at end of file"]
 
 
-@pytest.mark.parametrize("end", ["\n\n   \n", "\n\x0c\n\x0c", " \\\n\n", "# a", "\r\n\t\r\n"], ids=repr)
+@pytest.mark.parametrize("end", ["\n\x0c\n\x0c", " \\\n\n", "# a"], ids=repr)
 def test_the_end_of_a_file_stays(end):
     assert result(f"import torch\nx.cuda(){end}") == f"{TORCH}x.npu(){end}"
 
 
-@pytest.mark.parametrize("encoding, mark", [("utf-8", b"\xef\xbb\xbf"), ("utf-8", b""), ("latin-1", b"")])
-def test_byte_order_mark_and_encoding_stay(tmp_path, encoding, mark):
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b""])
+def test_a_byte_order_mark_stays(tmp_path, mark):
     path = tmp_path / "main.py"
-    cookie = f"# -*- coding: {encoding} -*-\n"
-    path.write_bytes(mark + f"{cookie}import torch\n# é\nx.cuda()\n".encode(encoding))
+    path.write_bytes(mark + "import torch\n# é\nx.cuda()\n".encode())
     migration = migrate(path)
-    expected = mark + f"{cookie}{TORCH}# é\nx.npu()\n".encode(encoding)
-    assert migration.result.encode(migration.encoding) == expected
-    assert kept(migration)
+    expected = mark + f"{TORCH}# é\nx.npu()\n".encode()
+    assert migration.result.encode() == expected and kept(migration)
     path.write_bytes(expected)
     assert migrate(path).changes == ()
 
@@ -648,9 +498,6 @@ def test_what_is_not_text_or_not_known_is_refused(tmp_path):
     path = tmp_path / "main.py"
     path.write_bytes(b"import torch\n# caf\xe9\n")
     with pytest.raises(MigrationError, match=r"main\.py:2: .*utf-8"):
-        migrate(path)
-    path.write_bytes(b"# coding: klingon\n")
-    with pytest.raises(MigrationError, match=r"main\.py:1: .*klingon"):
         migrate(path)
     with pytest.raises(FileNotFoundError, match="missing.py"):
         migrate("missing.py")

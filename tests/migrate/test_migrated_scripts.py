@@ -1,6 +1,6 @@
 """Migrated scripts of every shape run unedited on emulated cards: they train, save, and go on from what they saved.
 
-The originals are platforms/migrate/examples/imagenet.py and those in tests/scripts. Where an original can
+The originals are notebooks/scripts/imagenet.py and those in tests/scripts. Where an original can
 do the same on the CPU, the migrated one has to print the same losses.
 """
 
@@ -27,7 +27,7 @@ from platforms.npu.loading import real_torch_npu
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tests" / "scripts").glob("*.py"))
 SCRIPTS = {path.stem: path for path in FILES if not path.stem.startswith("hvd_")}
-SCRIPTS["imagenet"] = ROOT / "platforms" / "migrate" / "examples" / "imagenet.py"
+SCRIPTS["imagenet"] = ROOT / "notebooks" / "scripts" / "imagenet.py"
 
 # Options that several scripts share.
 SMALL = "--image-size 32 -b 8 -j 0 --lr 0.01 -p 1 --seed 1"

@@ -1,47 +1,47 @@
-"""The passes, in the order in which they run: functions of a `Script` that edit it or remark on it (see kinds.py)."""
+"""The passes, in the order in which they run: groups of (step, function of a `Script` that edits it or remarks on it).
 
-from .apex import leave_apex_parallel
-from .arguments import add_arguments
-from .batches import move_batches
-from .branches import fold_branches
-from .checkpoint import place_checkpoints
-from .choices import leave_choices
-from .cudnn import switch_off
-from .device import place_process
-from .launch import add_process_map, count_processes, look_up_card, meet_at_address, name_card, set_address
-from .leftovers import report_leftovers
-from .loaders import drop_last, unpin
-from .methods import rename_methods
-from .model import move_loss, move_model, unwrap_data_parallel
-from .names import import_from_npu, import_torch_npu, rename
-from .order import optimize_after_move
-from .precision import initialize, scale_loss
-from .regroup import regroup
-from .strings import translate
+An edit counts for the step unless the pass names another one. The passes of a group read one text.
+"""
+
+from . import arguments, batches, branches, checkpoint, choices, launch, leftovers, loaders  # isort: skip
+from . import methods, model, names, order, precision, retired, strings  # isort: skip
+
+
+def _shaped(step, one):
+    """A group of one pass for scripts in the shape of the ImageNet example, which also gets their `Shape`."""
+    return ((step, lambda script: script.shape and one(script, script.shape)),)
+
 
 PASSES = (
-    (leave_apex_parallel,),  # the others know torch's class
+    ((11, retired.leave_apex_parallel),),  # the others know torch's class
     # What belongs to the shape of a script comes first: it looks for CUDA's names.
-    (regroup,),
-    (fold_branches,),
-    (add_arguments,),
-    (add_process_map,),
-    (set_address,),
-    (count_processes,),
-    (look_up_card,),
-    (meet_at_address,),
-    (place_process,),
-    (initialize,),
-    (move_model,),
-    (move_loss,),
-    (place_checkpoints,),
-    (drop_last,),
-    (move_batches,),
-    (scale_loss,),
-    (name_card,),
-    (optimize_after_move,),
-    # The general passes read one text, and edit it together.
-    (switch_off, rename, import_from_npu, rename_methods, translate, unpin, unwrap_data_parallel, import_torch_npu),
-    # Notes only; they read the result.
-    (report_leftovers, leave_choices),
+    _shaped(9, order.regroup),
+    _shaped(8, branches.fold_branches),
+    _shaped(2, arguments.add_arguments),
+    _shaped(3, launch.add_process_map),
+    _shaped(4, launch.set_address),
+    _shaped(5, launch.count_processes),
+    _shaped(6, launch.look_up_card),
+    _shaped(7, launch.meet_at_address),
+    _shaped(8, launch.place_process),
+    _shaped(11, precision.initialize),
+    _shaped(11, model.move_model),
+    _shaped(11, model.move_loss),
+    _shaped(12, checkpoint.place_checkpoints),
+    _shaped(10, loaders.drop_last),
+    _shaped(13, batches.move_batches),
+    _shaped(14, precision.scale_loss),
+    _shaped(8, launch.name_card),
+    ((11, order.optimize_after_move),),
+    (  # the general passes edit one text together
+        (8, retired.switch_off),
+        (1, names.rename),
+        (1, names.import_from_npu),
+        (13, methods.rename_methods),
+        (8, strings.translate),
+        (10, loaders.unpin),
+        (8, model.unwrap_data_parallel),
+        (1, names.import_torch_npu),
+    ),
+    ((1, leftovers.report_leftovers), (1, choices.leave_choices)),  # notes only; they read the result
 )

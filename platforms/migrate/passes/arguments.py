@@ -1,39 +1,19 @@
 """Arguments for cards, address and mixed precision, and exactly one for the backend: hccl."""
 
-from .kinds import shaped
-
-PLACES = (
-    (
-        "device_list",
-        "'--device-list', '--device_list', default=None, type=str",
-        "help='cards to train on, such as 0,1 (default: all of this host)'",
-    ),
-    ("addr", "'--addr', default='127.0.0.1', type=str", "help='address of the first host'"),
-    ("port", "'--port', default='29688', type=str", "help='port of the first host, the same on all hosts'"),
-)
-AMP = ("amp", "'--amp', action='store_true'", "help='train in mixed precision'")
-APEX = (
-    ("opt_level", "'--opt-level', '--opt_level', default='O2', type=str", "help='O0 to O3: what apex makes half'"),
-    (
-        "loss_scale",
-        "'--loss-scale', '--loss_scale', default=1024., type=float",
-        "help='static loss scale of apex; -1: dynamic'",
-    ),
-)
+from ..script import WRITTEN
 
 
-@shaped(2)
 def add_arguments(script, shape):
     """Add what the script has not got; the backend's default becomes hccl."""
     _backend(script, shape)
-    article = script.style == "article"
-    wanted = PLACES if article else ()
-    if "MASTER_ADDR" in script.source:
-        wanted = wanted[:1]  # the script sets the address itself
+    wanted = ["device_list", "addr", "port"] if shape.article else []
+    if "MASTER_ADDR" in script.source:  # the script sets the address itself
+        wanted = wanted[:1]
     if shape.scalable or shape.argument("amp"):
-        wanted += (AMP, *APEX) if article else (AMP,)
+        wanted += ["amp", "opt_level", "loss_scale"] if shape.article else ["amp"]
     lines, start = [], f"{shape.parser}.add_argument("
-    for dest, options, about in wanted:
+    for dest in wanted:
+        options, about = WRITTEN[dest].strip().split(" | ")
         between = ", " if len(start + options + about) < 110 else ",\n" + " " * len(start)
         lines += [] if shape.argument(dest) else [f"{start}{options}{between}{about})"]
     if lines:
@@ -43,14 +23,12 @@ def add_arguments(script, shape):
 def _backend(script, shape):
     """One --dist-backend: of two with one name, the default of the first wins, whatever the second says."""
     found = [it for it in shape.arguments if it.dest in ("dist_backend", "backend")]
-    if not found:
-        return
-    default = found[0].keyword("default")
-    if default is not None:
-        script.edit(default, f"{script.quote}hccl{script.quote}")
-    options = found[0].options
-    if script.style == "article" and "--dist-backend" in options and "--dist_backend" not in options:
-        script.insert(script.span(found[0].call.args[0])[1], f", {script.quote}--dist_backend{script.quote}")
+    for first in found[:1]:
+        default = script.keyword(first.call, "default")
+        if default is not None:
+            script.edit(default, script.quoted("hccl"))
+        if shape.article and "--dist-backend" in first.options and "--dist_backend" not in first.options:
+            script.append(first.call.args[0], f", {script.quoted('--dist_backend')}")
     for again in found[1:]:
         if again.dest == found[0].dest:
             script.replace(script.statement(again.call), "")

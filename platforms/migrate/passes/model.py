@@ -2,20 +2,30 @@
 
 import ast
 
+from helpers.language import N_
+
 from ..tree import Unclear
 from .branches import Branch, Facts, render
-from .kinds import anywhere, shaped
+from .launch import SETTERS
 
-SETTERS = ("torch.cuda.set_device", "torch.npu.set_device", "torch.accelerator.set_device_index")
-MOVES = ("cuda", "npu", "to")
 PARALLEL = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel"}
+_INPUTS = N_(
+    "DataParallel moved inputs to its cards: move what the model is given, x = x.npu(), where that is still on "
+    "the CPU. For more cards start one process each (torchrun) and wrap the model in DistributedDataParallel. "
+    "Checkpoints that DataParallel wrote have keys that begin with 'module.': take that off to load them."
+)
+_MOVES = ("cuda", "npu", "to")
+_KEYS = N_(
+    "It also moved inputs to its cards: check that they are moved now. "
+    "Take 'module.' off the keys of an old checkpoint before a single card resumes from it."
+)
 
 
 class Placement:
     """The statements of the worker that move or wrap the model."""
 
-    def __init__(self, shape):
-        self.shape, self.script, self.worker, self.training = shape, shape.script, shape.worker, shape.training
+    def __init__(self, script, shape):
+        self.script, self.shape, self.worker, self.facts = script, shape, shape.worker, Facts(script, shape)
 
     def kind(self, node):
         """ "set" (the device), "move", "parallel" (DataParallel), "ddp", or None for anything else."""
@@ -24,9 +34,9 @@ class Placement:
         value = node.value
         if self.script.called(value) in SETTERS:
             return "set"
-        if any(it in self.script.walk(value) for it in self.training.wrappings):
+        if any(it in self.script.walk(value) for it in self.shape.wrappings):
             return "ddp"
-        if isinstance(node, ast.Assign) and self._root(node.targets[0]) != self.training.model:
+        if isinstance(node, ast.Assign) and self._root(node.targets[0]) != self.shape.model:
             return None
         if self.script.calls(value, *PARALLEL):
             return "parallel"
@@ -34,11 +44,11 @@ class Placement:
 
     def _moves(self, value):
         """Whether an expression is `model.cuda()`, `model.to(device)`, `model.features.cuda(0)` and nothing else."""
-        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        if getattr(getattr(value, "func", None), "attr", "") not in _MOVES:
             return False
-        words = {it.arg for it in value.keywords}
-        is_device = value.func.attr in MOVES and (value.func.attr != "to" or len(value.args) == 1)
-        return is_device and "memory_format" not in words and self._root(value.func.value) == self.training.model
+        is_device = value.func.attr != "to" or len(value.args) == 1
+        own = self._root(value.func.value) == self.shape.model
+        return is_device and own and self.script.keyword(value, "memory_format") is None
 
     def _root(self, node):
         return self.script.name(node).split(".")[0]
@@ -49,19 +59,18 @@ class Placement:
 
     def kinds(self, statement):
         """All kinds in a statement."""
-        return {self.kind(it) for it in self.script.walk(statement) if isinstance(it, ast.stmt)} - {None}
+        return {self.kind(it) for it in self.script.walk(statement)} - {None}
 
     def rest(self, statement, drop):
         """What is left of a statement without the kinds in `drop` (what follows a dropped DDP goes with it)."""
-        return self._strip(Facts(self.shape).fold([statement]), drop)
+        return self._strip(self.facts.fold([statement]), drop)
 
     def _strip(self, pieces, drop):
         kept = []
         for piece in pieces:
             if isinstance(piece, Branch):
                 body, orelse = self._strip(piece.body, drop), self._strip(piece.orelse, drop)
-                if body or orelse:
-                    kept.append(Branch(piece.node, body, orelse))
+                kept += [Branch(piece.node, body, orelse)] if body or orelse else []
             elif self.kind(piece) not in drop:
                 kept.append(piece)
             elif self.kind(piece) == "ddp":
@@ -70,45 +79,36 @@ class Placement:
 
     def wrapping(self, indent):
         """The text that wraps the model in DDP where there are several processes, at `indent`."""
-        script, call, model = self.script, self.training.ddp, self.training.model
+        script, call, model = self.script, self.shape.ddp, self.shape.model
         statement = script.statement(call)
         branch, newline = script.parent(statement), script.newline
         words = [it for it in call.keywords if it.arg not in ("device_ids", "output_device")]
-        given = [model, f"device_ids=[{self.shape.card}]"]
-        given += [f"{it.arg}={script.code(it.value)}" if it.arg else f"**{script.code(it.value)}" for it in words]
+        given = [model, f"device_ids=[{self.shape.card}]", *map(script.code, words)]
         text = f"{model} = {script.code(call.func)}({', '.join(given)}){newline}"
-        if branch is self.worker:
-            return indent + text
         if branch not in self.worker.body or statement not in getattr(branch, "body", ()):
-            raise Unclear(statement, "DDP wraps the model in an unusual place", "Wrap it right after the optimizer.")
+            place = N_("DDP wraps the model in an unusual place")
+            raise Unclear(statement, place, N_("Wrap it right after the optimizer."))
         inner, rest = indent + script.unit, branch.body[branch.body.index(statement) + 1 :]
         after = "".join(script.shown(it, inner) for it in rest)  # it may need the wrapped model
         return f"{indent}if {script.code(branch.test)}:{newline}{inner}{text}{after}"
 
 
-@shaped(11)
 def move_model(script, shape):
     """One `model = model.to(loc)` instead of everything that moved or spread the model."""
-    model = shape.training.model
+    model = shape.model
     if not model:
         return
-    placement = Placement(shape)
+    placement = Placement(script, shape)
     statements = [it for it in placement.statements() if it is not shape.wrapped_anew]
     drop = {"set", "move", "parallel"} | ({"ddp"} if shape.wrapped_anew else set())
     move = f"{model} = {model}.to({shape.place})"
     others = [it for it in statements if script.code(it) != move]
     if len(others) < len(statements) and not any(placement.kinds(it) & drop for it in others):
         return
-    moved = any(placement.kinds(it) & {"move", "parallel"} for it in statements)
-    made = None if moved else _made_on_device(script, shape.worker, model)
     gone = not any(placement.rest(it, drop) for it in statements)
-    place, line = _place(shape, statements, gone), ""
-    late = place not in statements
-    if made is not None:
-        script.edit(made, f"{script.code(made.func.value)}.to({shape.place})")
-    else:
-        line = f"{script.indent(place)}{move}{script.newline}"
-    if late:
+    place = _place(shape, statements, gone)
+    line = f"{script.indent(place)}{move}{script.newline}"
+    if place not in statements:
         script.insert(script.lines(place)[0], line)
     for node in statements:
         rest = render(script, placement.rest(node, drop), script.indent(node))
@@ -116,12 +116,8 @@ def move_model(script, shape):
         text = (line if node is place else "") + rest
         script.edit_span(*script.lines(node, comments=node is not place), text, None if node is place else 8)
     if any("parallel" in placement.kinds(it) for it in statements):
-        script.left(
-            place,
-            "nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP",
-            "It also moved inputs to its cards: check that they are moved now. "
-            "Take 'module.' off the keys of an old checkpoint before a single card resumes from it.",
-        )
+        text = N_("nn.DataParallel is gone: the keys of new checkpoints have no 'module.' without DDP")
+        script.left(place, text, _KEYS)
 
 
 def _place(shape, statements, gone):
@@ -129,34 +125,26 @@ def _place(shape, statements, gone):
 
     On an NPU `to` makes new parameters: an optimizer that was made before would train the old ones.
     """
-    optimizer = shape.training.optimizer_statement
-    if gone and shape.wrapped_anew and optimizer in shape.worker.body:  # the branches are step 8, the move is step 11
-        losses = [it for it in shape.training.losses if it in shape.worker.body]
-        return min([optimizer, *losses], key=lambda it: it.lineno)
-    places = statements[:1] + ([optimizer] if optimizer is not None else [])
-    return min(places or [shape.training.epochs or shape.worker.body[-1]], key=lambda it: it.lineno)
+    optimizer = shape.optimizer_statement
+    if gone and shape.wrapped_anew and optimizer is not None:  # the branches are step 8, the move is step 11
+        places = [optimizer, *(it for it in shape.losses if it in shape.worker.body)]
+    else:
+        places = statements[:1] + ([optimizer] if optimizer is not None else [])
+    return min(places or shape.worker.body[-1:], key=lambda it: it.lineno)
 
 
-def _made_on_device(script, worker, model):
-    """The call `Net().cuda(gpu)` in `model = Net().cuda(gpu)`, or None."""
-    made = (it.value for it in script.assigned(worker, "*") if it.targets[0].id == model)
-    made = (it for it in made if isinstance(getattr(it, "func", None), ast.Attribute))
-    return next((it for it in made if it.func.attr in MOVES and isinstance(it.func.value, ast.Call)), None)
-
-
-@shaped(11)
 def move_loss(script, shape):
     """`nn.CrossEntropyLoss().cuda(gpu)` becomes `.to(loc)`; a loss on its torch.device stays."""
-    for statement in shape.training.losses:
-        made, value = shape.training.loss_made(statement.value), statement.value
+    for statement in shape.losses:
+        made, value = shape.loss_made(statement.value), statement.value
         if made is not value and script.code(value.args[0] if value.args else value) != shape.device:
             script.edit(value, f"{script.code(made)}.to({shape.place})")
 
 
-@anywhere(8)
 def unwrap_data_parallel(script):
-    """Take nn.DataParallel off (it is for several CUDA devices in one process), and its `.module` too."""
-    calls = [node for node in script.of(ast.Call) if script.names(node) & PARALLEL and _wraps(node)]
+    """Take nn.DataParallel off in any script."""
+    calls = [it for it in script.of(ast.Call) if script.names(it) & PARALLEL and it.args]
+    calls = [it for it in calls if not isinstance(it.args[0], ast.Starred)]
     inside = _modules(script, calls) if calls else None
     if inside is None:
         return
@@ -172,17 +160,8 @@ def unwrap_data_parallel(script):
         simple = isinstance(inner, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) or first < script.span(inner)[0]
         script.edit_span(start, first, "" if simple else "(")
         script.edit_span(last, end, "" if simple else ")")
-    script.left(
-        calls[0],
-        "nn.DataParallel is gone: this trains on one card, and inputs stay where they are",
-        "DataParallel moved inputs to its cards: move what the model is given, x = x.npu(), where that is still on "
-        "the CPU. For more cards start one process each (torchrun) and wrap the model in DistributedDataParallel. "
-        "Checkpoints that DataParallel wrote have keys that begin with 'module.': take that off to load them.",
-    )
-
-
-def _wraps(node):
-    return bool(node.args) and not isinstance(node.args[0], ast.Starred)
+    text = N_("nn.DataParallel is gone: this trains on one card, and inputs stay where they are")
+    script.left(calls[0], text, _INPUTS)
 
 
 def _modules(script, calls):

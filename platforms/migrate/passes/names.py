@@ -5,61 +5,45 @@ import re
 
 from ..chains import chains, home
 from ..counterparts import MODULES, counterpart
-from ..edits import delete_items, insert_after, torch_name
-from ..places import step_of
-from .kinds import anywhere
+from ..edits import insert_after
+from ..steps import step_of
 
 
-@anywhere(1)
 def rename(script):
     """Rename what is reached through torch; what was imported from inside torch.cuda is for `import_from_npu`."""
-    torch = torch_name(script)
     for chain in chains(script):
         node, plain = chain.counterpart()
         if node is None or plain == chain.root or chain.root.startswith("torch.cuda"):
             continue
-        step = step_of(script, node)
-        for new in dict.fromkeys([chain.modern(node, plain), plain]):
-            if new.startswith(chain.root + "."):
-                chain.edit(node, script.code(chain.nodes[0]), new, chain.root, step)
-                break
-            if torch:  # else there is nothing to call it by
-                chain.replace(node, new, torch, step)
+        for new in (chain.modern(node, plain), plain):
+            below = new.startswith(chain.root + ".")
+            if below or script.torch:  # else there is nothing to call it by
+                root, first = (chain.root, chain.first.id) if below else ("torch", script.torch)
+                chain.rename(node, first + new.removeprefix(root), new, step_of(script, node))
                 break
 
 
-@anywhere(1)
 def import_from_npu(script):
-    """Import from torch_npu what is inside torch.cuda, unless the script uses something that torch_npu has not got."""
+    """Import from torch_npu what is inside torch.cuda, where it has all that a statement imports; else that stays."""
     uses = {}
     for chain in chains(script):
         if chain.root.startswith("torch.cuda"):
-            uses.setdefault((_import_of(script, chain), chain.nodes[0].id), []).append(chain)
-    for node in script.of(ast.Import):
-        _import(script, node, uses)
-    for node in script.of(ast.ImportFrom):
-        _import_from(script, node, uses)
-
-
-def _import_of(script, chain):
-    """The import statement that the first name of a chain comes from."""
-    found = [node for node in script.bindings(chain.nodes[0]) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return min(found, key=lambda it: it.lineno, default=None)
-
-
-def _import(script, node, uses):
-    for alias in node.names:
-        if alias.name not in MODULES:
-            continue
-        if alias.asname is None:  # binds torch
-            if len(node.names) == 1 and another_torch(script, node):
-                script.delete(node)
-            else:
-                script.edit_span(*script.name_span(alias), "torch")
-            continue
-        new = _settle(script, alias.name, uses.get((node, alias.asname), ()), alias.asname)
-        if new:
-            script.edit_span(*script.name_span(alias), home(new))
+            uses.setdefault(chain.first.id, []).append(chain)
+    for node in script.of(ast.Import, ast.ImportFrom):
+        moved = [_moved(script, node, alias, uses) for alias in node.names]
+        if isinstance(node, ast.Import):
+            for alias, new in zip(node.names, moved, strict=True):
+                if alias.name not in MODULES:
+                    continue
+                if alias.asname is None and len(node.names) == 1 and another_torch(script, node):
+                    script.delete(node)
+                elif alias.asname is None or new:  # without `as` it binds torch
+                    script.edit_span(*script.name_span(alias), "torch" if alias.asname is None else home(new))
+        elif all(moved) and len({home(new).rpartition(".")[0] for new in moved}) == 1:
+            script.edit_span(*script.name_span(node), home(moved[0]).rpartition(".")[0])
+            for alias, new in zip(node.names, moved, strict=True):
+                last, local = new.rpartition(".")[2], alias.asname or alias.name
+                script.edit(alias, last if last == local else f"{last} as {local}")
 
 
 def another_torch(script, node):
@@ -68,87 +52,23 @@ def another_torch(script, node):
     return any(alias.name == "torch" and not alias.asname for each in imports for alias in each.names)
 
 
-def _import_from(script, node, uses):
-    module = "" if node.level else node.module
-    if not (module == "torch" or (module + ".").startswith("torch.cuda.")):
-        return
-    if node.names[0].name == "*":
-        if module in MODULES:
-            script.edit_span(*script.name_span(node), home(MODULES[module]))
-        return
-    moving = {}  # alias -> (module, "name" or "name as local")
-    for alias in node.names:
-        name = f"{module}.{alias.name}"
-        if (name + ".").startswith("torch.cuda."):
-            moving[alias] = _moved(script, node, alias, name, uses)
-    moving = {alias: place for alias, place in moving.items() if place}
-    modules = sorted({module for module, _ in moving.values()})
-    if len(moving) == len(node.names) and len(modules) == 1:
-        script.edit_span(*script.name_span(node), modules[0])
-        for alias, (_, text) in moving.items():
-            script.edit(alias, text)
-    elif moving:
-        for module in modules:
-            text = ", ".join(text for home, text in moving.values() if home == module)
-            insert_after(script, node, f"from {module} import {text}")
-        if len(moving) == len(node.names):
-            script.delete(node)
-        else:
-            delete_items(script, node.names, list(moving))
-
-
-def _moved(script, node, alias, name, uses):
-    """(module, text) of the import of one name instead; None: it has to stay."""
-    plain = counterpart(name)
-    if plain is None:
+def _moved(script, node, alias, uses):
+    """The new full name of something that is imported from inside torch.cuda, or None; its uses are edited."""
+    name = alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
+    plain, local = counterpart(name), alias.asname or alias.name
+    if getattr(node, "level", 0) or plain is None or not name.startswith("torch.cuda"):
         return None
-    local = alias.asname or alias.name
-    last = plain.rpartition(".")[2]
-    wanted = last if alias.asname is None and _may_rename(script, node, local, last) else local
-    new = _settle(script, name, uses.get((node, local), ()), wanted)
-    if new is None:
-        return None
-    module, _, last = home(new).rpartition(".")
-    return module, last if last == wanted else f"{last} as {wanted}"
-
-
-def _may_rename(script, node, local, wanted):
-    """Whether `local` means this import wherever it is used, and nothing else is called `wanted`."""
-    if local == wanted:
-        return True
-    taken = [each.at for each in script.tokens if each.kind == "name" and each.code == wanted]
-    outer = [name for each in script.of(ast.Global, ast.Nonlocal) for name in each.names]
-    quoted = re.compile(rf"(?<![\w.]){local}\.")  # an annotation in quotes
-    return (
-        all(script.source[:at].rstrip().endswith(".") for at in taken)
-        and all(each is node for each, _ in script.scope(node).find(local))
-        and local not in outer
-        and "__all__" not in script.source
-        and not any(quoted.match(each.inside) for each in script.tokens if each.kind == "string")
-    )
-
-
-def _settle(script, name, uses, wanted):
-    """Edit the uses of what was imported as `name`; its new full name, or None where it has to stay."""
-    torch, plain = torch_name(script), counterpart(name)
-    found = [(chain, *chain.counterpart()) for chain in uses]
-    known = [
-        (chain, node, new, chain.modern(node, new))
-        for chain, node, new in found
-        if node is not None and (torch or new.startswith("torch.npu") or new == plain)
-    ]
+    found = [(chain, *chain.counterpart()) for chain in uses.get(local, ()) if node in script.bindings(chain.first)]
+    found = [(chain, part, new, part and chain.modern(part, new)) for chain, part, new in found]
     target = plain
-    if known and name != "torch.cuda" and all(later != new for *_, new, later in known):  # all uses are of torch.amp
+    if found and name != "torch.cuda" and all(later != new for *_, new, later in found):  # all uses are of torch.amp
         target = plain.replace("torch.npu.amp", "torch.amp")
-    stays = len(known) < len(found)
-    for chain, node, new, later in known:
-        step = step_of(script, node)
-        inside = [each for each in (later, new) if (each + ".").startswith(target + ".")]
-        if inside and not stays:
-            chain.edit(node, wanted, inside[0], target, step)
-        else:
-            chain.replace(node, later if torch else new, torch, step)
-    return None if stays else target
+    inside = [next((it for it in (later, new) if f"{it}.".startswith(f"{target}.")), None) for *_, new, later in found]
+    if not all(inside):
+        return None
+    for (chain, part, *_), new in zip(found, inside, strict=True):
+        chain.rename(part, local + new.removeprefix(target), new, step_of(script, part))
+    return target
 
 
 # The import of torch_npu
@@ -158,7 +78,6 @@ _APEX = "from apex import amp"
 _DEVICES = re.compile(r"(?<![A-Za-z])(npu|NPU)(?![a-z])|(?<![A-Za-z])(hccl|HCCL)(?![a-z])|(?i:accelerator)|^--device$")
 
 
-@anywhere(1)
 def import_torch_npu(script):
     """Import torch_npu after the first import of torch, where the script has to do with devices.
 
@@ -170,8 +89,9 @@ def import_torch_npu(script):
         return
     imported = [(alias.name, alias.asname) for node in script.of(ast.Import) for alias in node.names]
     missing = [] if ("torch_npu", None) in imported else [_NPU]
-    if any(_is_apex(script, node) for node in script.of(ast.Attribute)):
-        missing.append(_APEX)
+    for node in script.of(ast.Attribute):  # an `amp` that nothing binds yet
+        if script.code(node) in ("amp.initialize", "amp.scale_loss") and not script.bindings(node.value):
+            missing += [_APEX] * (_APEX not in missing)
     first = {}
     for node in script.of(ast.Import, ast.ImportFrom):
         if _of_torch(script, node):
@@ -181,17 +101,8 @@ def import_torch_npu(script):
             insert_after(script, node, statement)
 
 
-def _is_apex(script, node):
-    """amp.initialize or amp.scale_loss of an `amp` that nothing binds yet."""
-    called = isinstance(node.value, ast.Name) and node.value.id == "amp" and not script.bindings(node.value)
-    return called and node.attr in ("initialize", "scale_loss")
-
-
 def _of_torch(script, node):
-    if any(isinstance(each, ast.If) and "TYPE_CHECKING" in script.code(each.test) for each in script.parents(node)):
+    if any("TYPE_CHECKING" in script.code(each.test) for each in script.parents(node, ast.If)):
         return False
-    if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-    else:
-        names = [] if node.level else [node.module]
-    return any(name.partition(".")[0] == "torch" for name in names)
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return not getattr(node, "level", 0) and any(name.partition(".")[0] == "torch" for name in names)
