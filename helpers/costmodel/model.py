@@ -38,11 +38,6 @@ class Link:
     copy_per_byte: float = 0.0
     broadcast: float = 0.0
 
-    def __post_init__(self):
-        for name, value in vars(self).items():
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"a link's {name} is {value}; give 0 or more, in seconds")
-
     @property
     def bandwidth(self) -> float:
         """Bytes a second."""
@@ -75,7 +70,7 @@ class Compute:
 
     def seconds(self, batch) -> float:
         """One device alone: forward, backward, update."""
-        return _linear(self.forward, batch) + _linear(self.backward, batch) + self.update
+        return sum(start + slope * batch for start, slope in (self.forward, self.backward)) + self.update
 
 
 @dataclass(frozen=True)
@@ -160,12 +155,12 @@ def buckets(gradients, first=LIMITS[0], rest=LIMITS[1]) -> list:
     ready when its last gradient is.
     """
     found, held, limit = [], 0, first
-    for size, ready in gradients:
+    for place, (size, ready) in enumerate(gradients, start=1):
         held += size
-        if held >= limit:
+        if held >= limit or place == len(gradients):
             found.append((held, ready))
             held, limit = 0, rest
-    return found + ([(held, gradients[-1][1])] if held else [])
+    return found
 
 
 def step(
@@ -178,19 +173,17 @@ def step(
             `batch` samples before one exchange. factor: bytes sent for a byte of gradient, 0.5 for fp16 compression.
         inside: the Link inside hosts of HOST devices; then `link` joins the hosts (see `in_hosts`).
     """
-    forward, backward = _linear(compute.forward, batch), _linear(compute.backward, batch)
-    alone = accumulation * (forward + backward) + compute.update
+    alone = accumulation * (compute.seconds(batch) - compute.update) + compute.update
     straggling = alone * max(0.0, expected_max(compute.spread, devices) - expected_max(compute.spread, 1))
     if devices == 1:
         return Step(alone, 0.0, 0.0, 0.0, 0.0, 0.0, 1, batch * accumulation)
     sent = buckets(compute.gradients, *limits)
-    costs = [
-        in_hosts(factor * size, devices, HOST, inside, link)
-        if inside
-        else all_reduce(factor * size, devices, link, algorithm)
-        for size, _ in sent
-    ]
-    needs = [link.taken_per_byte * factor * size for size, _ in sent]
+    sizes = [factor * size for size, _ in sent]
+    costs = [all_reduce(size, devices, link, algorithm) for size in sizes]
+    if inside:
+        costs = [in_hosts(size, devices, HOST, inside, link) for size in sizes]
+    needs = [link.taken_per_byte * size for size in sizes]
+    backward = compute.backward[0] + compute.backward[1] * batch
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
     taken += compute.bytes * link.copy_per_byte
     latency, bandwidth = added(*costs)
@@ -227,10 +220,6 @@ def _reached(goal, sent):
     return goal
 
 
-def _linear(line, batch):
-    return line[0] + line[1] * batch
-
-
 def expected_max(samples, devices) -> float:
     """The mean of the largest of `devices` values, each drawn from `samples`.
 
@@ -251,10 +240,6 @@ def curve(compute, link, devices, batch=None, global_batch=None, **options) -> l
 def scaled(compute, size=1.0, speed=1.0) -> Compute:
     """The same model with `size` times the weights, and so arithmetic, on devices `speed` times as fast."""
     work = size / speed
-    return replace(
-        compute,
-        forward=tuple(part * work for part in compute.forward),
-        backward=tuple(part * work for part in compute.backward),
-        update=compute.update * work,
-        gradients=tuple((part * size, ready) for part, ready in compute.gradients),
-    )
+    forward, backward = (tuple(part * work for part in line) for line in (compute.forward, compute.backward))
+    gradients = tuple((part * size, ready) for part, ready in compute.gradients)
+    return replace(compute, forward=forward, backward=backward, update=compute.update * work, gradients=gradients)

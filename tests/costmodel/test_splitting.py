@@ -54,7 +54,8 @@ def test_the_activations_are_those_that_autograd_keeps():
     x = model.embedding(tokens)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         x = model.blocks[0](x)
-    assert sum(kept.values()) / (4 * x.numel()) == pytest.approx(splitting.numbers(1), rel=0.02)
+    modelled = memory(SMALL, Layout(), 8)["activations"] - 8 * tokens.numel() * SMALL.vocabulary  # without the scores
+    assert sum(kept.values()) / 4 == pytest.approx(modelled / SMALL.layers / splitting.NUMBER, rel=0.02)
 
 
 def test_gradients_sent_are_those_that_the_ranks_bring():
@@ -174,7 +175,6 @@ def test_the_fastest_layout_fits_and_beats_the_others(devices):
         (Layout(data=1024), "512 sequences"),
         (Layout(data=4, micro_batches=3), "128 sequences"),
         (Layout(tensor=0), "0 tensor-parallel"),
-        (Layout(zero=4), "zero=4"),
     ],
 )
 def test_what_cannot_be_shared_evenly_is_refused(layout, what):
