@@ -14,7 +14,7 @@ import itertools
 import math
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -164,18 +164,13 @@ def _timed(world, call):
 
 @dataclass(frozen=True)
 class Fit:
-    """The fitted model, and what it was fitted from.
-
-    Attributes:
-        compute, link: see `model`. devices: ranks that measured. sweep: {bytes: seconds of an all-reduce}, medians.
-        intervals: {bytes: (low, high)}, the 95% intervals of these, if there are enough rounds.
-    """
+    """The fitted model, and what it was fitted from."""
 
     compute: Compute
     link: Link
-    devices: int
-    sweep: dict
-    intervals: dict = field(default_factory=dict)
+    devices: int  # that measured
+    sweep: dict  # {bytes: seconds of an all-reduce}, medians
+    intervals: dict  # {bytes: (low, high)}, their 95% intervals, if there are enough rounds
 
     @property
     def residuals(self) -> dict:
@@ -232,7 +227,7 @@ def fit(answers, batches) -> Fit:
         gradients=tuple(zip(answers[0]["bytes"], np.median(samples("ready")[0], (0, 1)).tolist(), strict=True)),
         broadcasts=answers[0]["broadcasts"],
         # Around the mean of the ranks in a round, which leaves out what slows all of them.
-        spread=tuple(off for total in totals for off in ((total / total.mean(0) - 1) * unbiased).flatten().tolist()),
+        spread=tuple(off for steps in totals for off in ((steps / steps.mean(0) - 1) * unbiased).flatten().tolist()),
     )
     intervals = {size: median_interval(seconds) for size, seconds in rounds.items() if len(seconds) >= AT_LEAST}
     return Fit(compute, link, ranks, sweep, intervals)

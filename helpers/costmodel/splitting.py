@@ -18,6 +18,7 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..training.split import share_evenly
 from .model import HOST, Step, added, all_reduce
@@ -61,12 +62,11 @@ class Transformer:
         return self.length * (6 * self.parameters + 12 * self.layers * self.width * self.length)
 
 
-@dataclass(frozen=True)
-class Device:
-    """memory in bytes; speed in operations a second that a training reaches."""
+class Device(NamedTuple):
+    """What a device offers."""
 
-    memory: float
-    speed: float
+    memory: float  # bytes
+    speed: float  # operations a second that a training reaches
 
 
 def device(name="H100 SXM", reached=0.5) -> Device:
@@ -114,7 +114,7 @@ def memory(model, layout, batch) -> dict:
 
 def _of_stage(model, layout, batch, extra, loss):
     """Memory of the first stage, or of the last, which has the `loss`. extra: parameters beside the blocks."""
-    mine = _parameters(model, layout, extra)
+    mine = (model.layers // layout.pipeline * model.block + extra) / layout.tensor  # before the data ranks shard them
     tokens = batch // layout.data // layout.micro_batches * model.length
     kept = 1 if loss else min(layout.micro_batches, layout.pipeline)  # micro-batches in memory at once
     activations = kept * model.layers // layout.pipeline * tokens * model.width * (2 + 14 / layout.tensor) * NUMBER
@@ -130,16 +130,11 @@ def _of_stage(model, layout, batch, extra, loss):
     }
 
 
-def _parameters(model, layout, extra):
-    """Of a device before the data-parallel ranks shard them; a tensor-parallel rank has its share of nearly all."""
-    return (model.layers // layout.pipeline * model.block + extra) / layout.tensor
-
-
 def sent(model, layout, batch) -> dict:
     """{kind: bytes of the tensors} that a device brings to collectives, or sends on, in a step."""
     layout.check(model, batch)
     micro = batch // layout.data // layout.micro_batches * model.length * model.width * NUMBER
-    gradients = GRADIENT * _parameters(model, layout, (model.embedding + model.head) / layout.pipeline)
+    gradients = GRADIENT * model.parameters / layout.pipeline / layout.tensor
     rounds = (1, 1, (1 + layout.micro_batches) / 2, 1.5 * layout.micro_batches)[layout.zero]
     return {
         "data": rounds * gradients * (layout.data > 1),

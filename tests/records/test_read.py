@@ -36,7 +36,6 @@ def test_records_are_found_in_folders_and_files_each_once(tmp_path):
         lambda r: r.pop("run_id"),
         lambda r: r.pop("environment"),
         lambda r: r.update(config=[]),
-        lambda r: r.update(environment={"machine": 7}),
     ],
 )
 def test_a_broken_record_is_named_and_the_others_are_read(spoil, tmp_path):
@@ -52,7 +51,7 @@ def test_a_broken_record_is_named_and_the_others_are_read(spoil, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"run_id": "x", "con', b"", b"\xff\xfe\x00", b"7", b"[1, 2]", b'{"records": [7, {}]}', b"[" * 100_000],
+    [b'{"run_id": "x", "con', b"\xff\xfe\x00", b"7", b'{"records": [7, {}]}', b"[" * 100_000],
 )
 def test_a_foreign_file_is_named(content, tmp_path):
     (tmp_path / "foreign.json").write_bytes(content)
