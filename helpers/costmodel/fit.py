@@ -106,7 +106,7 @@ class Trainer:
 
         An all-reduce of `tensor`, if given, goes on beside backward. `loss` becomes the mean of the micro-batches.
         """
-        pieces, losses, sending = [self.samples(batch, part) for part in range(self.accumulation)], [], None
+        pieces, losses = [self.samples(batch, part) for part in range(self.accumulation)], []
         if meet:
             _meet(self.world)
         self.moments = [self._now()]
@@ -117,8 +117,7 @@ class Trainer:
             if tensor is not None:
                 _meet(self.world)
             self.moments.append(self._now())
-            if tensor is not None:
-                sending = dist.all_reduce(tensor, async_op=True)
+            sending = None if tensor is None else dist.all_reduce(tensor, async_op=True)
             losses[-1].backward()
             self.moments.append(self._now())
         if sending:
@@ -130,9 +129,8 @@ class Trainer:
 
     def readiness(self, batch):
         """For each gradient, in the order of its coming, the share of backward after which it is there."""
-        came, hooks = [], []
-        for p in self.model.parameters():
-            hooks.append(p.register_post_accumulate_grad_hook(lambda p: came.append((p.nbytes, self._now()))))
+        came, arrived = [], lambda p: came.append((p.nbytes, self._now()))
+        hooks = [p.register_post_accumulate_grad_hook(arrived) for p in self.model.parameters()]
         self.step(batch)
         for hook in hooks:
             hook.remove()

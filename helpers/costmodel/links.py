@@ -30,7 +30,7 @@ SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow link
 def here(ways=WAYS, rounds=12, batches=BATCHES, env=None, threads=None, solo=None) -> dict:
     """Fit, predict and measure on two ranks of this machine; a row as `row` makes it.
 
-    With `solo`, a batch, it has also "solo": seconds of a step of one rank for which the others leave the machine.
+    With `solo`, a batch, it has also "solo": seconds of each step of one rank while the other sleeps.
     """
     options = {"rounds": rounds, "solo": solo, "threads": threads, "env": env, "timeout": 300}
     answers = launch(fit.measure, 2, models.plain_convnet, batches, ways, **options)

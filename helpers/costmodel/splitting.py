@@ -155,14 +155,13 @@ def step(model, layout, batch, device, inside, between) -> Step:
     through_card = size["data"] * min(layout.tensor, HOST)
     data = added(all_reduce(size["data"], near, inside), all_reduce(through_card, layout.data // near, between))
     calls = 4 * m * (model.layers // layout.pipeline)
-    each = all_reduce(size["tensor"] / calls, layout.tensor, inside if layout.tensor <= HOST else between)
-    tensor = calls * each[0], calls * each[1]
+    messages, bandwidth = all_reduce(size["tensor"], layout.tensor, inside if layout.tensor <= HOST else between)
+    tensor = calls * messages, bandwidth
     far = inside if layout.devices <= HOST else between
     pipeline = 2 * m * (layout.pipeline > 1) * far.latency, size["pipeline"] * far.per_byte
     hidden = compute if layout.zero == 3 else BACKWARD * compute / m  # gradients are ready in the last micro-batch
     exposed = sum(tensor) + sum(pipeline) + max(0.0, sum(data) - hidden)
-    bubble = (compute + sum(tensor)) * (layout.pipeline - 1) / m
-    exchange = added(data, tensor, pipeline)
+    bubble, exchange = (compute + sum(tensor)) * (layout.pipeline - 1) / m, added(data, tensor, pipeline)
     return Step(compute, 0.0, exposed, bubble, *exchange, layout.devices, batch / layout.devices)
 
 

@@ -124,19 +124,15 @@ def _most(values):
 
 
 def machine_identity(record) -> dict:
-    """What tells the machine of a record from others: all that `device.Machine` records, but for a run's own choices.
-
-    What an older version did not record is missing: unknown, and never equal to what is known.
-    """
+    """All that a record knows of its machine, but for a run's own choices; what is missing equals nothing known."""
     return {key: value for key, value in record["environment"]["machine"].items() if key not in NO_IDENTITY}
 
 
 def merged(records) -> list:
     """The rounds of each label merged into one record, in the order of first appearance.
 
-    Steps of all rounds become one sample; wall times are the mean of the rounds; losses and accuracy
-    are the first round's, since every round trains the same. A label with a round that did not
-    complete is represented by that round.
+    Steps of all rounds become one sample; wall times are the mean of the rounds; losses and accuracy are the first
+    round's, since every round trains the same. A round that did not complete stands for its label.
     """
     rounds = {}
     for record in records:
@@ -149,10 +145,8 @@ def _one_of(rounds):
     if broken or len(rounds) == 1:
         return (broken or rounds)[0]
     first, parts = rounds[0], [record["measured"] for record in rounds]
-    samples = {
-        name: [value for measured in parts for value in measured["samples"][name]]
-        for name in ("step_time_s", "input_wait_s")
-    }
+    names = ("step_time_s", "input_wait_s")
+    samples = {name: [value for measured in parts for value in measured["samples"][name]] for name in names}
     together = {**first["measured"], "samples": {**first["measured"]["samples"], **samples}}
     together["rounds_s"] = [measured["samples"]["step_time_s"] for measured in parts]
     if len(samples["step_time_s"]) >= measure.AT_LEAST:

@@ -60,9 +60,10 @@ def check_target(target) -> None:
 
 def _row(label, records, target):
     kept = [record for record in records if curve(record)]
-    curves, measured = [curve(record) for record in kept], [record["measured"] for record in kept]
-    ends = [(m.get("evaluation") or {}).get("accuracy") for m in measured]
-    final = [of[-1]["accuracy"] if end is None else end for of, end in zip(curves, ends, strict=True)]
+    curves, measured, final = [curve(record) for record in kept], [record["measured"] for record in kept], []
+    for of, m in zip(curves, measured, strict=True):
+        end = (m.get("evaluation") or {}).get("accuracy")
+        final.append(of[-1]["accuracy"] if end is None else end)
     rates = [m["images_per_s"]["median"] for m in measured if m["images_per_s"]]
     times = [read.time_to_accuracy(record, target) for record in kept]
     reached = sorted(time for time in times if time is not None)
@@ -133,5 +134,4 @@ def machine(made) -> str:
 
 
 def _of_all(made, text, values):
-    found = (text.format(**values(record)) for row in made for record in row["records"])
-    return clean(" / ".join(dict.fromkeys(found)))
+    return clean(" / ".join(dict.fromkeys(text.format(**values(record)) for row in made for record in row["records"])))

@@ -27,9 +27,9 @@ class SpeedUp(NamedTuple):
 def of_times(times, base, work=1.0) -> SpeedUp:
     """How many times as fast steps of `times` are as steps of `base`.
 
-    With AT_LEAST rounds or more, each round gives one ratio of medians, and the interval is that of the median ratio.
-    With fewer, each end divides opposite ends of the two medians' intervals, so it holds 1 exactly where these
-    overlap; what slowed a whole round of both runs alike is divided out before.
+    With AT_LEAST rounds or more, each gives a ratio of medians, and the interval is that of the median ratio. With
+    fewer, it divides opposite ends of the two medians' intervals: it holds 1 exactly where these overlap; what slowed
+    a whole round of both runs alike is divided out before.
 
     Args:
         times, base: seconds, in lists, one for each round; round k of both was measured at about the same time.
