@@ -1,8 +1,7 @@
 """What a training step costs on n devices.
 
 model      the cost model itself, also `costmodel.step`, `costmodel.Link`, …
-measure    two short measurements on ranks, and the steps with DDP to compare with
-fit        the model's numbers from these measurements
+fit        two short measurements on ranks, and the model's numbers that they give
 links      steps predicted and measured, here and between two hosts on slow links
 published  what others have published, and the model beside it
 splitting  memory and steps of a GPT that is split among devices, and the fastest way to split it

@@ -3,7 +3,6 @@
 The functions return (figure, alt), the text computed from the numbers that are drawn.
 """
 
-import math
 from itertools import pairwise
 
 from .. import measure
@@ -20,11 +19,12 @@ PARTS = {  # of a step: colour and hatch
     N_("waiting for the network"): (style.ORANGE, "//"),
     N_("waiting for the slowest"): (style.GREY, "xx"),
 }
+WHISKER = N_("Whisker: the 95% interval of the measured median.")
 
 
 def _alt(title, words):
-    """An alt text: the title, then a sentence for each of {name: [what there is to say of it]}."""
-    told = [_("{text}: {more}").format(text=clean(name), more=_(", ").join(of)) for name, of in words.items()]
+    """An alt text: the title, then a sentence for each of {name: what is written beside it}."""
+    told = [_("{text}: {more}").format(text=clean(name), more=text) for name, text in words]
     return f"{clean(title)}. " + _("{text}.").format(text=_("; ").join(told))
 
 
@@ -35,34 +35,27 @@ def predicted(steps, title=None, readers=None) -> tuple:
         steps: {label: {"predicted": s, "measured": s}}, and maybe "steps": [s, …], of which a whisker shows the 95%
             interval of the median. readers: {label: s}, the reader's own predictions, a circle.
     """
+    title, named, marks, spreads = title or _("Predicted and measured steps"), [], [], {}
     errors = {name: of["predicted"] / of["measured"] - 1 for name, of in steps.items()}
+    for y, (name, of) in enumerate(steps.items()):
+        measured, error = 1e3 * of["measured"], f"{errors[name]:+.1%}"
+        beside = _("{ours} ms, error {errors}").format(ours=number(measured), errors=error)
+        named.append((name, [(measured, (style.SKY, ""))], beside))
+        marks.append((y, 1e3 * of["predicted"], "D", style.INK))
+        if name in (readers or {}):
+            marks.append((y, 1e3 * readers[name], "o", style.RED))
+        if of.get("steps"):
+            spreads[y] = measured, *(1e3 * end for end in measure.median_interval(of["steps"]))
     worst = max(errors, key=lambda name: abs(errors[name]))
     summary = _("Largest error: {errors} ({worst}).").format(errors=f"{errors[worst]:+.1%}", worst=clean(worst))
-    named, marks, words, spreads = [], [], {}, {}
-    for y, (name, of) in enumerate(steps.items()):
-        ours, theirs, error = number(1e3 * of["measured"]), number(1e3 * of["predicted"]), f"{errors[name]:+.1%}"
-        beside = _("{ours} ms, error {errors}").format(ours=ours, errors=error)
-        named.append((name, [(1e3 * of["measured"], (style.SKY, ""))], beside))
-        marks.append((y, 1e3 * of["predicted"], "D", style.INK))
-        words[name] = [
-            _("measured {ours} ms").format(ours=ours),
-            _("predicted {theirs} ms").format(theirs=theirs),
-            _("error {errors}").format(errors=error),
-        ]
-        if (guess := (readers or {}).get(name)) is not None:
-            marks.append((y, 1e3 * guess, "o", style.RED))
-            words[name].append(_("the reader predicted {readers} ms").format(readers=number(1e3 * guess)))
-        if of.get("steps"):
-            spreads[y] = [1e3 * end for end in measure.median_interval(of["steps"])]
     key = [(_("measured, median"), style.SKY, ""), (_("the model"), style.INK, None, "D")]
     key += [(_("the reader"), style.RED, None, "o")] * (len(marks) > len(named))
-    notes = [_("Whisker: the 95% interval of the measured median.")] * bool(spreads) + [summary]
-    title = title or _("Predicted and measured steps")
-    most = max((high for low, high in spreads.values()), default=0)
+    most = max((high for _median, _low, high in spreads.values()), default=0)
+    notes = [_(WHISKER)] * bool(spreads) + [summary]
     figure = rows(title, _("ms a step"), named, key=key, notes=notes, marks=marks, most=most)
-    for y, (low, high) in spreads.items():
-        whisker(figure.axes[0], y, named[y][1][0][0], low, high)
-    return figure, f"{_alt(title, words)} {summary}"
+    for y, interval in spreads.items():
+        whisker(figure.axes[0], y, *interval)
+    return figure, f"{_alt(title, [(name, text) for name, _bars, text in named])} {summary}"
 
 
 def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
@@ -80,8 +73,7 @@ def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
     summary = summary.format(**numbers, off=f"{line[worst] / seconds[worst] - 1:+.0%}", worst=_bytes(worst))
     title, intervals = title or _("All-reduce by size"), intervals or {}
     spread = [[1e3 * abs(intervals.get(size, (s, s))[end] - s) for size, s in seconds.items()] for end in (0, 1)]
-    notes = [_("Whisker: the 95% interval of the measured median.")] * bool(intervals) + [summary]
-    with sheet(title, 2.6, notes=notes) as (figure, [axes]):
+    with sheet(title, 2.6, notes=[_(WHISKER)] * bool(intervals) + [summary]) as (figure, [axes]):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.plot(list(line), [1e3 * s for s in line.values()], color=style.INK, linewidth=1.6)
@@ -89,21 +81,17 @@ def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
         axes.errorbar(list(seconds), [1e3 * s for s in seconds.values()], spread, fmt="o", **look)
         axes.set_xticks(list(seconds), [_bytes(size) for size in seconds])
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
         axes.set(ylabel="ms", xlabel=_("size of the tensor (points: measured; line: fitted)"))
         axes.grid(axis="y")
-    ends = {"first": _bytes(min(seconds)), "last": _bytes(max(seconds))}
-    ends |= {"least": f"{number(1e3 * seconds[min(seconds)])} ms", "most": f"{number(1e3 * seconds[max(seconds)])} ms"}
-    alt = _("{title} on {devices} devices: from {least} for {first} to {most} for {last}.")
-    return figure, f"{alt.format(title=clean(title), devices=devices, **ends)} {summary}"
+    return figure, f"{clean(title)}. {summary}"
 
 
 def _bytes(size):
-    for unit, limit in (("MB", 2**20), ("kB", 2**10)):
+    for unit, limit in (("MB", 2**20), ("kB", 2**10), ("B", 1)):
         if size >= limit:
             return f"{size / limit:.3g} {unit}"
-    return f"{size:g} B"
 
 
 def scaling(curves, title=None, note="") -> tuple:
@@ -112,12 +100,11 @@ def scaling(curves, title=None, note="") -> tuple:
     Args:
         curves: {label: [costmodel.Step, …]}, each from one device on.
     """
-    title = title or _("From 1 to 1,024 devices")
+    title, ends, words = title or _("From 1 to 1,024 devices"), [], []
     names, high = line_names(curves, 1.85, least=2.4)
     looks = [{name: line_style(place)[name] for name in ("color", "linestyle")} for place in range(len(curves))]
     key = [(_(name), colour, None, mark) for name, (colour, mark) in REGIMES.items()]
-    ticks = [2**k for k in range(0, int(math.log2(max(of[-1].devices for of in curves.values()))) + 1, 2)]
-    ends, words = [], {}
+    ticks = [2**k for k in range(0, max(of[-1].devices for of in curves.values()).bit_length(), 2)]
     with sheet(title, high, key=key, notes=[note]) as (figure, [axes]):
         axes.set_xscale("log", base=2)
         for (name, of), look in zip(curves.items(), looks, strict=True):
@@ -128,13 +115,12 @@ def scaling(curves, title=None, note="") -> tuple:
                 axes.plot(*at, mark, color=colour, markersize=6, markeredgewidth=0.6, clip_on=False)
             end = percent(of[-1].efficiency)
             ends.append((*at, end))
-            words[name] = [
-                _("efficiency {efficiency} on {devices} devices").format(efficiency=end, devices=f"{at[0]:,}")
-            ]
-            for before, step in pairwise(of):  # on one device nothing is sent
-                if before.devices == 1 or before.regime != step.regime:
-                    change = _("{regime} on {devices}") if before.devices == 1 else _("{regime} from {devices} devices")
-                    words[name].append(change.format(regime=_(step.regime), devices=f"{step.devices:,}"))
+            told = [_("efficiency {efficiency} on {devices} devices").format(efficiency=end, devices=f"{at[0]:,}")]
+            change = _("{regime} from {devices} devices")
+            for before, step in pairwise(of):
+                if before.regime != step.regime:
+                    told.append(change.format(regime=_(step.regime), devices=f"{step.devices:,}"))
+            words.append((name, _(", ").join(told)))
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
         axes.minorticks_off()
         axes.set(xlabel=_("devices"), ylabel=_("efficiency, %"), ylim=(0, 100))
@@ -149,21 +135,16 @@ def parts(steps, title=None, measured=None) -> tuple:
     Args:
         measured: {label: seconds of the step as it was measured}, a diamond.
     """
-    title, measured = title or _("Where a step goes"), measured or {}
-    named, marks, words = [], [], {}
-    for y, (name, step) in enumerate(steps.items()):
+    title, named = title or _("Where a step goes"), []
+    for name, step in steps.items():
         spent = [1e3 * seconds for seconds in (step.compute, step.taken, step.exposed, step.straggling)]
-        whole, computing, waiting = number(1e3 * step.seconds), number(spent[0]), number(spent[2])
-        about = _("{seconds} ms, {regime}").format(seconds=whole, regime=_(step.regime))
+        about = _("{seconds} ms, {regime}").format(seconds=number(1e3 * step.seconds), regime=_(step.regime))
         named.append((name, list(zip(spent, PARTS.values(), strict=True)), about))
-        inside = _("of it computing {computing} ms and waiting for the network {waiting} ms")
-        words[name] = [f"{whole} ms", inside.format(computing=computing, waiting=waiting), _(step.regime)]
-        if name in measured:
-            marks.append((y, 1e3 * measured[name], "D", style.INK))
-            words[name].append(_("measured {measured} ms").format(measured=number(1e3 * measured[name])))
+    marks = [(list(steps).index(name), 1e3 * s, "D", style.INK) for name, s in (measured or {}).items()]
     key = [(_(name), *look) for name, look in PARTS.items()]
     key += [(_("measured"), style.INK, None, "D")] * bool(marks)
-    return rows(title, _("ms a step"), named, key=key, marks=marks), _alt(title, words)
+    alt = _alt(title, [(name, text) for name, _bars, text in named])
+    return rows(title, _("ms a step"), named, key=key, marks=marks), alt
 
 
 def residuals(tables, title=None) -> tuple:
@@ -172,10 +153,10 @@ def residuals(tables, title=None) -> tuple:
     Args:
         tables: {label: rows of published.against}.
     """
-    title = title or _("The model against published tables")
+    title, words = title or _("The model against published tables"), []
     found = {f"{label}: {row['name']}": row for label, of in tables.items() for row in of}
     most = 110 * max(0.1, *(abs(row["residual"]) for row in found.values()))
-    notes, words = [_("Hollow: the model was made from this row, so it must be 0.")], {}
+    notes = [_("Hollow: the model was made from this row, so it must be 0.")]
     with sheet(title, 0.3 * len(found), notes=notes) as (figure, [axes]):
         name_rows(axes, list(found), 3.6, 1, 9)
         axes.set(xlim=(-most, most), xlabel=_("% of speed: model too fast →"))
@@ -185,7 +166,6 @@ def residuals(tables, title=None) -> tuple:
             look = {"color": style.BLUE, "fillstyle": "none" if row["given"] else "full"}
             axes.plot(100 * row["residual"], y, "o", markersize=8, clip_on=False, **look)
             numbers = {which: number(row[which]) for which in ("published", "model")}
-            style.beside(axes, y, _("{published} published, {model} model").format(**numbers), size=9)
-            off = _("residual {residual}").format(residual=f"{row['residual']:+.1%}")
-            words[name] = [_("given") if row["given"] else off]
+            words.append((name, _("{published} published, {model} model").format(**numbers)))
+            style.beside(axes, y, words[-1][1], size=9)
     return figure, _alt(title, words)

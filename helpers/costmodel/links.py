@@ -12,7 +12,6 @@ from ..cluster import twohosts
 from ..launcher.launch import launch
 from ..training import models
 from . import fit
-from .measure import measure as measure_on_rank
 from .model import Step, step
 
 FOLDER = "recorded/costmodel"
@@ -31,18 +30,18 @@ SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow link
 def here(ways=WAYS, rounds=12, batches=BATCHES, env=None, threads=None, solo=None) -> dict:
     """Fit, predict and measure on two ranks of this machine; a row as `row` makes it.
 
-    With `solo`, a batch, it has also "solo": seconds of a step of one rank for which the others leave the machine.
+    With `solo`, a batch, it has also "solo": seconds of each step of one rank while the other sleeps.
     """
     options = {"rounds": rounds, "solo": solo, "threads": threads, "env": env, "timeout": 300}
-    answers = launch(measure_on_rank, 2, models.plain_convnet, batches, ways, **options)
+    answers = launch(fit.measure, 2, models.plain_convnet, batches, ways, **options)
     return {**row(answers, batches, ways), "solo": answers[0].get("solo", {}).get(solo)}
 
 
 def measure(settings=SETTINGS, ways=WAYS, rounds=5, batches=BATCHES, sizes=SIZES) -> list:
-    """The same between two hosts, for each (megabits a second, milliseconds one way) of `settings`.
+    """The same between two hosts, for each (megabits a second, milliseconds one way) of `settings`, 10 s each.
 
-    Each setting has a fit of its own: steps alone and an all-reduce sweep on that link. All links are emulated by one
-    means, the process that delays packets, so that they compare. About 10 s each.
+    Each setting has a fit of its own. All links are emulated by one means, the process that delays packets, so that
+    they compare.
 
     Raises:
         RuntimeError: two hosts cannot be made here, see `twohosts.why_not`.
@@ -51,7 +50,7 @@ def measure(settings=SETTINGS, ways=WAYS, rounds=5, batches=BATCHES, sizes=SIZES
     with twohosts.two_hosts(delay=1) as hosts:
         for rate, delay in settings:
             hosts.shape(rate, delay)
-            answers = hosts.run(measure_on_rank, models.plain_convnet, batches, ways, sizes, rounds, timeout=300)
+            answers = hosts.run(fit.measure, models.plain_convnet, batches, ways, sizes, rounds, timeout=300)
             found.append({"rate": rate, "delay": delay, **row(answers, batches, ways)})
     return found
 
@@ -76,7 +75,7 @@ def row(answers, batches, ways) -> dict:
 
 
 def predict(fitted, options) -> Step:
-    """The step of `fitted`'s ranks with options of `measure_on_rank`."""
+    """The step of `fitted`'s ranks with options of `fit.measure`."""
     how = {"algorithm": "ring", "accumulation": options.get("accumulation", 1)}
     if "compression" in options:
         how["factor"] = 0.5  # bytes sent for a byte of gradient in fp16

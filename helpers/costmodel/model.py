@@ -22,26 +22,17 @@ HIDDEN = 0.1  # a step is compute-bound while the exchange (waiting, and what it
 
 @dataclass(frozen=True)
 class Link:
-    """What it costs to send between two devices.
+    """What it costs, in seconds, to send between two devices.
 
-    Attributes:
-        latency: α, seconds a message, however small. per_byte: β, seconds a byte: the inverse of the bandwidth.
-        taken_per_byte: seconds of computing that sending a byte of gradient takes away, and that does not hide: near
-            0 where a network card does the work; on CPUs the thread that communicates needs a core and memory.
-        copy_per_byte: seconds a byte to copy gradients into buckets and back.
-        broadcast: seconds until the next device has a small tensor that one device broadcasts (0: as a message).
+    Sending also takes computing time, which does not hide: near 0 where a network card does the work; on CPUs the
+    thread that communicates needs a core and memory.
     """
 
-    latency: float
-    per_byte: float
-    taken_per_byte: float = 0.0
-    copy_per_byte: float = 0.0
-    broadcast: float = 0.0
-
-    def __post_init__(self):
-        for name, value in vars(self).items():
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"a link's {name} is {value}; give 0 or more, in seconds")
+    latency: float  # α, a message, however small
+    per_byte: float  # β, the inverse of the bandwidth
+    taken_per_byte: float = 0.0  # computing time that sending a byte of gradient takes
+    copy_per_byte: float = 0.0  # into buckets and back
+    broadcast: float = 0.0  # until the next device has a small tensor that one broadcasts; 0: as a message
 
     @property
     def bandwidth(self) -> float:
@@ -51,22 +42,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Compute:
-    """What one device needs for a step on `b` samples, and when in backward its gradients are ready.
+    """What one device needs for a step, and when in backward its gradients are ready."""
 
-    Attributes:
-        forward, backward: (seconds a step, seconds a sample) each; their sum is linear in b.
-        update: seconds that the optimizer takes.
-        gradients: ((bytes, ready), …) in the order in which they become ready; ready is a share of backward, 0 to 1.
-        broadcasts: whether rank 0 broadcasts buffers before each forward, as DDP does with BatchNorm's statistics.
-        spread: for each of some steps, its relative difference to the mean of all ranks: why ranks wait for another.
-    """
-
-    forward: tuple
+    forward: tuple  # (seconds a step, seconds a sample)
     backward: tuple
-    update: float = 0.0
-    gradients: tuple = ()
-    broadcasts: bool = False
-    spread: tuple = ()
+    update: float = 0.0  # seconds of the optimizer
+    gradients: tuple = ()  # ((bytes, ready), …) in their order; ready is a share of backward, 0 to 1
+    broadcasts: bool = False  # of buffers before each forward, as DDP does with BatchNorm's statistics
+    spread: tuple = ()  # of some steps, relative to the mean of all ranks: why ranks wait for another
 
     @property
     def bytes(self) -> int:
@@ -75,27 +58,21 @@ class Compute:
 
     def seconds(self, batch) -> float:
         """One device alone: forward, backward, update."""
-        return _linear(self.forward, batch) + _linear(self.backward, batch) + self.update
+        return sum(start + slope * batch for start, slope in (self.forward, self.backward)) + self.update
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step, taken to pieces; all in seconds.
+    """A step, taken to pieces; all in seconds."""
 
-    Attributes:
-        compute: what one device alone takes for its samples. taken: computing time that communicating took away.
-        exposed: waiting for the network, after backward or before forward. straggling: waiting for the slowest rank.
-        latency, bandwidth: the two parts of the whole exchange, hidden or not. devices, batch: batch is a device's.
-    """
-
-    compute: float
-    taken: float
-    exposed: float
-    straggling: float
-    latency: float
+    compute: float  # of one device alone, for its samples
+    taken: float  # computing time that communicating took away
+    exposed: float  # waiting for the network, after backward or before forward
+    straggling: float  # waiting for the slowest rank
+    latency: float  # this and the next: the two parts of the whole exchange, hidden or not
     bandwidth: float
     devices: int
-    batch: float
+    batch: float  # of a device
 
     @property
     def seconds(self) -> float:
@@ -131,8 +108,7 @@ def all_reduce(size, devices, link, algorithm="ring") -> tuple:
     hops = 2 * math.ceil(math.log2(devices))
     ring = 2 * (devices - 1) * link.latency, 2 * (devices - 1) / devices * size * link.per_byte
     tree = hops * link.latency, hops * size * link.per_byte
-    costs = {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}
-    return costs[algorithm]
+    return {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}[algorithm]
 
 
 def in_hosts(size, devices, per_host, inside, between) -> tuple:
@@ -160,12 +136,12 @@ def buckets(gradients, first=LIMITS[0], rest=LIMITS[1]) -> list:
     ready when its last gradient is.
     """
     found, held, limit = [], 0, first
-    for size, ready in gradients:
+    for place, (size, ready) in enumerate(gradients, start=1):
         held += size
-        if held >= limit:
+        if held >= limit or place == len(gradients):
             found.append((held, ready))
             held, limit = 0, rest
-    return found + ([(held, gradients[-1][1])] if held else [])
+    return found
 
 
 def step(
@@ -178,26 +154,23 @@ def step(
             `batch` samples before one exchange. factor: bytes sent for a byte of gradient, 0.5 for fp16 compression.
         inside: the Link inside hosts of HOST devices; then `link` joins the hosts (see `in_hosts`).
     """
-    forward, backward = _linear(compute.forward, batch), _linear(compute.backward, batch)
-    alone = accumulation * (forward + backward) + compute.update
+    alone = accumulation * (compute.seconds(batch) - compute.update) + compute.update
     straggling = alone * max(0.0, expected_max(compute.spread, devices) - expected_max(compute.spread, 1))
     if devices == 1:
         return Step(alone, 0.0, 0.0, 0.0, 0.0, 0.0, 1, batch * accumulation)
     sent = buckets(compute.gradients, *limits)
-    costs = [
-        in_hosts(factor * size, devices, HOST, inside, link)
-        if inside
-        else all_reduce(factor * size, devices, link, algorithm)
-        for size, _ in sent
-    ]
-    needs = [link.taken_per_byte * factor * size for size, _ in sent]
+    sizes = [factor * size for size, _ in sent]
+    costs = [all_reduce(size, devices, link, algorithm) for size in sizes]
+    if inside:
+        costs = [in_hosts(size, devices, HOST, inside, link) for size in sizes]
+    needs = [link.taken_per_byte * size for size in sizes]
+    backward = compute.backward[0] + compute.backward[1] * batch
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
-    taken += compute.bytes * link.copy_per_byte
     latency, bandwidth = added(*costs)
     near = inside if inside and devices <= HOST else link  # the slowest link on the way of the buffers
     before = math.ceil(math.log2(devices)) * (near.broadcast or near.latency) if compute.broadcasts else 0.0
-    latency, exposed = latency + before, exposed + before
-    return Step(alone, taken, exposed, straggling, latency, bandwidth, devices, batch * accumulation)
+    taken, exposed = taken + compute.bytes * link.copy_per_byte, exposed + before
+    return Step(alone, taken, exposed, straggling, latency + before, bandwidth, devices, batch * accumulation)
 
 
 def overlap(backward, ready, costs, taken) -> tuple:
@@ -227,15 +200,11 @@ def _reached(goal, sent):
     return goal
 
 
-def _linear(line, batch):
-    return line[0] + line[1] * batch
-
-
 def expected_max(samples, devices) -> float:
     """The mean of the largest of `devices` values, each drawn from `samples`.
 
-    The largest of n is at most the i-th of m sorted ones with probability (i/m)ⁿ. With many more devices than samples
-    it is too low, as it never exceeds the slowest step that was measured.
+    The largest of n is at most the i-th of m sorted ones with probability (i/m)ⁿ. It never exceeds the slowest step
+    that was measured, and so is too low for many more devices than samples.
     """
     ordered, m = sorted(samples), len(samples)
     return sum(x * (((i + 1) / m) ** devices - (i / m) ** devices) for i, x in enumerate(ordered))
@@ -251,10 +220,6 @@ def curve(compute, link, devices, batch=None, global_batch=None, **options) -> l
 def scaled(compute, size=1.0, speed=1.0) -> Compute:
     """The same model with `size` times the weights, and so arithmetic, on devices `speed` times as fast."""
     work = size / speed
-    return replace(
-        compute,
-        forward=tuple(part * work for part in compute.forward),
-        backward=tuple(part * work for part in compute.backward),
-        update=compute.update * work,
-        gradients=tuple((part * size, ready) for part, ready in compute.gradients),
-    )
+    forward, backward = (tuple(part * work for part in line) for line in (compute.forward, compute.backward))
+    gradients = tuple((part * size, ready) for part, ready in compute.gradients)
+    return replace(compute, forward=forward, backward=backward, update=compute.update * work, gradients=gradients)

@@ -19,11 +19,7 @@ def load(name) -> dict:
 
 def links() -> dict:
     """{name: Link} of published interconnects."""
-    return {name: _link(of) for name, of in load("interconnects")["links"].items()}
-
-
-def _link(of):
-    return Link(of["latency"], 1 / of["bandwidth"])
+    return {name: Link(of["latency"], 1 / of["bandwidth"]) for name, of in load("interconnects")["links"].items()}
 
 
 def against(name) -> list:
@@ -34,19 +30,12 @@ def against(name) -> list:
         of seconds), and `given`: whether the model was made from that row, so that its residual says nothing.
     """
     table = load("scaling")["tables"][name]
-    ladder = name == "cifar ladder"  # in seconds an epoch
-    model = _ladder(table) if ladder else _images(table)
-    return [
-        {
-            "name": row["name"],
-            "devices": row["devices"],
-            "published": row["value"],
-            "model": value,
-            "residual": (row["value"] / value if ladder else value / row["value"]) - 1,
-            "given": row["devices"] <= (2 if ladder else 1),
-        }
-        for row, value in zip(table["rows"], model, strict=True)
-    ]
+    ladder, found = name == "cifar ladder", []  # in seconds an epoch
+    for row, value in zip(table["rows"], _ladder(table) if ladder else _images(table), strict=True):
+        numbers = {"published": row["value"], "model": value, "given": row["devices"] <= (2 if ladder else 1)}
+        residual = (row["value"] / value if ladder else value / row["value"]) - 1
+        found.append({"name": row["name"], "devices": row["devices"], **numbers, "residual": residual})
+    return found
 
 
 def _ladder(table):
@@ -60,7 +49,8 @@ def _ladder(table):
 def _images(table):
     """Images a second, from the row of one device, the size of the model and the network; nothing is fitted."""
     compute = typical(table["batch"] / table["rows"][0]["value"], table["batch"], table["bytes"])
-    inside, between = links()["PCI Express 4.0 ×16"], _link(table["network"])
+    inside = links()["PCI Express 4.0 ×16"]
+    between = Link(table["network"]["latency"], 1 / table["network"]["bandwidth"])
     for row in table["rows"]:
         link = inside if row["devices"] <= table["per_host"] and "K80" in table["title"] else between
         yield step(compute, link, row["devices"], table["batch"]).rate

@@ -3,26 +3,24 @@
 Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Adam. The formulas:
 
 - memory: 2 bytes a parameter for the weight, 2 for its gradient, 12 for Adam and a 32-bit copy. ZeRO shards the last,
-  the last two, or all three (Rajbhandari et al., 2020, arXiv:1910.02054, section 3); FSDP is the third.
-- activations: for each token and block 2 + 14/t numbers of the width with t tensor-parallel ranks, which also share
-  norms and residuals (Korthikanti et al., 2023, arXiv:2205.05198, section 4: 16/t, as it gathers the inputs of two
-  layers again in backward, and PyTorch keeps them; without dropout's masks, and without attention's scores, which fused
-  attention does not keep).
-- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (Shoeybi et al.,
-  "Megatron-LM", 2019, arXiv:1909.08053, section 3).
-- a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (Huang et al., "GPipe", 2019,
-  arXiv:1811.06965); with 1F1B its first stage keeps min(m, p) of them (Narayanan et al., 2021, arXiv:2104.04473,
-  section 2.2).
+  the last two, or all three (arXiv:1910.02054, section 3); FSDP is the third.
+- activations: for each token and block 2 + 14/t numbers of the width with t tensor-parallel ranks, which share norms
+  and residuals (arXiv:2205.05198, section 4, has 16/t: it gathers two inputs again in backward that PyTorch keeps;
+  without dropout's masks and attention's scores).
+- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (arXiv:1909.08053).
+- a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (GPipe, arXiv:1811.06965); with 1F1B
+  its first stage keeps min(m, p) of them (arXiv:2104.04473, section 2.2).
 - data parallelism: an all-reduce of the gradients; FSDP sends 1.5 times as much (ZeRO, section 7), and for each
   micro-batch. It hides behind backward, FSDP's behind all computing: as well as it can.
-- arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (Chowdhery et
-  al., "PaLM", 2022, arXiv:2204.02311, appendix B).
+- arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (PaLM,
+  arXiv:2204.02311, appendix B).
 """
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..training.split import CannotSplit, share_evenly
+from ..training.split import share_evenly
 from .model import HOST, Step, added, all_reduce
 from .published import BACKWARD, load
 
@@ -64,12 +62,11 @@ class Transformer:
         return self.length * (6 * self.parameters + 12 * self.layers * self.width * self.length)
 
 
-@dataclass(frozen=True)
-class Device:
-    """memory in bytes; speed in operations a second that a training reaches."""
+class Device(NamedTuple):
+    """What a device offers."""
 
-    memory: float
-    speed: float
+    memory: float  # bytes
+    speed: float  # operations a second that a training reaches
 
 
 def device(name="H100 SXM", reached=0.5) -> Device:
@@ -80,20 +77,13 @@ def device(name="H100 SXM", reached=0.5) -> Device:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the devices share a model and a batch.
+    """How the devices share a model and a batch."""
 
-    Attributes:
-        data: groups with a share of the batch each. tensor: ranks that share each layer. pipeline: stages.
-        zero: what the data-parallel ranks shard: 0 nothing (DDP), 1 the optimizer, 2 also the gradients, 3 also the
-            weights (FSDP).
-        micro_batches: pieces of a group's batch, one after the other.
-    """
-
-    data: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    zero: int = 0
-    micro_batches: int = 1
+    data: int = 1  # groups with a share of the batch each
+    tensor: int = 1  # ranks that share each layer
+    pipeline: int = 1  # stages
+    zero: int = 0  # what data-parallel ranks shard: 0 nothing (DDP), 1 optimizer, 2 also gradients, 3 all (FSDP)
+    micro_batches: int = 1  # pieces of a group's batch, one after the other
 
     @property
     def devices(self) -> int:
@@ -107,8 +97,6 @@ class Layout:
 
     def check(self, model, batch) -> None:
         """Raises CannotSplit where the model, or a batch of so many sequences, cannot be shared out evenly."""
-        if self.zero not in range(4):
-            raise CannotSplit(f"zero={self.zero!r}: give 0 (DDP), 1 or 2 (ZeRO's stages), or 3 (FSDP)")
         share_evenly(model.heads, "heads", self.tensor, "tensor-parallel ranks")
         share_evenly(model.layers, "blocks", self.pipeline, "pipeline stages")
         each = share_evenly(batch, "sequences", self.data, "data-parallel groups")
@@ -124,17 +112,12 @@ def memory(model, layout, batch) -> dict:
     return max(first, last, key=lambda kinds: sum(kinds.values()))
 
 
-def numbers(tensor) -> float:
-    """Activations that a block keeps for backward, in numbers of the width for each token."""
-    return 2 + 14 / tensor
-
-
 def _of_stage(model, layout, batch, extra, loss):
     """Memory of the first stage, or of the last, which has the `loss`. extra: parameters beside the blocks."""
-    mine = _parameters(model, layout, extra)
+    mine = (model.layers // layout.pipeline * model.block + extra) / layout.tensor  # before the data ranks shard them
     tokens = batch // layout.data // layout.micro_batches * model.length
     kept = 1 if loss else min(layout.micro_batches, layout.pipeline)  # micro-batches in memory at once
-    activations = kept * model.layers // layout.pipeline * tokens * model.width * numbers(layout.tensor) * NUMBER
+    activations = kept * model.layers // layout.pipeline * tokens * model.width * (2 + 14 / layout.tensor) * NUMBER
     if loss:  # the scores in 32 bits, and their gradient
         activations += 8 * tokens * model.vocabulary / layout.tensor
     shards = [layout.data if layout.zero >= stage else 1 for stage in (1, 2, 3)]
@@ -147,16 +130,11 @@ def _of_stage(model, layout, batch, extra, loss):
     }
 
 
-def _parameters(model, layout, extra):
-    """Of a device before the data-parallel ranks shard them; a tensor-parallel rank has its share of nearly all."""
-    return (model.layers // layout.pipeline * model.block + extra) / layout.tensor
-
-
 def sent(model, layout, batch) -> dict:
     """{kind: bytes of the tensors} that a device brings to collectives, or sends on, in a step."""
     layout.check(model, batch)
     micro = batch // layout.data // layout.micro_batches * model.length * model.width * NUMBER
-    gradients = GRADIENT * _parameters(model, layout, (model.embedding + model.head) / layout.pipeline)
+    gradients = GRADIENT * model.parameters / layout.pipeline / layout.tensor
     rounds = (1, 1, (1 + layout.micro_batches) / 2, 1.5 * layout.micro_batches)[layout.zero]
     return {
         "data": rounds * gradients * (layout.data > 1),
@@ -177,27 +155,26 @@ def step(model, layout, batch, device, inside, between) -> Step:
     through_card = size["data"] * min(layout.tensor, HOST)
     data = added(all_reduce(size["data"], near, inside), all_reduce(through_card, layout.data // near, between))
     calls = 4 * m * (model.layers // layout.pipeline)
-    each = all_reduce(size["tensor"] / calls, layout.tensor, inside if layout.tensor <= HOST else between)
-    tensor = calls * each[0], calls * each[1]
+    messages, bandwidth = all_reduce(size["tensor"], layout.tensor, inside if layout.tensor <= HOST else between)
+    tensor = calls * messages, bandwidth
     far = inside if layout.devices <= HOST else between
     pipeline = 2 * m * (layout.pipeline > 1) * far.latency, size["pipeline"] * far.per_byte
     hidden = compute if layout.zero == 3 else BACKWARD * compute / m  # gradients are ready in the last micro-batch
     exposed = sum(tensor) + sum(pipeline) + max(0.0, sum(data) - hidden)
-    bubble = (compute + sum(tensor)) * (layout.pipeline - 1) / m
-    exchange = added(data, tensor, pipeline)
+    bubble, exchange = (compute + sum(tensor)) * (layout.pipeline - 1) / m, added(data, tensor, pipeline)
     return Step(compute, 0.0, exposed, bubble, *exchange, layout.devices, batch / layout.devices)
 
 
 def layouts(model, devices, batch):
     """All layouts of so many devices in powers of two that share out heads, blocks and batch evenly."""
-    for tensor, pipeline in itertools.product(POWERS, POWERS):
+    for tensor, pipeline, zero in itertools.product(POWERS, POWERS, (0, 1, 3)):
         data = devices // (tensor * pipeline)
-        if tensor > HOST or data * tensor * pipeline != devices or batch % data:
+        if tensor > HOST or data * tensor * pipeline != devices or model.heads % tensor or model.layers % pipeline:
             continue
-        if model.heads % tensor or model.layers % pipeline:
+        if zero and data == 1 or zero == 3 and pipeline > 1:  # FSDP would gather for each micro-batch
             continue
-        for micro, zero in itertools.product(POWERS, (0, 1, 3) if data > 1 else (0,)):
-            if batch // data % micro == 0 and not (zero == 3 and pipeline > 1):  # it would gather for each micro-batch
+        for micro in POWERS:
+            if batch % (data * micro) == 0:
                 yield Layout(data, tensor, pipeline, zero, micro)
 
 

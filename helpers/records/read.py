@@ -4,15 +4,14 @@ A file that is not a record is never dropped silently: it is named, with what is
 """
 
 import json
-import statistics
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 from .. import measure
 from ..config import SETTINGS
 from ..paths import results_root
-from .store import STATUSES
 from .words import clean
 
 HELD = ("parameters", "gradients", "optimizer state", "activations")  # what a record says of a rank's memory
@@ -22,13 +21,7 @@ NO_IDENTITY = ("backend", "threads")  # keys of a record's machine in which two 
 
 @dataclass
 class Found:
-    """Records, and the files that are none.
-
-    Attributes:
-        records: oldest first; "file" is the file's path in the folder that was read.
-        skipped: (file, why) of what is not a record.
-        places: the folders and files that were read.
-    """
+    """Records, the oldest first, each with its "file"; skipped: (file, why) of what is none; places: what was read."""
 
     records: list = field(default_factory=list)
     skipped: list = field(default_factory=list)
@@ -48,19 +41,12 @@ def read(*places) -> Found:
     for place in found.places:
         if places and not place.exists():  # without places, nothing may have been recorded yet
             raise FileNotFoundError(f"there is no {place}: give the folder that holds records, or a record's file")
-        for path in [place] if place.is_file() else _files(place):
-            several = len(found.places) > 1 or place.is_file()
-            name = clean(path.relative_to(place.parent if several else place).as_posix())
-            for where, raw in _contents(path, name, found.skipped):
-                try:
-                    record = {**checked(raw), "file": where}
-                except ValueError as error:
-                    found.skipped.append((where, str(error)))
-                    continue
-                first = known.setdefault(record["run_id"], record)
-                if {**first, "file": where} != record:
-                    why = f"another record with the id {clean(record['run_id'], 60)} was read before"
-                    found.skipped.append((where, why))
+        files = [place] if place.is_file() else sorted(place.rglob("*.json"))
+        of_runs = [path for path in files if path.parent.name == "runs"]
+        folder = place if place.is_dir() and len(found.places) == 1 else place.parent
+        for path in of_runs or files:
+            for record in _records(path, clean(path.relative_to(folder).as_posix()), found.skipped):
+                known.setdefault(record["run_id"], record)
     found.records = sorted(known.values(), key=lambda record: (record["started"], record["config"]["nproc_per_node"]))
     return found
 
@@ -74,21 +60,20 @@ def read_all(root=None) -> list:
     return found.records
 
 
-def _files(folder):
-    found = sorted(path for path in folder.rglob("*.json") if not path.name.startswith("."))
-    return [path for path in found if path.parent.name == "runs"] or found
-
-
-def _contents(path, name, skipped):
-    """(where, record) of all records in a file."""
+def _records(path, name, skipped):
+    """The records in a file, which is called `name` where it is shown."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         skipped.append((name, clean(f"not readable as JSON: {error}", 160)))
-        return []
-    if isinstance(content, dict) and isinstance(content.get("records"), list):
-        return [(f"{name}, record {place}", raw) for place, raw in enumerate(content["records"], 1)]
-    return [(name, content)]
+        return
+    several = isinstance(content, dict) and isinstance(content.get("records"), list)
+    for number, raw in enumerate(content["records"] if several else [content], start=1):
+        file = f"{name}, record {number}" if several else name
+        try:
+            yield {**checked(raw), "file": file}
+        except ValueError as error:
+            skipped.append((file, str(error)))
 
 
 def checked(raw) -> dict:
@@ -98,10 +83,7 @@ def checked(raw) -> dict:
         ValueError: it is not a record.
     """
     try:
-        sound = raw["status"] in STATUSES and raw["run_id"] and raw["started"] and raw["environment"]["machine"]["kind"]
-        measured = raw["measured"]["samples"] if raw["status"] == "completed" else {}
-        if not sound or not isinstance(measured, dict):
-            raise TypeError
+        raw["status"], raw["run_id"], raw["started"], raw["environment"]["machine"]["kind"]
         return {**raw, "config": {**DEFAULTS, **raw["config"]}}
     except (KeyError, TypeError):
         raise ValueError("not a record of a run, or only a part of one") from None
@@ -114,19 +96,13 @@ def row(record) -> dict:
     """The numbers of one record that tables and plots are made of; None where a run has none."""
     config, measured = record["config"], record.get("measured", {})
     step, speed = measured.get("step_time_s") or {}, measured.get("images_per_s") or {}
-    evaluation = measured.get("evaluation") or {}
-    peaks = measured.get("peak_memory_bytes") or [None]
+    evaluation, samples = measured.get("evaluation") or {}, measured.get("samples_are", "images")
     held = measured.get("memory_bytes") or [{}]
-    samples = measured.get("samples_are", "images")
     return {
-        "run_id": record["run_id"],
-        "label": record["label"],
-        "status": record["status"],
-        "strategy": config["strategy"],
+        **{key: record[key] for key in ("run_id", "label", "status")},
+        **{key: config[key] for key in ("strategy", "global_batch", "local_batch")},
         "devices": config["nproc_per_node"] * config.get("nnodes", 1),
         "hosts": config.get("nnodes", 1),
-        "global_batch": config["global_batch"],
-        "local_batch": config["local_batch"],
         "step_time_s": step.get("median"),
         "step_time_q1_s": step.get("q1"),
         "step_time_q3_s": step.get("q3"),
@@ -136,7 +112,7 @@ def row(record) -> dict:
         "accuracy": evaluation.get("accuracy"),
         "tested": evaluation.get("answers") or evaluation.get("count"),
         "tested_are": "tokens" if samples == "sequences" and evaluation.get("answers") else samples,
-        "peak_memory_bytes": _most(peaks),
+        "peak_memory_bytes": _most(measured.get("peak_memory_bytes") or ()),
         **{f"{kind.replace(' ', '_')}_bytes": _most(of_rank.get(kind) for of_rank in held) for kind in HELD},
         **{f"{part}_s": seconds for part, seconds in measured.get("parts_s", {}).items()},
         "total_s": record.get("total_s"),
@@ -148,19 +124,15 @@ def _most(values):
 
 
 def machine_identity(record) -> dict:
-    """What tells the machine of a record from others: all that `device.Machine` records, but for a run's own choices.
-
-    What an older version did not record is missing: unknown, and never equal to what is known.
-    """
+    """All that a record knows of its machine, but for a run's own choices; what is missing equals nothing known."""
     return {key: value for key, value in record["environment"]["machine"].items() if key not in NO_IDENTITY}
 
 
 def merged(records) -> list:
     """The rounds of each label merged into one record, in the order of first appearance.
 
-    Steps of all rounds become one sample; wall times are the mean of the rounds; losses and accuracy
-    are the first round's, since every round trains the same. A label with a round that did not
-    complete is represented by that round.
+    Steps of all rounds become one sample; wall times are the mean of the rounds; losses and accuracy are the first
+    round's, since every round trains the same. A round that did not complete stands for its label.
     """
     rounds = {}
     for record in records:
@@ -173,29 +145,24 @@ def _one_of(rounds):
     if broken or len(rounds) == 1:
         return (broken or rounds)[0]
     first, parts = rounds[0], [record["measured"] for record in rounds]
-    samples = {
-        name: [value for measured in parts for value in measured["samples"][name]]
-        for name in ("step_time_s", "input_wait_s")
-    }
+    names = ("step_time_s", "input_wait_s")
+    samples = {name: [value for measured in parts for value in measured["samples"][name]] for name in names}
     together = {**first["measured"], "samples": {**first["measured"]["samples"], **samples}}
     together["rounds_s"] = [measured["samples"]["step_time_s"] for measured in parts]
     if len(samples["step_time_s"]) >= measure.AT_LEAST:
         rates = [first["config"]["global_batch"] / seconds for seconds in samples["step_time_s"]]
-        together.update(images_per_s=measure.summary(rates))
-        together.update({name: measure.summary(values) for name, values in samples.items()})
-    together["parts_s"] = {
-        name: statistics.mean(measured["parts_s"].get(name, 0.0) for measured in parts)
-        for name in dict.fromkeys(name for measured in parts for name in measured["parts_s"])
-    }
-    total = statistics.mean(record["total_s"] for record in rounds)
+        together |= {name: measure.summary(values) for name, values in {"images_per_s": rates, **samples}.items()}
+    names = dict.fromkeys(name for measured in parts for name in measured["parts_s"])
+    together["parts_s"] = {name: fmean(measured["parts_s"].get(name, 0.0) for measured in parts) for name in names}
+    total = fmean(record["total_s"] for record in rounds)
     return {**first, "measured": together, "total_s": total, "rounds": [record["run_id"] for record in rounds]}
 
 
 def time_to_accuracy(record, target) -> float | None:
-    """Seconds of training until the first evaluation with at least the accuracy `target` (0 to 1).
+    """Seconds of training until the first evaluation with an accuracy of `target` (0 to 1) or more, or None.
 
-    None if no evaluation of the run reached it. The time is as fine as the evaluations are apart
-    (RunConfig's `evaluate_every`); starting, loading data and evaluating are not counted.
+    The time is as fine as the evaluations are apart (RunConfig's `evaluate_every`); starting, loading data and
+    evaluating are not counted.
 
     Raises:
         ValueError: the run did not record accuracy on the way.

@@ -12,7 +12,6 @@ from ..language import N_, _
 from . import read, speedup
 from .words import clean, samples_of
 
-MARKS = "*†‡§"  # of notes
 NO_CURVE = N_("without a curve")
 
 
@@ -30,19 +29,11 @@ def summary(groups, target):
 
     found = rows(groups, target)
     rate = f"{samples_of(found)}/s"
-    columns = {
-        **{name: name for name in ("label", "seeds", "left_out", "steps")},
-        "left_out": "left out",
-        "accuracy": "accuracy mean",
-        "accuracy_min": "accuracy min",
-        "accuracy_max": "accuracy max",
-        "images_per_s": rate,
-        "reached": "seeds at target",
-        "seconds": "seconds to target",
-        "speed_up": f"speed-up in {rate}",
-        "speed_up_to_target": "speed-up to target",
-    }
-    return pandas.DataFrame([{column: row[key] for key, column in columns.items()} for row in found])
+    columns = {name: name.replace("_", " ") for name in ("label", "seeds", "left_out", "steps")}
+    columns |= {"accuracy": "accuracy mean", "accuracy_min": "accuracy min", "accuracy_max": "accuracy max"}
+    columns |= {"images_per_s": rate, "reached": "seeds at target", "seconds": "seconds to target"}
+    columns |= {"speed_up": f"speed-up in {rate}", "speed_up_to_target": "speed-up to target"}
+    return pandas.DataFrame(found)[list(columns)].rename(columns=columns)
 
 
 def rows(groups, target) -> list:
@@ -52,46 +43,45 @@ def rows(groups, target) -> list:
     made = [_row(label, records, target) for label, records in groups.items()]
     if not any(row["seeds"] for row in made):
         count = sum(map(len, groups.values()))
-        raise ValueError(
-            f"none of the {count} record(s) has a curve of its accuracy: the runs failed, or were trained without "
-            "evaluate_every. Look at their status and error, or run them again with evaluate_every=1"
-        )
-    base, together = made[0], [next(iter(read.merged(row["records"])), {}) for row in made]
+        raise ValueError(f"none of the {count} record(s) has a curve of its accuracy: train with evaluate_every=1")
+    base, *_others = together = [next(iter(read.merged(row["records"])), {}) for row in made]
     for row, record in zip(made, together, strict=True):
-        speed = speedup.of_records(record, together[0])
-        row["speed_up"], row["speed_up_low"], row["speed_up_high"] = speed or (None, None, None)
-        row["speed_up_to_target"] = base["seconds"] / row["seconds"] if base["seconds"] and row["seconds"] else None
+        speed, seconds = speedup.of_records(record, base), made[0]["seconds"]
+        row["speed_up"] = speed and speed.ratio
+        row["speed_up_to_target"] = seconds / row["seconds"] if seconds and row["seconds"] else None
     return made
 
 
 def check_target(target) -> None:
     """Raises ValueError where the accuracy to reach is no share of one."""
-    if isinstance(target, bool) or not isinstance(target, (int, float)) or not 0 < target <= 1:
+    if not isinstance(target, (int, float)) or not 0 < target <= 1:
         raise ValueError(f"target is {target!r}; give an accuracy as a share of one, such as 0.95")
 
 
 def _row(label, records, target):
     kept = [record for record in records if curve(record)]
-    measured = [record["measured"] for record in kept]
-    ends = [(m.get("evaluation") or {}).get("accuracy") for m in measured]
-    final = [curve(r)[-1]["accuracy"] if end is None else end for r, end in zip(kept, ends, strict=True)]
+    curves, measured, final = [curve(record) for record in kept], [record["measured"] for record in kept], []
+    for of, m in zip(curves, measured, strict=True):
+        end = (m.get("evaluation") or {}).get("accuracy")
+        final.append(of[-1]["accuracy"] if end is None else end)
     rates = [m["images_per_s"]["median"] for m in measured if m["images_per_s"]]
     times = [read.time_to_accuracy(record, target) for record in kept]
-    seconds = median(math.inf if time is None else time for time in times) if times else math.inf
+    reached = sorted(time for time in times if time is not None)
+    seconds = median([*reached, *[math.inf] * (len(times) - len(reached))]) if times else math.inf
     return {
         "label": clean(label),
         "records": kept,
         "seeds": len(kept),
         "left_out": _reasons(records),
-        "curves": [curve(record) for record in kept],
-        "steps": median_low(c[-1]["step"] for c in map(curve, kept)) if kept else None,
+        "curves": curves,
+        "steps": median_low(of[-1]["step"] for of in curves) if kept else None,
         "accuracy": fmean(final) if kept else None,
         "accuracy_min": min(final, default=None),
         "accuracy_max": max(final, default=None),
         "images_per_s": median(rates) if rates else None,
         "samples_are": next((m["samples_are"] for m in measured if m.get("samples_are")), "images"),
-        "times": sorted(time for time in times if time is not None),
-        "reached": sum(time is not None for time in times),
+        "times": reached,
+        "reached": len(reached),
         "seconds": seconds if math.isfinite(seconds) else None,
         "notes": list(dict.fromkeys(clean(m["note"]).rstrip(".") + "." for m in measured if m.get("note"))),
     }
@@ -99,19 +89,18 @@ def _row(label, records, target):
 
 def curve(record) -> list:
     """The evaluations of a completed run that have an accuracy."""
-    if record["status"] != "completed":
-        return []
-    return [entry for entry in record["measured"].get("curve") or [] if entry["accuracy"] is not None]
+    found = (record["measured"].get("curve") or []) if record["status"] == "completed" else []
+    return [entry for entry in found if entry["accuracy"] is not None]
 
 
 def _reasons(records):
     """Why seeds are missing, such as "1 run failed"; "" if none is."""
-    if not records:
-        return _("no runs")
-    missing = (record["status"] for record in records if not curve(record))
-    counts = Counter(NO_CURVE if status == "completed" else status for status in missing)
-    words = (_("1 run {why}") if n == 1 else _("{n} runs {why}") for n in counts.values())
-    return ", ".join(text.format(n=n, why=_(why)) for text, (why, n) in zip(words, counts.items(), strict=True))
+    counts = Counter(record["status"] for record in records if not curve(record))
+    told = []
+    for status, n in counts.items():
+        why = _(NO_CURVE if status == "completed" else status)
+        told.append((_("1 run {why}") if n == 1 else _("{n} runs {why}")).format(n=n, why=why))
+    return ", ".join(told) if records else _("no runs")
 
 
 # -- in words -----------------------------------------------------------------------------
@@ -126,24 +115,23 @@ def left_out(made) -> str:
 def marks(made) -> dict:
     """A mark for each note that these rows have, such as {"4 processes share 2 cores": "*"}."""
     notes = dict.fromkeys(note for row in made for note in row["notes"])
-    return {note: MARKS[k % len(MARKS)] * (1 + k // len(MARKS)) for k, note in enumerate(notes)}
+    return {note: "*" * count for count, note in enumerate(notes, start=1)}
 
 
 def with_marks(row, known) -> str:
     """A row's label with the `marks` of its notes."""
-    return row["label"] + " ".join(known[note] for note in row["notes"] if note in known)
+    return row["label"] + " ".join(known[note] for note in row["notes"])
 
 
 def trained(made) -> str:
     """What was trained, such as "resnet8 on digits"."""
-    return _all_of(made, _("{model} on {data}"), lambda record: record["config"])
+    return _of_all(made, _("{model} on {data}"), lambda record: record["config"])
 
 
 def machine(made) -> str:
     """What it was trained on, such as "Some CPU (cpu), 2 CPU cores"."""
-    return _all_of(made, _("{name} ({kind}), {cores} CPU cores"), lambda record: record["environment"]["machine"])
+    return _of_all(made, _("{name} ({kind}), {cores} CPU cores"), lambda record: record["environment"]["machine"])
 
 
-def _all_of(made, text, values):
-    found = (text.format(**values(record)) for row in made for record in row["records"])
-    return clean(" / ".join(dict.fromkeys(found)))
+def _of_all(made, text, values):
+    return clean(" / ".join(dict.fromkeys(text.format(**values(record)) for row in made for record in row["records"])))

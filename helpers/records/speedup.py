@@ -12,7 +12,7 @@ from ..measure import AT_LEAST, median_interval
 
 
 class SpeedUp(NamedTuple):
-    """A ratio of speeds and the ends of its interval, which are None where there were too few steps for one."""
+    """A ratio of speeds and its interval's ends, which are None where there were too few steps."""
 
     ratio: float
     low: float | None = None
@@ -27,9 +27,9 @@ class SpeedUp(NamedTuple):
 def of_times(times, base, work=1.0) -> SpeedUp:
     """How many times as fast steps of `times` are as steps of `base`.
 
-    With AT_LEAST rounds or more, each round gives one ratio of medians, and the interval is that of the median ratio.
-    With fewer, each end divides opposite ends of the two medians' intervals, so it holds 1 exactly where these
-    overlap; what slowed a whole round of both runs alike is divided out before.
+    With AT_LEAST rounds or more, each gives a ratio of medians, and the interval is that of the median ratio. With
+    fewer, it divides opposite ends of the two medians' intervals: it holds 1 exactly where these overlap; what slowed
+    a whole round of both runs alike is divided out before.
 
     Args:
         times, base: seconds, in lists, one for each round; round k of both was measured at about the same time.
@@ -58,16 +58,12 @@ def of_records(record, base) -> SpeedUp | None:
 
     Each may be the rounds of a run as `read.merged` puts them together. A run beside itself has exactly 1.
     """
-    rounds = [_rounds(record), _rounds(base)]
-    if not all(rounds):
-        return None
+    rounds = []
+    for measured in (one.get("measured") or {} for one in (record, base)):
+        if not measured.get("images_per_s"):  # too few steps for a median and its spread
+            return None
+        steps = measured.get("rounds_s") or [measured["samples"]["step_time_s"]]
+        rounds.append([seconds for seconds in steps if seconds])
     if record is base:
         return SpeedUp(1.0, 1.0, 1.0)
     return of_times(*rounds, record["config"]["global_batch"] / base["config"]["global_batch"])
-
-
-def _rounds(record):
-    """Its step times, a list for each round; [] if there are too few for a median and its spread."""
-    measured = record.get("measured") or {}
-    rounds = measured.get("rounds_s") or [measured["samples"]["step_time_s"]] if measured.get("images_per_s") else []
-    return [seconds for seconds in rounds if seconds]

@@ -7,11 +7,11 @@ import secrets
 import subprocess
 import time
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..language import N_
 from ..paths import project_root, replace_file, results_root
+from ..releases import version_of
 
 STATUSES = (N_("completed"), N_("failed"), N_("stopped"))
 TRAINING = ("training/", "data/", "compiler/", "config.py", "settings.py", "device.py")
@@ -23,14 +23,13 @@ def new_record(config, machine, group="", launch=None) -> dict:
     `launch` is what `group.agent` gives: attempts of one launch have one record, that of the last.
     """
     started, token = launch or (time.time(), secrets.token_hex(3))
-    now = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
-    name = f"{config.strategy}-{config.devices}"
+    begun = time.localtime(started)
     return {
         "schema": 1,
-        "run_id": f"{now}-{name}-{token}",
+        "run_id": f"{time.strftime('%Y%m%d-%H%M%S', begun)}-{config.strategy}-{config.devices}-{token}",
         "group": group,
         "label": config.label,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(started)),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z", begun),
         "status": "failed",  # until it has completed
         "error": None,
         "config": config.as_dict(),
@@ -40,39 +39,31 @@ def new_record(config, machine, group="", launch=None) -> dict:
 
 def write(record, root=None) -> Path:
     """Save a record as `<root>/runs/<run_id>.json`; nobody ever sees half a file."""
-    folder = Path(root or results_root()) / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{record['run_id']}.json"
+    path = Path(root or results_root()) / "runs" / f"{record['run_id']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(record, indent=1))
     return path
 
 
 def surroundings() -> dict:
     """Versions, operating system, and the state of the code that makes the run."""
-    return {"versions": dict(_versions()), "system": platform.platform(), "code": code_state()}
-
-
-@lru_cache
-def _versions():
-    found = {"python": platform.python_version()}
-    for package in ("torch", "torchvision", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    return found
+    versions = {package: version_of(package) for package in ("torch", "torchvision", "numpy")}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "system": platform.platform(),
+        "code": code_state(),
+    }
 
 
 @lru_cache
 def code_state() -> dict:
-    """Git commit (None outside a clone), whether files differ from it, and `training_hash`."""
-    commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no")
-    return {
-        "commit": commit,
-        "modified": None if changed is None else bool(changed),
-        "training_sha256": training_hash(),
-    }
+    """Git commit, with "-dirty" if files differ from it (None outside a clone), and `training_hash`."""
+    command = ["git", "-C", str(project_root()), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        commit = subprocess.check_output(command, text=True, timeout=5, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.SubprocessError):
+        commit = None
+    return {"commit": commit, "training_sha256": training_hash()}
 
 
 def training_hash(package=Path(__file__).parents[1]) -> str:
@@ -82,11 +73,3 @@ def training_hash(package=Path(__file__).parents[1]) -> str:
         if path.relative_to(package).as_posix().startswith(TRAINING):
             found.update(path.read_bytes())
     return found.hexdigest()
-
-
-def _git(*arguments):
-    command = ["git", "-C", str(project_root()), *arguments]
-    try:
-        return subprocess.check_output(command, text=True, timeout=5, stderr=subprocess.DEVNULL).strip()
-    except (OSError, subprocess.SubprocessError):
-        return None

@@ -25,9 +25,7 @@ def times(factor) -> str:
     """A speed-up, such as "1.82×"."""
     if factor is None:
         return "–"
-    if 0.1 <= factor < 10:
-        return f"{factor:.2f}×"
-    return f"{number(factor, 3 if factor >= 10 else 1)}×"  # a speed near 0 needs no digits
+    return f"{factor:.2f}×" if 0.1 <= factor < 10 else f"{number(factor, 3 if factor >= 10 else 1)}×"
 
 
 def interval(low, high) -> str:

@@ -51,30 +51,26 @@ def ddp():
 # -- planted events -----------------------------------------------------------------------
 
 
+NODE = "autograd::engine::evaluate_function: AddmmBackward0"
+
+
 def event(name, begin, end, cat="cpu_op", tid=1, **args):
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "tid": tid,
-        "ts": 1000 * begin,
-        "dur": 1000 * (end - begin),
-        "args": {key.replace("_", " "): value for key, value in args.items()},
-    }
+    args = {key.replace("_", " "): value for key, value in args.items()}
+    times = {"ts": 1000 * begin, "dur": 1000 * (end - begin)}
+    return {"ph": "X", "cat": cat, "name": name, "tid": tid, **times, "args": args}
 
 
 def planted(wait_until=900):
     """A step of 1 ms (in µs here): a bucket leaves in backward, and the thread waits for it from 700 on."""
-    node = "autograd::engine::evaluate_function: AddmmBackward0"
     return [
         event("aten::randn", 20, 60, Sequence_number=7, Fwd_thread_id=0),  # before forward, and with its number
         event("aten::linear", 100, 200, Sequence_number=7, Fwd_thread_id=0),
         event("aten::addmm", 110, 190, Sequence_number=7, Fwd_thread_id=0),
         event("aten::relu", 200, 250, Sequence_number=8, Fwd_thread_id=0),
-        event(node, 300, 500, Sequence_number=8, Fwd_thread_id=1),
+        event(NODE, 300, 500, Sequence_number=8, Fwd_thread_id=1),
         event("aten::mm", 310, 480),
         event("c10d::allreduce_", 490, 495),
-        event(node, 500, 700, Sequence_number=7, Fwd_thread_id=1),
+        event(NODE, 500, 700, Sequence_number=7, Fwd_thread_id=1),
         event("aten::mm", 501, 700),
         event("gloo:all_reduce", 500, wait_until, "user_annotation", 2, Input_Dims=[[25, 10]], Input_type=["float"]),
         event("aten::mul_", 905, 925),
@@ -83,9 +79,12 @@ def planted(wait_until=900):
     ]
 
 
+def spans(events, device="cpu"):
+    return spans_of(events, SimpleNamespace(rank=0, main=1, device=device, ends=[0, 1_000_000]))
+
+
 def found(events):
-    recording = SimpleNamespace(rank=0, main=1, device="cpu", ends=[0, 1_000_000])
-    return {(span.kind, span.start // 1000, span.end // 1000): span for span in spans_of(events, recording)}
+    return {(span.kind, span.start // 1000, span.end // 1000): span for span in spans(events)}
 
 
 def test_phases_of_planted_events():
@@ -101,20 +100,32 @@ def test_phases_of_planted_events():
     ]
     bucket = kinds[COMMUNICATION, 500, 900]
     assert (bucket.name, bucket.number, bucket.bytes, bucket.step) == ("bucket", 0, 1000, 0)
-
-
-def test_a_thread_that_computes_does_not_wait():
     kinds = {kind for kind, *_ in found(planted(wait_until=690))}
-    assert COMMUNICATION in kinds and WAIT not in kinds
+    assert COMMUNICATION in kinds and WAIT not in kinds, "a thread that computes does not wait"
+
+
+@pytest.mark.parametrize(
+    "more, expected",
+    [
+        # A wait inside backward is not backward.
+        (event("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 700, 905), (BACKWARD, 300, 700)),
+        (
+            event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 90, "user_annotation"),
+            (INPUT, 5, 90),
+        ),
+    ],
+)
+def test_phases_with_one_event_more(more, expected):
+    kinds = found([*planted(), more])
+    assert expected in kinds and (WAIT, 700, 900) in kinds
 
 
 def test_buckets_are_counted_as_they_were_queued():
     """Gloo has two threads: the second bucket's may begin first."""
-    node = "autograd::engine::evaluate_function: AddmmBackward0"
     sizes = {"A": [[[250]]], "B": [[[10]]]}
     events = [
         event("aten::linear", 100, 200, Sequence_number=7, Fwd_thread_id=0),
-        event(node, 300, 700, Sequence_number=7, Fwd_thread_id=1),
+        event(NODE, 300, 700, Sequence_number=7, Fwd_thread_id=1),
         event("c10d::allreduce_", 310, 315, Input_Dims=sizes["A"], Input_type=["float"]),
         event("c10d::allreduce_", 320, 325, Input_Dims=sizes["B"], Input_type=["float"]),
         event("gloo:all_reduce", 330, 800, "user_annotation", 3, Input_Dims=sizes["B"][0], Input_type=["float"]),
@@ -125,33 +136,16 @@ def test_buckets_are_counted_as_they_were_queued():
     assert {span.number: span.bytes for span in buckets} == {0: 1000, 1: 40}
 
 
-def test_a_wait_inside_backward_is_not_backward():
-    events = planted()
-    hook = event("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 700, 905)
-    assert (BACKWARD, 300, 700) in found([*events, hook]) and (WAIT, 700, 900) in found([*events, hook])
-
-
-def test_the_loader_of_torch_is_the_input():
-    loader = event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5, 90, "user_annotation")
-    assert (INPUT, 5, 90) in found([*planted(), loader])
-
-
 def test_kernels_of_a_gpu_are_streams():
     """As torch writes them for CUDA: the CPU launches, the stream computes, NCCL has a stream of its own."""
     events = [each for each in planted() if not each["name"].startswith("gloo")]
-    for number, (launched, begin, end, name) in enumerate(
-        (
-            (120, 150, 260, "sgemm"),
-            (320, 400, 700, "sgemm"),
-            (495, 500, 900, "ncclDevKernel_AllReduce"),
-            (940, 950, 960, "multi_tensor"),
-        )
-    ):
+    kernels = [(120, 150, 260, "sgemm"), (320, 400, 700, "sgemm"), (940, 950, 960, "multi_tensor")]
+    kernels.append((495, 500, 900, "ncclDevKernel_AllReduce"))
+    for number, (launched, begin, end, name) in enumerate(kernels):
         more = {"Collective_name": "allreduce", "In_msg_nelems": 250, "dtype": "Float"} if "nccl" in name else {}
         events.append(event("cudaLaunchKernel", launched, launched + 5, "cuda_runtime", correlation=number))
         events.append(event(name, begin, end, "kernel", 7, correlation=number, stream=7, **more))
-    recording = SimpleNamespace(rank=0, main=1, device="cuda", ends=[0, 1_000_000])
-    shown = spans_of(events, recording)
+    shown = spans(events, "cuda")
     streams = [(span.kind, span.start // 1000, span.end // 1000) for span in shown if span.row == "stream 7"]
     assert streams == [(FORWARD, 150, 260), (BACKWARD, 400, 700), (OPTIMIZER, 950, 960)]
     assert [(span.name, span.bytes) for span in shown if span.kind == COMMUNICATION] == [("bucket", 1000)]
@@ -159,20 +153,19 @@ def test_kernels_of_a_gpu_are_streams():
     assert line.hidden_shares() == [pytest.approx(0.5)]  # 200 of 400 µs beside a kernel
 
 
-def test_what_a_rank_waits_for():
+@pytest.mark.parametrize(
+    "name, causes",
+    [
+        ("bucket", [("rank 1", 0.3, 0.6), ("bucket 0", 0.6, 0.9)]),
+        ("recv", [("recv 0", 0.3, 0.9)]),  # between two ranks the first message of one is not the other's
+    ],
+)
+def test_what_a_rank_waits_for(name, causes):
     begun = {0: 0.2, 1: 0.6}
-    sent = [Span(rank, "communication", COMMUNICATION, "bucket", begun[rank], 0.9, 0, 8, 0) for rank in begun]
-    wait = Span(0, "main", WAIT, "bucket", 0.3, 0.9, 0, number=0)
-    pieces = [(span.name, span.start, span.end) for span in timeline._by_cause([*sent, wait]) if span.kind == WAIT]
-    assert pieces == [("rank 1", 0.3, 0.6), ("bucket 0", 0.6, 0.9)]
-
-
-def test_a_receive_does_not_wait_for_that_of_another_rank():
-    """Between two ranks the first message of one is not the first of the other."""
-    begun = {0: 0.6, 1: 0.2}
-    messages = [Span(rank, "communication", COMMUNICATION, "recv", begun[rank], 0.9, 0, 8, 0) for rank in begun]
-    wait = Span(1, "main", WAIT, "recv", 0.3, 0.9, 0, number=0)
-    assert [span.name for span in timeline._by_cause([*messages, wait]) if span.kind == WAIT] == ["recv 0"]
+    sent = [Span(rank, "communication", COMMUNICATION, name, begun[rank], 0.9, 0, 8, 0) for rank in begun]
+    wait = Span(0, "main", WAIT, name, 0.3, 0.9, 0, number=0)
+    pieces = [span for span in timeline._by_cause([*sent, wait]) if span.kind == WAIT]
+    assert [(span.name, span.start, span.end) for span in pieces] == causes
 
 
 def test_the_panel_names_the_function_and_not_its_wrappers():
@@ -268,45 +261,31 @@ def test_the_trace_holds_all_ranks(ddp, tmp_path):
 # -- bad input ----------------------------------------------------------------------------
 
 
-def no_training():
-    return 1
-
-
-def only_rank_1():
-    with helpers.distributed() as world:
-        return train_alone(world.rank * 10)
-
-
 def train_alone(updates, backward=True):
-    weight = nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.SGD([weight], 0.1)
-    for _ in range(updates):
-        if backward:
-            (weight**2).sum().backward()
-        optimizer.step()
+    with helpers.distributed() as world:
+        weight = nn.Parameter(torch.ones(2))
+        optimizer = torch.optim.SGD([weight], 0.1)
+        for _ in range(updates[world.rank]):
+            if backward:
+                (weight**2).sum().backward()
+            optimizer.step()
 
 
 def fails():
     with helpers.distributed() as world:
-        train_alone(3)
         if world.rank == 1:
             raise OSError("the disk is gone")
         dist.barrier()
 
 
 @pytest.mark.parametrize(
-    "what, ranks, args, who, words",
-    [
-        (only_rank_1, 2, (), [0], "rank 0: 0, rank 1: 10"),
-        (train_alone, 1, (10, False), [0], "never backward"),
-        pytest.param(no_training, 1, (), [0], "rank 0: 0", marks=pytest.mark.long),
-        pytest.param(train_alone, 1, (4,), [0], "rank 0: 4", marks=pytest.mark.long),
-    ],
+    "updates, backward, words",
+    [([0, 10], True, "rank 0: 0, rank 1: 10"), ([4], True, "rank 0: 4"), ([10], False, "never backward")],
 )
-def test_a_function_that_does_not_train_is_named(what, ranks, args, who, words):
+def test_a_function_that_does_not_train_is_named(updates, backward, words):
     with pytest.raises(record.NoTraining, match=words) as caught:
-        helpers.timeline(what, ranks, *args, **OPTIONS)
-    assert caught.value.ranks == who
+        helpers.timeline(train_alone, len(updates), updates, backward, **OPTIONS)
+    assert caught.value.ranks == [0]
 
 
 def test_a_rank_that_fails_is_named():
@@ -315,22 +294,14 @@ def test_a_rank_that_fails_is_named():
     assert caught.value.rank == 1
 
 
-def test_too_few_steps_are_refused():
-    with pytest.raises(ValueError, match="at least 5"):
-        helpers.timeline(train, 2, "ddp", steps=3)
-
-
 @pytest.mark.parametrize("call", [helpers.timeline, helpers.memory])
 def test_bad_arguments_are_refused_before_any_rank_starts(call, monkeypatch):
     monkeypatch.setattr(launcher, "_in_turn", None)
     two = helpers.RunConfig(strategy="ddp", nproc_per_node=2)
-    for args, options, error, words in (
-        ((5,), {}, TypeError, "got int: 5"),
-        ((two, 3), {}, TypeError, "for 2 rank"),
-        ((two,), {"lr": 1}, TypeError, "DDP ×2 is a RunConfig"),
-        ((two, 2, 8), {}, TypeError, "leave out"),
-        ((train, 0), {}, ValueError, "at least 1 rank"),
-        ((train, "two"), {}, TypeError, "nprocs is 'two'"),
-    ):
-        with pytest.raises(error, match=words):
+    for args, options in (((5,), {}), ((two, 3), {}), ((two,), {"lr": 1}), ((two, 2, 8), {}), ((train, "two"), {})):
+        with pytest.raises(TypeError):
             call(*args, **options)
+    with pytest.raises(ValueError, match="at least 1 rank"):
+        call(train, 0)
+    with pytest.raises(ValueError, match="at least 5"):
+        helpers.timeline(train, 2, "ddp", steps=3)

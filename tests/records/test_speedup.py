@@ -43,12 +43,9 @@ def test_with_many_rounds_each_counts_once():
     assert found == pytest.approx((1.4, 0.8, 1.6)) and not found.shown
 
 
-def test_runs_with_unlike_numbers_of_rounds_are_not_paired():
+def test_too_few_steps_have_no_interval_and_unlike_rounds_are_not_paired():
     found = speedup.of_times([STEADY, STEADY], [STEADY])
     assert found.ratio == pytest.approx(1) and found.low < 1 < found.high
-
-
-def test_too_few_steps_have_no_interval():
     assert speedup.of_times([[0.1, 0.1]], [STEADY]) == (pytest.approx(1), None, None)
     assert not speedup.of_times([[0.01]], [STEADY]).shown
 

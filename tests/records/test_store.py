@@ -1,5 +1,6 @@
 """Records are whole or absent whenever their writer is killed; what identifies the machine and the code of a run."""
 
+import inspect
 import io
 import itertools
 import json
@@ -12,6 +13,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from kernel import ROOT
 from records import planted
 
 import helpers
@@ -19,85 +21,9 @@ from helpers import RankError, device, launch
 from helpers.records import read, store
 from helpers.training import checkpoint
 
-ROOT = Path(__file__).resolve().parents[2]
 
-# A process without torch forks one child for each moment to die at: far quicker than a new Python each.
-KILLED = """
-import io, json, os, signal, sys
-from helpers import paths
-from helpers.records import store
-
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def dead(child):
-    '''Run `child` in a fork; whether it was killed rather than ended.'''
-    pid = os.fork()
-    if pid == 0:
-        try:
-            child()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-
-class Half(io.FileIO):
-    def write(self, data):
-        super().write(data[: len(data) // 2])
-        die()
-
-def half():
-    paths.open = Half
-
-def audited(event):
-    return lambda: sys.addaudithook(lambda e, args: die() if e == event and ".tmp" in str(args[0]) else None)
-
-def wrapped(function, after):
-    def plant():
-        usual = getattr(os, function)
-        def instead(*arguments):
-            if after: usual(*arguments)
-            die()
-        setattr(os, function, instead)
-    return plant
-
-def write(name, plant):
-    plant()
-    store.write({**record, "run_id": name}, sys.argv[1])
-
-record = json.loads(sys.argv[2])
-plants = {f"before {event}": audited(event) for event in ("open", "os.rename", "os.remove")}
-plants |= {f"after {function}": wrapped(function, True) for function in ("fsync", "replace")}
-plants |= {"before fsync": wrapped("fsync", False), "half a write": half}
-print(json.dumps([name for name in plants if dead(lambda: write(name, plants[name]))]))
-"""
-
-
-def sound(root):
-    """All records below `root`, without a warning about files that are none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return read.read_all(root)
-
-
-def test_killed_between_the_steps_of_writing(tmp_path):
-    """Before opening, renaming and removing a file, within a write, before and after what the system does."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path), json.dumps(planted())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
-    early = {"before open", "half a write", "before fsync", "after fsync", "before os.rename"}
-    assert set(json.loads(done.stdout)) == early | {"after replace", "before os.remove"}
-    assert {record["run_id"] for record in sound(tmp_path)} == {"after replace", "before os.remove"}
-    whole = (tmp_path / "runs" / "after replace.json").read_text()
-    (tmp_path / "runs" / "b.json").write_text(whole[: len(whole) // 2])  # as a less careful writer would leave it
-    with pytest.raises(UserWarning, match="b.json is not a readable record"):
-        sound(tmp_path)
-
-
-def save_and_die(folder, at):
-    """On a rank: save checkpoints; die at moment `at`, counting each opening, half of a write, renaming and removal."""
-    import torch
-
-    from helpers.training import checkpoint
-
+def die_at(at, module, folder):
+    """Let this process die at moment `at`: each opening, half of a write, renaming and removal in `folder` is one."""
     moments = itertools.count(1)
 
     def moment():
@@ -115,7 +41,46 @@ def save_and_die(folder, at):
             moment()
 
     sys.addaudithook(audit)
-    checkpoint.open = InHalves
+    module.open = InHalves
+
+
+# A process without torch forks one child for each moment to die at: far quicker than a new Python each.
+KILLED = f"""
+import io, itertools, json, os, signal, sys
+from helpers import paths
+from helpers.records import store
+
+{inspect.getsource(die_at)}
+
+folder, record = sys.argv[1], json.loads(sys.argv[2])
+for at in itertools.count(1):
+    if (child := os.fork()) == 0:
+        die_at(at, paths, folder)
+        store.write({{**record, "run_id": str(at)}}, folder)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+        break
+print(at)
+"""
+
+
+def test_killed_between_the_steps_of_writing(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path), json.dumps(planted())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    assert int(done.stdout) == 5, "opened, half written, renamed, removed, and then nothing is left to die at"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert {record["run_id"] for record in read.read_all(tmp_path)} == {"4", "5"}
+    whole = (tmp_path / "runs" / "5.json").read_text()
+    (tmp_path / "runs" / "b.json").write_text(whole[: len(whole) // 2])  # as a less careful writer would leave it
+    with pytest.warns(UserWarning, match="b.json"):
+        assert len(read.read_all(tmp_path)) == 2
+
+
+def save_and_die(folder, at):
+    import torch
+
+    die_at(at, checkpoint, folder)
     for step in range(1, 100):
         checkpoint.save(folder, step, {"step": step, "weights": torch.full((10_000,), float(step))})
 
