@@ -24,7 +24,7 @@ MODELS = {
 TORCHVISION_MODELS = ("resnet18", "resnet50")
 WITH_BATCH_NORM = ("resnet8", "resnet20", "resnet18", "resnet50", "silunet")
 OF_TOKENS = ("gpt", "tokens")  # the models and data sets of text; all others are of images
-DATA = {name: RECIPES[name].summary.partition(";")[0] for name in RECIPES}
+DATA = {name: recipe.summary for name, recipe in RECIPES.items()}
 COMPILERS = {
     "none": "eager: one operation after the other",
     "auto": "tries plans in the first steps, keeps the fastest correct one",

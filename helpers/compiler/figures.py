@@ -83,14 +83,10 @@ def plans(tried, title) -> tuple:
     notes = [_("Whisker: middle half of the rounds.") if timed else _("No plan has been timed.")]
     notes += [f"✗ {reason}" for reason in reasons]
     looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
-    named = [
-        (
-            "✓ " * (row["status"] == "chosen") + row["plan"],
-            [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))],
-            _gain(row),
-        )
-        for row in timed
-    ]
+    named = []
+    for row in timed:
+        name = "✓ " * (row["status"] == "chosen") + row["plan"]
+        named.append((name, [(row["speed_up"], looks.get(row["status"], (style.SKY, "//")))], _gain(row)))
     alt = [f"{clean(title)}: {_('speed-up of a training step over eager')}."]
     alt += [f"{clean(row['plan'])}: {_gain(row)}." for row in timed]
     return _gains(title, named, timed, notes), " ".join([*alt, *reasons, *notes[: not timed]])
@@ -204,39 +200,31 @@ def step_times(samples, events) -> tuple:
     everything = [1000 * seconds for run in samples.values() for seconds in run]
     longest = max(map(len, samples.values()))
     alt = [_("Time of each training step, on a logarithmic axis, with marks where something was compiled.")]
-    notes = [_("Diamond and dotted line: a step in which something was compiled.")]
-    with sheet(_("Time of each training step"), 1.15, notes=notes, panels=len(samples), stacked=True) as (
-        figure,
-        panels,
-    ):
+    title, notes = (
+        _("Time of each training step"),
+        [_("Diamond and dotted line: a step in which something was compiled.")],
+    )
+    with sheet(title, 1.15, notes=notes, panels=len(samples), stacked=True) as (figure, panels):
         for axes, (name, seconds) in zip(panels, samples.items(), strict=True):
             compiled = sorted(set(events.get(name, ())))
             axes.set_title(fitted(name, 6, 1, 9.5, "bold"))
             axes.set(yscale="log", ylabel="ms a step", ylim=(0.6 * min(everything), 1.8 * max(everything)))
             axes.set_xlim(0.5 - 0.02 * longest, longest + 0.5 + 0.02 * longest)
-            _run(axes, [1000 * each for each in seconds], compiled)
-            words = _run_words(seconds, compiled)
-            at = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-            axes.annotate(
-                "\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), va="center", size=9, **at
-            )
+            words = _run(axes, seconds, compiled)
+            at = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False, "va": "center"}
+            axes.annotate("\n".join(fitted(each, 2.35, 2) for each in words), (1, 0.5), (10, 0), size=9, **at)
             alt.append(f"{clean(name)}: {', '.join(words)}.")
         panels[-1].set_xlabel(_("step"))
     return figure, " ".join(alt)
 
 
-def _run(axes, milliseconds, compiled):
+def _run(axes, seconds, compiled):
+    """Draw a run; returns in words the usual step, and what compiling made of others."""
     from matplotlib.ticker import LogLocator
 
-    size = 1.5 if len(milliseconds) > 200 else 3
+    milliseconds, size = [1000 * each for each in seconds], 1.5 if len(seconds) > 200 else 3
     axes.plot(range(1, len(milliseconds) + 1), milliseconds, "o-", color=style.INK, linewidth=0.8, markersize=size)
-    look = {
-        "markersize": 7,
-        "markerfacecolor": style.ORANGE,
-        "markeredgecolor": style.INK,
-        "clip_on": False,
-        "zorder": 4,
-    }
+    look = {"color": style.ORANGE, "markeredgecolor": style.INK, "markersize": 7, "clip_on": False, "zorder": 4}
     for index in compiled:
         axes.axvline(index + 1, color=style.RED, linestyle=(0, (1, 2)), linewidth=1.2)
         axes.plot(index + 1, milliseconds[index], "D", **look)
@@ -246,14 +234,10 @@ def _run(axes, milliseconds, compiled):
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.grid(axis="y")
-
-
-def _run_words(seconds, compiled):
-    """The usual step, and what compiling made of others."""
     if not compiled:
-        return [_("median {seconds} ms").format(seconds=number(1000 * median(seconds))), _("nothing was compiled")]
-    plain = [each for index, each in enumerate(seconds) if index not in compiled]
-    words = [_("other steps: median {plain} ms").format(plain=number(1000 * median(plain)))] if plain else []
+        return [_("median {seconds} ms").format(seconds=number(median(milliseconds))), _("nothing was compiled")]
+    plain = [each for index, each in enumerate(milliseconds) if index not in compiled]
+    words = [_("other steps: median {plain} ms").format(plain=number(median(plain)))] if plain else []
     some = ", ".join(str(index + 1) for index in compiled[:6]) + ", …" * (len(compiled) > 6)
     total = number(sum(seconds[index] for index in compiled))
     return [*words, _("compiled in step {some}").format(some=some), _("took {total} s").format(total=total)]

@@ -32,9 +32,6 @@ class NumericsCheck:
         trains: whether an output depends on something that learns.
         reference: what results are compared with, in words: "fp64", or why not.
         eager_s: seconds of a step of eager; first_s: of the first step of the plan checked last, compilation included.
-
-    Raises:
-        Exception: what the model itself raises on this batch.
     """
 
     def __init__(self, model, forward, args, kwargs):
@@ -58,10 +55,7 @@ class NumericsCheck:
         """(error of outputs and buffers, error of gradients) of `call`, which computes `plan`, in units of eager's own.
 
         A plan that seems wrong is checked again on batches that are nearly the same: a unit may have been at its kink.
-        A plan that is wrong is wrong on all.
-
-        Raises:
-            Exception: whatever `call` raises.
+        A plan that is wrong is wrong on all. What `call` raises is raised.
         """
         began = time.perf_counter()
         result = self._run(call)

@@ -128,7 +128,7 @@ def profile(model, inputs, targets, loss=torch.nn.functional.cross_entropy, step
             inputs.grad = None
             loss(trained(inputs), targets).backward()
 
-        return _profile(step, device, steps, warm_up)
+        return profile_compiled(step, device, steps, warm_up)
 
 
 def profile_compiled(step, device="cpu", steps=7, warm_up=3) -> Profile:
@@ -137,12 +137,8 @@ def profile_compiled(step, device="cpu", steps=7, warm_up=3) -> Profile:
     Args:
         step: sets the gradients to None, then runs forward and backward. Before its model is compiled for a CPU, set
             torch._inductor.config.cpp.enable_kernel_profile, or the profiler does not see the loops.
-        device: the type of a torch.device.
     """
-    return _profile(step, torch.device(device), steps, warm_up)
-
-
-def _profile(step, device, steps, warm_up):
+    device = torch.device(device)
     if steps < measure.AT_LEAST:
         raise ValueError(f"{steps} step(s) are too few for a median one can trust: at least {measure.AT_LEAST}")
 

@@ -55,11 +55,13 @@ class Plan:
 
         def call(*args, **kwargs):
             if self.channels_last:
-                args, kwargs = pytree.tree_map_only(torch.Tensor, _channels_last, (args, kwargs))
+                last = lambda t: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t  # noqa: E731
+                args, kwargs = pytree.tree_map_only(torch.Tensor, last, (args, kwargs))
             if not self.bf16:
                 return run(*args, **kwargs)
+            full = lambda t: t.float() if t.dtype == torch.bfloat16 else t  # noqa: E731
             with torch.autocast(device_of(args, kwargs).type, torch.bfloat16):
-                return pytree.tree_map_only(torch.Tensor, _full, run(*args, **kwargs))
+                return pytree.tree_map_only(torch.Tensor, full, run(*args, **kwargs))
 
         return call
 
@@ -67,16 +69,14 @@ class Plan:
 def default_plans(model, bf16=False) -> list:
     """Eager and inductor, and each in channels last where the model has 2-d convolutions."""
     convolves = any(isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)) for m in model.modules())
-    layouts = (False, True) if convolves else (False,)
-    precisions = (False, True) if bf16 else (False,)
+    layouts, precisions = ([False, True][: 1 + also] for also in (convolves, bf16))
     return [Plan(b, layout, half) for b in ("eager", "inductor") for half in precisions for layout in layouts]
 
 
 def device_of(args, kwargs) -> torch.device:
     """Where the first tensor among the arguments is."""
-    return next(
-        (leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)), torch.device("cpu")
-    )
+    devices = [leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)]
+    return devices[0] if devices else torch.device("cpu")
 
 
 def quiet() -> None:
@@ -90,11 +90,3 @@ def quiet() -> None:
         for name in ("torch.utils.cpp_extension", "torch._dynamo", "torch._inductor"):
             logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
-
-
-def _channels_last(tensor):
-    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
-
-
-def _full(tensor):
-    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor

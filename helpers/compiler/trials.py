@@ -148,11 +148,16 @@ class Trials:
         if close and not self.final:
             self.final = True
             self._add([self.baseline, *close], 2 * self.rounds)
-        else:
-            self._choose(ranked)
+            return
+        self.winner = ranked[0] if ranked and gain(ranked[0]) >= MIN_GAIN else self.baseline
+        for candidate in ranked:
+            candidate.status, candidate.why = "slower", f"{gain(candidate):.2f}× eager's speed"
+        self.winner.status, self.winner.why = "chosen", ""
+        if self.winner is self.baseline:
+            self.winner.why = Message("no other plan was {min_gain}× as fast", min_gain=f"{MIN_GAIN:g}")
 
     def _add(self, candidates, rounds):
-        first, count = 1 + max((number for number, _ in self.turns), default=-1), len(candidates)
+        first, count = self.turns[-1][0] + 1 if self.turns else 0, len(candidates)
         if count > 1:
             self.turns += [(first + r, candidates[(k + r) % count]) for r in range(rounds) for k in range(count)]
 
@@ -160,15 +165,6 @@ class Trials:
         if number and candidate.call is not None:  # round 0 warms up
             candidate.samples[number] = seconds
         self.at += 1
-
-    def _choose(self, ranked):
-        fastest = ranked[0] if ranked and ranked[0].speed_up(self.baseline) >= MIN_GAIN else self.baseline
-        for candidate in ranked:
-            candidate.status, candidate.why = "slower", f"{candidate.speed_up(self.baseline):.2f}× eager's speed"
-        fastest.status, fastest.why = "chosen", ""
-        if fastest is self.baseline:
-            fastest.why = Message("no other plan was {min_gain}× as fast", min_gain=f"{MIN_GAIN:g}")
-        self.winner = fastest
 
 
 def agree(candidates) -> None:
@@ -188,9 +184,7 @@ def agree(candidates) -> None:
 class StepTimer:
     """Times one training step from its creation, before forward; calls `report(seconds)` when backward has ended.
 
-    Attributes:
-        running: whether a backward pass has begun and not ended; if the next step finds it so, the backward pass broke
-            off.
+    `running`: a backward pass has begun and not ended; if the next step finds it so, the backward pass broke off.
     """
 
     def __init__(self, device, report):
@@ -218,14 +212,9 @@ class StepTimer:
         report(time.perf_counter() - self.began)
 
 
-def is_main() -> bool:
-    """Whether this is rank 0, or the only process."""
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
-
-
 def gather(value) -> list:
     """`value` of every rank, in their order."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not dist.is_initialized():
         return [value]
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)

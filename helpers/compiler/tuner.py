@@ -7,6 +7,7 @@ training steps in turn (`trials`), and the fastest computes all others.
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 from ..language import Message, shown
@@ -14,6 +15,8 @@ from . import trials
 from .numerics import NumericsCheck
 from .plan import Plan, device_of
 from .trials import Candidate, Trials
+
+OTHER_SHAPE = Message("optimize: a batch of another shape runs without the compiler; drop or pad the last batch")
 
 
 class Tuner:
@@ -28,7 +31,7 @@ class Tuner:
         self.model, self.forward, self.plans = model, forward, list(dict.fromkeys([Plan(), *plans]))
         self.rounds, self.log = rounds, log
         self.trials = self.choice = self.signature = None
-        self._checking, self._calls, self._rows, self._other_shapes = False, {}, [], False
+        self._checking, self._calls, self._rows = False, {}, []
 
     @property
     def done(self) -> bool:
@@ -42,10 +45,20 @@ class Tuner:
         if self.trials is None and not self.done:
             self._check_all(args, kwargs)
         if self.trials is not None and self.trials.stage_is_over:
-            self._end_stage()
+            self.trials.end_stage()
+            if winner := self.trials.winner:
+                self.choice, self._calls = winner.plan, {winner.plan: winner.call}
+                self._rows, self.trials = self.rows(), None  # frees what was compiled for the others
+                self._log(Message("optimize: {summary}", summary=self.summary()))
         same = signature_of(args, kwargs) == self.signature
         if self.done:
-            return self._call(self.choice if same else self._for_other_shapes())(*args, **kwargs)
+            # A compilation for batches of another shape is seldom won back in their few steps.
+            plan = self.choice if same else replace(self.choice, backend="eager")
+            if plan not in self._calls:
+                self._calls[plan] = plan.make(self.forward)
+                if plan != self.choice:
+                    self._log(OTHER_SHAPE)
+            return self._calls[plan](*args, **kwargs)
         if self.trials is None or not same:  # nothing learns, or the step would not be a fair sample
             return self.forward(*args, **kwargs)
         return self.trials.step(device_of(args, kwargs), args, kwargs)
@@ -92,48 +105,23 @@ class Tuner:
             candidates = [Candidate(plan) for plan in self.plans]
             candidates[0].status, candidates[0].call = "baseline", self.forward
             for one in candidates[1:]:
-                self._check(one, check)
+                if one.plan.compiled:
+                    self._log(Message("optimize: compiling {plan} …", plan=str(one.plan)))
+                try:
+                    one.call = one.plan.make(self.forward)
+                    one.judge(check.errors(one.plan, one.call))
+                    one.compile_s = max(0.0, check.first_s - check.eager_s) if one.plan.compiled else 0.0
+                except Exception as error:
+                    one.fail(error)
+                self._log(Message("optimize: {plan}: {verdict}", plan=str(one.plan), verdict=one.verdict()))
             trials.agree(candidates)
             self.signature = signature_of(args, kwargs)
             self.trials = Trials(candidates, self.rounds)
         finally:
             self._checking = False
 
-    def _check(self, one, check):
-        """Compile a plan and compare it with eager."""
-        if one.plan.compiled:
-            self._log(Message("optimize: compiling {plan} …", plan=str(one.plan)))
-        try:
-            one.call = one.plan.make(self.forward)
-            one.judge(check.errors(one.plan, one.call))
-            one.compile_s = max(0.0, check.first_s - check.eager_s) if one.plan.compiled else 0.0
-        except Exception as error:
-            one.fail(error)
-        self._log(Message("optimize: {plan}: {verdict}", plan=str(one.plan), verdict=one.verdict()))
-
-    def _end_stage(self):
-        self.trials.end_stage()
-        if winner := self.trials.winner:
-            self.choice, self._calls = winner.plan, {winner.plan: winner.call}
-            self._rows, self.trials = self.rows(), None  # frees what was compiled for the others
-            self._log(Message("optimize: {summary}", summary=self.summary()))
-
-    def _call(self, plan):
-        if plan not in self._calls:
-            self._calls[plan] = plan.make(self.forward)
-        return self._calls[plan]
-
-    def _for_other_shapes(self):
-        """The plan for batches of another shape: a compilation of their own is seldom won back in their few steps."""
-        if self.choice.compiled and not self._other_shapes:
-            self._other_shapes = True
-            self._log(
-                Message("optimize: a batch of another shape runs without the compiler; drop or pad the last batch")
-            )
-        return replace(self.choice, backend="eager")
-
     def _log(self, text):
-        if self.log is not None and trials.is_main():
+        if self.log is not None and not (dist.is_initialized() and dist.get_rank()):
             self.log(shown(text))
 
     def __getstate__(self):
@@ -143,11 +131,6 @@ class Tuner:
 
 def signature_of(args, kwargs) -> tuple:
     """What compiled code is specific to: shapes, types and devices of tensors, other values."""
-    return tuple(
-        (leaf.shape, leaf.dtype, leaf.device, leaf.requires_grad)
-        if torch.is_tensor(leaf)
-        else leaf
-        if isinstance(leaf, (bool, int, float, str, type(None)))
-        else type(leaf)
-        for leaf in pytree.tree_leaves((args, kwargs))
-    )
+    of = lambda t: (t.shape, t.dtype, t.device, t.requires_grad) if torch.is_tensor(t) else type(t)  # noqa: E731
+    leaves, plain = pytree.tree_leaves((args, kwargs)), (bool, int, float, str, type(None))
+    return tuple(leaf if isinstance(leaf, plain) else of(leaf) for leaf in leaves)

@@ -20,12 +20,10 @@ class GlobalBatchSampler:
     """
 
     def __init__(self, n, global_batch, rank=0, world_size=1, seed=0):
-        if n < 1 or global_batch < 1:
-            raise ValueError(f"n and global_batch must be 1 or more; got {n} and {global_batch}")
+        if not 1 <= global_batch <= n:
+            raise ValueError(f"global_batch must be from 1 to the set's {n} samples; got {global_batch}")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1; got {rank} of {world_size}")
-        if n < global_batch:
-            raise ValueError(f"the set has {n} samples, too few for a batch: choose a smaller global_batch")
         self.n, self.global_batch, self.rank, self.world_size = n, global_batch, rank, world_size
         self.seed, self.epoch = seed, 0
 
@@ -38,14 +36,10 @@ class GlobalBatchSampler:
         return self.n // self.global_batch
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (piece.tolist() for piece in self.pieces())
-
-    def pieces(self) -> Iterator[np.ndarray]:
-        """The same as arrays, int64, which a set of a million samples is better held in."""
         order = np.random.default_rng((self.seed, self.epoch, 0)).permutation(self.n)
         for k in range(len(self)):
             batch = order[k * self.global_batch : (k + 1) * self.global_batch]
-            yield np.array_split(batch, self.world_size)[self.rank]
+            yield np.array_split(batch, self.world_size)[self.rank].tolist()
 
 
 def augmentation_plan(sampler: GlobalBatchSampler, flip: bool) -> torch.Tensor:

@@ -5,15 +5,14 @@ worker processes and torchvision's transforms, one image at a time.
 """
 
 import sys
-from itertools import islice
+from itertools import chain, islice
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, default_collate
 
 from .batches import PAD, GlobalBatchSampler, augmentation_plan
-from .sets import ImageSet, TokenSet, check_data
+from .sets import ImageSet, TokenSet
 
 
 def normaliser(data: ImageSet, device):
@@ -22,19 +21,18 @@ def normaliser(data: ImageSet, device):
     return lambda images: images.float().div_(255).sub_(mean).div_(std)
 
 
-def crop_and_flip(images: torch.Tensor, plan: torch.Tensor, pad: int = PAD) -> torch.Tensor:
-    """Pad with zeros, crop back to the old size and flip, for a whole batch at once.
+def crop_and_flip(images: torch.Tensor, plan: torch.Tensor) -> torch.Tensor:
+    """Pad uint8 [b, 3, H, W] with zeros, crop and flip, with int64 [b, 3] as in augmentation_plan.
 
-    images uint8 [b, 3, H, W], plan int64 [b, 3] as in augmentation_plan. Every cropped row is W neighbouring bytes of
-    the padded batch, so one index_select copies all of them.
+    Every cropped row is W neighbouring bytes of the padded batch, so one index_select copies all of them.
     """
     b, channels, height, width = images.shape
     count = lambda n: torch.arange(n, device=images.device)  # noqa: E731
     dy, dx, flip = plan.unbind(1)
     # Flipped before the crop instead of after it, so the crop's corner is mirrored.
     images = torch.cat([images, images.flip(3)]).index_select(0, flip * b + count(b))
-    dx = dx + flip * (2 * pad - 2 * dx)
-    padded = F.pad(images, (pad, pad, pad, pad))
+    dx = dx + flip * (2 * PAD - 2 * dx)
+    padded = F.pad(images, [PAD] * 4)
     rows, columns = padded.shape[2:]
     start = (count(b * channels) * (rows * columns)).view(b, channels, 1) + count(height) * columns
     start = start + (dy * columns + dx).view(b, 1, 1)
@@ -61,8 +59,8 @@ class Loader:
     `start_batch = k` makes the next iteration leave out k batches (to resume within an epoch); then it is 0 again.
     """
 
-    def __init__(self, data, sampler: GlobalBatchSampler, device, augment: bool, start_batch: int):
-        self.data, self.sampler, self.device, self.start_batch = data, sampler, torch.device(device), start_batch
+    def __init__(self, data, sampler: GlobalBatchSampler, device, augment: bool):
+        self.data, self.sampler, self.device, self.start_batch = data, sampler, torch.device(device), 0
         self.is_image_set = isinstance(data, ImageSet)
         self.augment = augment and self.is_image_set
 
@@ -78,7 +76,8 @@ class Loader:
         start, self.start_batch = self.start_batch, 0
         if not 0 <= start <= len(self):
             raise ValueError(f"start_batch must be from 0 to {len(self)}; got {start}")
-        return self.batches(start)
+        plan = augmentation_plan(self.sampler, self.data.flip) if self.augment else None
+        return self.batches(list(islice(self.sampler, start, None)), plan)
 
 
 class FastLoader(Loader):
@@ -86,22 +85,19 @@ class FastLoader(Loader):
 
     path = "fast"
 
-    def __init__(self, data, sampler, device="cpu", augment=True, start_batch=0):
-        super().__init__(data, sampler, device, augment, start_batch)
+    def __init__(self, data, sampler, device, augment):
+        super().__init__(data, sampler, device, augment)
         if self.is_image_set:
             pair, self.normalise = (data.images, data.labels), normaliser(data, device)
         else:
             pair = data[:] if isinstance(data, TokenSet) else collate([data[i] for i in range(len(data))])
         self.inputs, self.labels = (part.to(self.device) for part in pair)
 
-    def batches(self, start: int):
-        parts = list(islice(self.sampler.pieces(), start, None))
+    def batches(self, parts, plan):
         sizes = [len(part) for part in parts]
-        order = torch.from_numpy(np.concatenate(parts)) if parts else torch.empty(0, dtype=torch.int64)
+        order = torch.tensor(list(chain.from_iterable(parts)), dtype=torch.int64)
         # Order and plan go to the device once an epoch: a small copy a batch would make it wait.
-        plans = [None] * len(parts)
-        if self.augment:
-            plans = augmentation_plan(self.sampler, self.data.flip)[order].to(self.device).split(sizes)
+        plans = [None] * len(parts) if plan is None else plan[order].to(self.device).split(sizes)
         for indices, plan in zip(order.to(self.device).split(sizes), plans, strict=True):
             inputs = self.inputs.index_select(0, indices)
             if plan is not None:
@@ -132,8 +128,8 @@ class WorkerLoader(Loader):
 
     path = "workers"
 
-    def __init__(self, data, sampler, device="cpu", augment=True, start_batch=0, num_workers=2):
-        super().__init__(data, sampler, device, augment, start_batch)
+    def __init__(self, data, sampler, device, augment, num_workers):
+        super().__init__(data, sampler, device, augment)
         if self.is_image_set:
             import torchvision.transforms  # noqa: F401  once here, not once in every worker
 
@@ -151,48 +147,33 @@ class WorkerLoader(Loader):
             generator=torch.Generator().manual_seed(sampler.seed + sampler.rank),
         )
 
-    def batches(self, start: int):
-        batches = list(islice(self.sampler, start, None))
+    def batches(self, parts, plan):
         if self.is_image_set:
-            plan = torch.tensor([[PAD, PAD, 0]]).expand(self.sampler.n, 3)  # the middle: no change
-            if self.augment:
-                plan = augmentation_plan(self.sampler, self.data.flip)
-            batches = [[(i, *step) for i, step in zip(batch, plan[batch].tolist(), strict=True)] for batch in batches]
-        self.keys[:] = batches
+            if plan is None:
+                plan = torch.tensor([[PAD, PAD, 0]]).expand(self.sampler.n, 3)  # the middle: no change
+            parts = [[(i, *step) for i, step in zip(part, plan[part].tolist(), strict=True)] for part in parts]
+        self.keys[:] = parts
         for pair in self.loader:
             yield tuple(part.to(self.device, non_blocking=True) for part in pair)
 
 
 def make_loader(
-    data,
-    *,
-    path="fast",
-    device="cpu",
-    global_batch,
-    rank=0,
-    world_size=1,
-    seed=0,
-    augment=True,
-    num_workers=2,
-    start_batch=0,
+    data, *, path="fast", device="cpu", global_batch, rank=0, world_size=1, seed=0, augment=True, num_workers=2
 ) -> Loader:
-    """The training loader of one rank; see FastLoader and WorkerLoader.
+    """The training loader of one rank, for an ImageSet or any map-style Dataset of (input, label) pairs.
 
-    `data` is an ImageSet or any map-style Dataset of (input, label) pairs; such a Dataset does its own transforms and
-    is not augmented here. Raises ValueError or TypeError for anything that cannot work.
+    Such a Dataset does its own transforms and is not augmented here. Raises ValueError or TypeError.
     """
-    check_data(data)
     if path not in (FastLoader.path, WorkerLoader.path):
         raise ValueError(f"path must be 'fast' or 'workers'; got {path!r}")
     if global_batch < world_size:
         raise ValueError(
-            f"a global batch of {global_batch} leaves some of {world_size} ranks without a sample: choose a larger "
-            "global_batch"
+            f"a global_batch of {global_batch} leaves some of {world_size} ranks without a sample: choose a larger one"
         )
     sampler = GlobalBatchSampler(len(data), global_batch, rank, world_size, seed)
     if path == "fast":
-        return FastLoader(data, sampler, device, augment, start_batch)
-    return WorkerLoader(data, sampler, device, augment, start_batch, num_workers)
+        return FastLoader(data, sampler, device, augment)
+    return WorkerLoader(data, sampler, device, augment, num_workers)
 
 
 def eval_batches(data, *, device="cpu", batch=256, rank=0, world_size=1):
@@ -200,14 +181,10 @@ def eval_batches(data, *, device="cpu", batch=256, rank=0, world_size=1):
 
     Every sample comes exactly once over all ranks: nothing is padded, repeated or augmented.
     """
-    check_data(data)
-    if batch < 1 or not 0 <= rank < world_size:
-        raise ValueError(f"batch must be 1 or more and rank below world_size; got {batch}, rank {rank} of {world_size}")
     if isinstance(data, ImageSet):
         normalise = normaliser(data, device)
         read = lambda part: (normalise(data.images[part].to(device)), data.labels[part].to(device))  # noqa: E731
     else:
-        samples = range(len(data))
-        read = lambda part: tuple(each.to(device) for each in collate([data[i] for i in samples[part]]))  # noqa: E731
+        read = lambda part: tuple(each.to(device) for each in collate([data[i] for i in range(len(data))[part]]))  # noqa: E731
     starts = range(rank, len(data), batch * world_size)
     return (read(slice(start, start + batch * world_size, world_size)) for start in starts)

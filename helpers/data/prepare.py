@@ -23,17 +23,12 @@ from .recipes import RECIPES, PrepareError
 MANIFEST = "MANIFEST.json"
 
 
-def read_manifest(folder: Path) -> dict:
-    """{"recipe", "about"} of a set; OSError when there is none."""
-    return json.loads((folder / MANIFEST).read_bytes())
-
-
 def trouble(name: str, root: Path) -> str | None:
     """Why a set cannot be used, in words; None when it is there. Raises ValueError for an unknown set."""
     if name not in RECIPES:
         raise ValueError(f"there is no data set {name!r}; the sets are {', '.join(RECIPES)}")
     try:
-        version = read_manifest(root / name)["recipe"]["version"]
+        version = json.loads((root / name / MANIFEST).read_bytes())["recipe"]["version"]
     except (OSError, ValueError, LookupError, TypeError):
         return "is not there" if not (root / name / MANIFEST).exists() else f"has a damaged {MANIFEST}"
     wanted = RECIPES[name].version
@@ -41,19 +36,18 @@ def trouble(name: str, root: Path) -> str | None:
 
 
 def prepare(name: str, root=None, say=print) -> Path:
-    """Make the set unless it is there; returns its folder.
+    """Make the set unless it is there; returns its folder. `say` gets lines of text.
 
-    `say` gets the lines of text. Raises ValueError for an unknown set, PrepareError or OSError when it cannot be made;
-    then nothing half-made is left.
+    Raises ValueError for an unknown set, PrepareError or OSError when it cannot be made.
     """
     root = Path(root or data_root()).absolute()
-    final, wrong = root / name, trouble(name, root)
-    if wrong is None:
+    final = root / name
+    if trouble(name, root) is None:
         say(f"{name}: already there, in {final}")
         return final
     if final.exists() and not (final / MANIFEST).exists():
         raise PrepareError(f"{final} was not made by this program: move it away, or choose another folder with --root")
-    say(f"{name}: making {RECIPES[name].summary.partition(';')[0]}")
+    say(f"{name}: making {RECIPES[name].summary}")
     try:
         splits, classes = RECIPES[name].maker()
     except ImportError as error:
@@ -62,7 +56,11 @@ def prepare(name: str, root=None, say=print) -> Path:
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=root) as temporary:
         new = Path(temporary, "new")
         new.mkdir()
-        write(new, name, splits, classes)
+        for split, arrays in splits.items():
+            for kind, array in arrays.items():
+                np.save(new / f"{split}_{kind}.npy", np.ascontiguousarray(array))
+        manifest = {"recipe": {"set": name, "version": RECIPES[name].version}, "about": about(classes, splits["train"])}
+        (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
         if trouble(name, root):  # else another process was faster
             with contextlib.suppress(OSError):  # there is none, as a rule; a folder cannot be renamed onto another
                 final.rename(Path(temporary, "old"))
@@ -74,34 +72,23 @@ def prepare(name: str, root=None, say=print) -> Path:
     return final
 
 
-def write(folder: Path, name: str, splits: dict, classes: list) -> None:
-    """Write a set into an empty folder."""
-    about = {"classes": classes}
-    for split, arrays in splits.items():
-        for kind, array in arrays.items():
-            np.save(folder / f"{split}_{kind}.npy", np.ascontiguousarray(array))
-    if "images" in splits["train"]:
-        about |= statistics(splits["train"]["images"])
-    else:
-        about["length"] = splits["train"]["tokens"].shape[1] - 1
-    manifest = {"recipe": {"set": name, "version": RECIPES[name].version}, "about": about}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-
-
-def statistics(images: np.ndarray) -> dict:
-    """{"mean": 3 floats, "std": 3 floats} of uint8 [n, 3, H, W] in [0, 1] units, exact since it counts values."""
-    counts = np.zeros((3, 256), np.int64)
+def about(classes: list, train: dict) -> dict:
+    """What a reader needs to know: the classes, and the length of a text or the mean and std of images in [0, 1]."""
+    if "tokens" in train:
+        return {"classes": classes, "length": train["tokens"].shape[1] - 1}
+    images, counts = train["images"], np.zeros((3, 256), np.int64)  # of each value: exact, and quick
     for start in range(0, len(images), 1000):
         for channel in range(3):
             counts[channel] += np.bincount(images[start : start + 1000, channel].ravel(), minlength=256)
     values, share = np.arange(256) / 255, counts / counts.sum(axis=1, keepdims=True)
     mean = share @ values
-    return {"mean": mean.tolist(), "std": np.sqrt(np.maximum(share @ values**2 - mean**2, 0)).tolist()}
+    std = np.sqrt(np.maximum(share @ values**2 - mean**2, 0))
+    return {"classes": classes, "mean": mean.tolist(), "std": std.tolist()}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    sets = "\n".join(f"  {name:14} {recipe.summary}" for name, recipe in RECIPES.items())
+    sets = "\n".join(f"  {name:14} {each.summary}; {each.images:,} for training" for name, each in RECIPES.items())
     parser = argparse.ArgumentParser(
         prog="prepare.sh",
         description="Make or download data sets. A set that is there is left as it is.",
@@ -116,9 +103,6 @@ def main(arguments: list[str] | None = None) -> int:
             prepare(name, options.root)
     except ValueError as error:
         parser.error(str(error))
-    except KeyboardInterrupt:
-        print("interrupted; nothing half-made was left", file=sys.stderr)
-        return 130
     except (PrepareError, OSError) as error:
         print(f"error: the data set cannot be prepared: {error}", file=sys.stderr)
         return 1
@@ -126,6 +110,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # As an exception, so that the temporary folder is removed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for stop in (signal.SIGINT, signal.SIGTERM):  # as an exception, so that the temporary folder is removed
+        signal.signal(stop, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -16,8 +16,6 @@ from . import grammar
 
 SPLITS = ("train", "test")
 STYLES = 3  # different pictures that stand for one class of the mock sets
-SEQUENCES = {"train": 8192, "test": 1024}  # of the set tokens
-LENGTH = 64  # tokens in each
 
 
 class PrepareError(RuntimeError):
@@ -36,10 +34,9 @@ class Recipe:
 
 
 def enlarge(grids: np.ndarray, factor: int) -> np.ndarray:
-    """Bilinear enlargement of integer grids [..., h, w] to [..., h*factor, w*factor].
+    """Bilinear enlargement of integer grids [..., h, w] to [..., h*factor, w*factor], times (2*factor)**2.
 
-    The result is (2*factor)**2 times too large, which keeps it whole. Pixel centres are at half-integers and the border
-    is extended, as in PIL and torch with align_corners=False.
+    That factor keeps it whole. As in torch with align_corners=False, pixel centres are at half-integers.
     """
 
     def weights(size):
@@ -56,10 +53,9 @@ def enlarge(grids: np.ndarray, factor: int) -> np.ndarray:
 
 
 def make_digits() -> tuple:
-    """scikit-learn's 1,797 handwritten digits, 8x8, brought to 3x32x32.
+    """scikit-learn's 1,797 handwritten digits, 8x8, enlarged to 24x24 and framed with four empty pixels a side.
 
-    Enlarged three times and framed with four empty pixels, so that a random crop with a padding of four loses no
-    stroke. Source: UCI "Optical Recognition of Handwritten Digits", test part.
+    So a random crop loses no stroke. Source: UCI "Optical Recognition of Handwritten Digits", test part.
     """
     from sklearn.datasets import load_digits
 
@@ -71,8 +67,7 @@ def make_digits() -> tuple:
     # Evenly spaced picks from the shuffled set sorted by class keep the classes' shares.
     order = np.random.RandomState(0).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    in_test = np.zeros(len(labels), bool)
-    in_test[order[np.arange(360) * len(labels) // 360]] = True
+    in_test = np.isin(np.arange(len(labels)), order[np.arange(360) * len(labels) // 360])
     chosen = {"train": ~in_test, "test": in_test}
     return {split: {"images": pictures[of], "labels": labels[of]} for split, of in chosen.items()}, list("0123456789")
 
@@ -86,10 +81,9 @@ def canvases(size: int) -> np.ndarray:
 
 
 def paint(labels: np.ndarray, size: int, rng: np.random.RandomState) -> np.ndarray:
-    """Draw one uint8 picture [3, size, size] a label: learnable, but not at a glance.
+    """One uint8 picture [3, size, size] a label: a shifted, perhaps mirrored piece of one of its class's patterns.
 
-    Each shows a shifted, perhaps mirrored piece of one of its class's patterns, with a fainter (now and then stronger)
-    piece of any other pattern over it, and noise.
+    Over it lie a piece of any pattern, mostly fainter, and noise.
     """
     n = len(labels)
     windows = np.lib.stride_tricks.sliding_window_view(canvases(size), (size, size), axis=(2, 3))
@@ -121,10 +115,10 @@ def make_mock(images=50_000, tests=10_000, size=32, seed=1) -> tuple:
     return splits, [f"pattern_{i}" for i in range(10)]
 
 
-def make_tokens() -> tuple:
-    """Pieces of a made-up text, uint8 [n, LENGTH + 1], each token a word; see `grammar`."""
-    sizes = enumerate(SEQUENCES.items(), 3)
-    return {split: {"tokens": grammar.sequences(n, LENGTH, seed)} for seed, (split, n) in sizes}, list(grammar.WORDS)
+def make_tokens(train=8192, test=1024, length=64) -> tuple:
+    """Pieces of a made-up text, uint8 [n, length + 1], each token a word; see `grammar`."""
+    pieces = {"train": grammar.sequences(train, length, 3), "test": grammar.sequences(test, length, 4)}
+    return {split: {"tokens": tokens} for split, tokens in pieces.items()}, list(grammar.WORDS)
 
 
 def make_cifar10() -> tuple:
@@ -142,27 +136,14 @@ def make_cifar10() -> tuple:
                 f"cifar10 cannot be downloaded from {CIFAR10.url} ({error}): check the network, or prepare the set on "
                 "a machine that has one and copy its folder to this one"
             ) from error
-    splits = {
-        split: {"images": part.data.transpose(0, 3, 1, 2), "labels": np.array(part.targets)}
-        for split, part in parts.items()
-    }
-    return splits, parts["train"].classes
+    arrays = lambda part: {"images": part.data.transpose(0, 3, 1, 2), "labels": np.array(part.targets)}  # noqa: E731
+    return {split: arrays(part) for split, part in parts.items()}, parts["train"].classes
 
 
 RECIPES = {
-    "digits": Recipe(
-        "1,797 real handwritten digits as 3x32x32 images, from scikit-learn; no network", make_digits, 1437
-    ),
-    "mock": Recipe(
-        "made-up, learnable images as large as CIFAR-10's; 50,000 for training", make_mock, 50_000, version=2
-    ),
-    "imagenet-mock": Recipe(
-        "made-up 224x224 images; 640 for training", partial(make_mock, 640, 160, 224, 2), 640, version=2, side=224
-    ),
+    "digits": Recipe("1,797 real handwritten digits as 3x32x32 images, from scikit-learn", make_digits, 1437),
+    "mock": Recipe("made-up, learnable images as large as CIFAR-10's", make_mock, 50_000, version=2),
+    "imagenet-mock": Recipe("made-up 224x224 images", partial(make_mock, 640, 160, 224, 2), 640, version=2, side=224),
     "cifar10": Recipe("the real CIFAR-10, downloaded (170 MB) and checked", make_cifar10, 50_000, version=2),
-    "tokens": Recipe(
-        f"made-up sentences as tokens, for gpt; {SEQUENCES['train']:,} sequences of {LENGTH} for training; no network",
-        make_tokens,
-        SEQUENCES["train"],
-    ),
+    "tokens": Recipe("made-up sentences as tokens, for gpt", make_tokens, 8192),
 }

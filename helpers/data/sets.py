@@ -1,5 +1,6 @@
 """Prepared data sets, mapped into memory from their files, and a reader's own."""
 
+import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch.utils.data import IterableDataset
 
 from ..language import N_
 from ..paths import data_root, project_root
-from .prepare import prepare, read_manifest, trouble
+from .prepare import MANIFEST, prepare, trouble
 from .recipes import RECIPES, SPLITS
 
 
@@ -65,8 +66,7 @@ class TokenSet:
 def ensure(name: str, root=None) -> None:
     """Prepare a set unless it is there, also in several processes at once; DataMissing for cifar10, a download."""
     root = Path(root or data_root())
-    wrong = trouble(name, root)
-    if wrong and name == "cifar10":
+    if (wrong := trouble(name, root)) and name == "cifar10":
         raise missing(name, root, wrong)
     if wrong:  # digits and tokens are made in seconds
         prepare(name, root, say=(lambda text: None) if name in ("digits", "tokens") else print)
@@ -81,17 +81,16 @@ def missing(name: str, root: Path, reason: str) -> DataMissing:
 
 
 def load(name: str, split: str, root=None) -> ImageSet | TokenSet:
-    """Read the "train" or "test" split of a prepared set.
+    """The "train" or "test" split of a prepared set, mapped into memory: ranks on one machine share it.
 
-    Its arrays are mapped into memory, so that ranks on one machine share them; what a process writes to them stays in
-    that process. Raises ValueError for an unknown set or split, DataMissing for a set that is absent or damaged.
+    Raises ValueError for an unknown set or split, DataMissing for a set that is absent or damaged.
     """
     if split not in SPLITS:
         raise ValueError(f"there is no split {split!r}; the splits are {', '.join(SPLITS)}")
     root = Path(root or data_root())
     if wrong := trouble(name, root):
         raise missing(name, root, wrong)
-    about = read_manifest(root / name)["about"]
+    about = json.loads((root / name / MANIFEST).read_bytes())["about"]
     kinds = ("tokens",) if "length" in about else ("images", "labels")
     try:
         paths = [root / name / f"{split}_{kind}.npy" for kind in kinds]
@@ -100,15 +99,7 @@ def load(name: str, split: str, root=None) -> ImageSet | TokenSet:
         raise missing(name, root, f"is damaged ({error}); remove it") from error
     if kinds == ("tokens",):
         return TokenSet(name, *parts, tuple(about["classes"]))
-    facts = (tuple(about[key]) for key in ("classes", "mean", "std"))
-    return ImageSet(name, *parts, *facts, flip=name != "digits")
-
-
-def check_data(data) -> None:
-    """TypeError unless `data` has a length and can be indexed."""
-    indexable = hasattr(data, "__getitem__") and not isinstance(data, IterableDataset)
-    if not isinstance(data, ImageSet) and not (indexable and hasattr(data, "__len__")):
-        raise TypeError(f"a data set must have __len__ and __getitem__ (map style); {type(data).__name__} has not")
+    return ImageSet(name, *parts, *(tuple(about[key]) for key in ("classes", "mean", "std")), flip=name != "digits")
 
 
 def pair(data):
@@ -122,8 +113,9 @@ def pair(data):
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         raise TypeError(f"data must give a pair (train, test) of data sets; got {type(made).__name__}")
     for part in made:
-        if part is not None:
-            check_data(part)
+        indexed = hasattr(part, "__getitem__") and hasattr(part, "__len__") and not isinstance(part, IterableDataset)
+        if not (indexed or part is None or isinstance(part, ImageSet)):
+            raise TypeError(f"a data set must have __len__ and __getitem__ (map style); {type(part).__name__} has not")
     return made
 
 
@@ -141,5 +133,4 @@ def samples_are(train_set) -> str:
 
 def classes(train_set):
     """How many classes `train_set` says it has, or None."""
-    names = getattr(train_set, "classes", None)
-    return None if names is None else len(names)
+    return len(train_set.classes) if getattr(train_set, "classes", None) is not None else None

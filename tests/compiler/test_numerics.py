@@ -20,16 +20,10 @@ def is_sound(*args, **kwargs):
     return max(errors(*args, **kwargs)) <= ALLOWED
 
 
-@pytest.mark.parametrize(
-    "name, bf16",
-    [
-        ("silu_mlp", True),
-        *(
-            pytest.param(name, False, marks=pytest.mark.long)
-            for name in ("silu_mlp", "silunet", "transformer", "resnet8")
-        ),
-    ],
-)
+LONG = [pytest.param(name, False, marks=pytest.mark.long) for name in ("silunet", "transformer", "resnet8")]
+
+
+@pytest.mark.parametrize("name, bf16", [("silu_mlp", True), *LONG])
 def test_faults_are_told_from_rounding_on_real_models(name, bf16):
     torch.manual_seed(0)
     model, inputs = models.build(name, 10), torch.randn(8, 3, 16, 16)
@@ -85,9 +79,8 @@ def test_each_part_is_compared(part):
         if part == "buffers":
             model[1].running_mean += 0.1
         found = model(x)
-        return {"outputs": found * 1.05, "gradients": found.detach() + 0 * found, "nan": found * float("nan")}.get(
-            part, found
-        )
+        wrong = {"outputs": found * 1.05, "gradients": found.detach() + 0 * found, "nan": found * float("nan")}
+        return wrong.get(part, found)
 
     outputs, gradients = errors(model, call, inputs)
     assert (outputs > ALLOWED) == (part != "gradients") and (gradients > ALLOWED) == (part != "buffers")
@@ -100,9 +93,8 @@ def test_a_model_that_cannot_run_in_fp64_is_its_own_reference():
 
     model, inputs = OnlySingle(8, 8), torch.randn(16, 8)
     assert "eager itself" in NumericsCheck(model, model.forward, (inputs,), {}).reference
-    assert is_sound(model, lambda x: model(x) * (1 + 1e-6), inputs) and not is_sound(
-        model, lambda x: model(x) * 1.05, inputs
-    )
+    assert is_sound(model, lambda x: model(x) * (1 + 1e-6), inputs)
+    assert not is_sound(model, lambda x: model(x) * 1.05, inputs)
 
 
 def test_a_check_leaves_no_trace():
@@ -110,12 +102,8 @@ def test_a_check_leaves_no_trace():
     optimizer = torch.optim.Adam(model.parameters())
     model(inputs)["scores"].sum().backward()
     optimizer.step()
-    everything = lambda: (  # noqa: E731
-        model.state_dict(),
-        {n: p.grad for n, p in model.named_parameters()},
-        optimizer.state_dict(),
-        torch.get_rng_state(),
-    )
+    gradients = lambda: {n: p.grad for n, p in model.named_parameters()}  # noqa: E731
+    everything = lambda: (model.state_dict(), gradients(), optimizer.state_dict(), torch.get_rng_state())  # noqa: E731
     before = copy.deepcopy(everything())
     assert is_sound(model, lambda *a, **k: model(*a, **k), inputs, scale=2.0)
     torch.testing.assert_close(everything(), before, rtol=0, atol=0)

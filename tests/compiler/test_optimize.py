@@ -1,22 +1,17 @@
 """The tuner: only right plans are taken, training goes on as if nothing had happened, and the fastest wins."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 
 import cloudpickle
 import plans
 import pytest
 import torch
-from kernel import ROOT
 from torch import nn
 
 import helpers
 from helpers.compiler import Plan, optimize, trials
 from helpers.compiler.trials import Candidate
-from helpers.training import models
 
 
 @pytest.fixture(autouse=True)
@@ -38,15 +33,8 @@ def outcome(model, name):
 
 
 @pytest.mark.parametrize("fault", plans.FAULTS)
-@pytest.mark.parametrize(
-    "make",
-    [
-        plans.conv_net,
-        pytest.param(lambda: models.build("silu_mlp", 4), id="silu_mlp", marks=pytest.mark.long),
-    ],
-)
-def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
-    expected = make()
+def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault):
+    expected = plans.conv_net()
     model = copy.deepcopy(expected)
     inputs = torch.randn(8, 3, 8, 8)
     quietly(model, getattr(plans, fault))
@@ -55,21 +43,6 @@ def test_a_planted_fault_is_found_and_training_goes_on_as_in_eager(fault, make):
     assert status == plans.FAULTS[fault] and why
     assert model.tuner.choice == Plan()
     assert losses == plans.train(expected, inputs, steps=len(losses))
-
-
-@pytest.mark.long
-def test_without_a_cpp_compiler_training_goes_on_in_eager(tmp_path):
-    code = (
-        "import torch, plans; from helpers.compiler import optimize\n"
-        "m = optimize(plans.conv_net(), ['inductor'], rounds=1)\n"
-        "plans.train(m, torch.randn(4, 3, 8, 8)); print(m.tuner.rows()[1]['status'], m.tuner.choice)"
-    )
-    path = os.pathsep.join([str(ROOT), os.path.dirname(plans.__file__)])
-    environment = {**os.environ, "CXX": "/nowhere/c++", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "failed eager" and done.stderr == ""
 
 
 def test_an_error_in_backward_reaches_the_reader_and_the_plan_is_dropped():
@@ -95,15 +68,14 @@ def test_the_models_own_error_is_the_readers_and_leaves_the_tuner_whole():
             return super().forward(x)
 
     model, inputs = quietly(Moody(4, 4), plans.slow), torch.randn(2, 4)
-    model.well = False
-    with pytest.raises(RuntimeError, match="not today"):
-        model(inputs)
-    model(inputs).sum().backward()
-    trials = model.tuner.trials
-    trials.at = next(at for at, (_, candidate) in enumerate(trials.turns) if candidate is trials.baseline)
-    model.well = False
-    with pytest.raises(RuntimeError, match="not today"):
-        model(inputs)
+    for stage in ("the check", "the trials"):
+        if stage == "the trials":
+            trials = model.tuner.trials
+            trials.at = next(at for at, (_, candidate) in enumerate(trials.turns) if candidate is trials.baseline)
+        model.well = False
+        with pytest.raises(RuntimeError, match="not today"):
+            model(inputs)
+        model(inputs).sum().backward()
     plans.train(model, inputs)
     assert model.tuner.choice == Plan()
 
@@ -192,36 +164,23 @@ def test_layout_and_precision_are_plans_too():
 # Shapes
 
 
-class Counting:
-    """A right backend that counts how often it was asked to compile."""
+def test_other_shapes_are_not_timed_and_run_without_the_compiler_and_the_reader_is_told_once():
+    compiled, said, model = [], [], plans.Pauses()
 
-    __name__ = "counting"
-
-    def __init__(self):
-        self.compiled = 0
-
-    def __call__(self, graph, inputs):
-        self.compiled += 1
+    def counting(graph, inputs):
+        compiled.append(graph)
         return plans.fewer(graph, inputs)
 
-
-def test_other_shapes_run_without_the_compiler_and_the_reader_is_told_once():
-    backend, said, model = Counting(), [], plans.Pauses()
-    optimize(model, [backend], rounds=2, log=said.append)
-    plans.train(model, torch.randn(8, 16))
-    assert str(model.tuner.choice) == "counting" and not any("another shape" in line for line in said)
+    optimize(model, [counting], rounds=2, log=said.append)
+    while not model.tuner.done:
+        for size in (8, 3):
+            model(torch.randn(size, 16)).sum().backward()
+    before = len(said)
+    assert str(model.tuner.choice) == "counting"
     for size in (5, 3, 5, 8, 3):
         inputs = torch.randn(size, 16)
         torch.testing.assert_close(model(inputs), model.tuner.forward(inputs))
-    assert backend.compiled == 1 and sum("another shape" in line for line in said) == 1
-
-
-@pytest.mark.long
-def test_a_batch_of_another_shape_is_not_timed():
-    model = quietly(plans.Pauses(), plans.fewer, rounds=2)
-    for step in range(60):
-        model(torch.randn(3 if step % 2 else 8, 16)).sum().backward()
-    assert str(model.tuner.choice) == "fewer"
+    assert len(compiled) == 1 and len(said) <= before + 1 and sum("another shape" in line for line in said) == 1
 
 
 # The model stays the reader's
@@ -241,29 +200,18 @@ def test_state_dict_keys_copies_and_pickles():
                 p.zero_()
         assert not other(inputs).any(), "a copy computes with its own weights"
         assert model(inputs).any()
-
-
-def test_optimizing_twice_starts_again():
-    model = quietly(plans.Pauses(), plans.fewer)
-    plans.train(model, torch.randn(8, 16))
-    quietly(model, plans.same)
+    quietly(model, plans.same)  # starts again
     assert not model.tuner.done and not isinstance(model.tuner.forward, type(model.tuner))
 
 
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        ({"model": torch.ones(1)}, "needs an nn.Module"),
-        ({"rounds": 0}, "rounds is 0"),
-        ({"plans": [3]}, "3 is no backend"),
-        ({"plans": ["eager"], "bf16": True}, "bf16=True"),
-        ({"model": nn.DataParallel(nn.Linear(1, 1))}, "DataParallel"),
-        ({"model": torch.compile(nn.Linear(1, 1), backend="eager")}, "already"),  # others import the whole compiler
-    ],
-)
-def test_wrong_arguments_are_refused_before_anything_is_tried(arguments, said):
-    with pytest.raises((TypeError, ValueError), match=said):
-        optimize(**{"model": nn.Linear(1, 1), **arguments})
+def test_wrong_arguments_are_refused_before_anything_is_tried():
+    compiled = torch.compile(nn.Linear(1, 1), backend="eager")  # other backends import the whole compiler
+    for model in (torch.ones(1), nn.DataParallel(nn.Linear(1, 1)), compiled):
+        with pytest.raises(TypeError):
+            optimize(model)
+    for error, arguments in ((ValueError, {"rounds": 0}), (TypeError, {"plans": [3]}), (ValueError, {"bf16": True})):
+        with pytest.raises(error):
+            optimize(nn.Linear(1, 1), **{"plans": ["eager"], **arguments})
 
 
 # Ranks
@@ -303,10 +251,7 @@ def test_under_ddp_both_orders_train_as_eager_and_all_ranks_agree(order):
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        "off_by_5_percent",
-        *(pytest.param(of, marks=pytest.mark.long) for of in ("fails_to_compile", "fails_at_step_3")),
-    ],
+    ["off_by_5_percent", pytest.param("fails_at_step_3", marks=pytest.mark.long)],
 )
 def test_a_plan_that_fails_on_one_rank_is_dropped_on_all(fault):
     answers = helpers.launch(on_ranks, 2, "before", ["fewer"], fault, timeout=600, threads=1)

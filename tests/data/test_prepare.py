@@ -1,5 +1,7 @@
 """Prepared sets: right content, whole or absent whatever happens, and a command that says what to do."""
 
+import functools
+import hashlib
 import json
 import os
 import shutil
@@ -25,11 +27,8 @@ REPO = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Mock sets of few images."""
-    for name, images, tests, size in (("mock", 2003, 400, 32), ("imagenet-mock", 43, 10, 224)):
-        recipe = Recipe(
-            "small", lambda images=images, tests=tests, size=size: recipes.make_mock(images, tests, size), images
-        )
-        monkeypatch.setitem(RECIPES, name, recipe)
+    for name, *sizes in (("mock", 2003, 400, 32), ("imagenet-mock", 43, 10, 224)):
+        monkeypatch.setitem(RECIPES, name, Recipe("small", functools.partial(recipes.make_mock, *sizes), sizes[0]))
 
 
 def partial(root):
@@ -48,9 +47,7 @@ def test_digits_are_scikit_learns_in_cifar_shape(tmp_path):
     images = torch.cat([train.images, test.images])
     assert images.shape == (1797, 3, 32, 32) and images.dtype == torch.uint8
     assert train.labels.dtype == torch.int64 and not train.flip
-    assert images[:, 0].equal(images[:, 1]) and images[:, 0].equal(images[:, 2])
     inner = images[:, 0, 4:28, 4:28]
-    assert images.sum(dtype=torch.int64) == 3 * inner.sum(dtype=torch.int64)
     source = load_digits()
     # The centre of every enlarged pixel is the pixel itself: nothing lost, nothing twice.
     back = (inner[:, 1::3, 1::3].double() * 16 / 255).round().flatten(1)
@@ -60,41 +57,32 @@ def test_digits_are_scikit_learns_in_cifar_shape(tmp_path):
     assert (share - 0.2).abs().max() < 0.01
 
 
-def test_enlarge_is_bilinear():
-    grids = np.random.RandomState(0).randint(-9, 10, (2, 5, 8))
-    whole = torch.from_numpy(grids)[None].double()
-    expected = torch.nn.functional.interpolate(whole, scale_factor=3, mode="bilinear")[0]
-    assert torch.allclose(torch.from_numpy(recipes.enlarge(grids, 3) / 36), expected)
-
-
 @pytest.mark.parametrize("name, sizes, pixels", [("mock", (2003, 400), 32), ("imagenet-mock", (43, 10), 224)])
-def test_mock_sets_are_balanced_and_always_the_same(tmp_path, name, sizes, pixels):
+def test_mock_sets_are_balanced_and_described(tmp_path, name, sizes, pixels):
     prepare.prepare(name, tmp_path)
-    prepare.prepare(name, tmp_path / "again")
-    for split, n in zip(("train", "test"), sizes, strict=True):
-        found = load(name, split, tmp_path)
+    train, test = load(name, "train", tmp_path), load(name, "test", tmp_path)
+    for n, found in zip(sizes, (train, test), strict=True):
         assert found.images.shape == (n, 3, pixels, pixels) and found.images.dtype == torch.uint8
         counts = found.labels.bincount(minlength=10)
         assert counts.max() - counts.min() <= 1 and found.flip and len(found.classes) == 10
-        assert torch.equal(found.images, load(name, split, tmp_path / "again").images)
-    train = load(name, "train", tmp_path)
-    pixels = train.images.double().div(255).transpose(0, 1).flatten(1)
-    assert torch.allclose(torch.tensor(train.mean).double(), pixels.mean(1), atol=1e-6)
-    assert torch.allclose(torch.tensor(train.std).double(), pixels.std(1, correction=0), atol=1e-6)
+    values = train.images.double().div(255).transpose(0, 1).flatten(1)
+    assert train.mean == pytest.approx(values.mean(1).tolist(), abs=1e-6)
+    assert train.std == pytest.approx(values.std(1, correction=0).tolist(), abs=1e-6)
 
 
-def test_mock_can_be_learnt_but_not_at_a_glance():
-    """Ridge regression on 4x4 thumbnails: well above chance (10 %), far below certainty."""
+MADE = {  # what recorded results and sets on readers' disks were made from: another content needs another version
+    "digits": "3257f1aa42458f31",
+    "mock": "849d29fee87b408e",
+    "imagenet-mock": "6b4df410fb8e60b3",
+    "tokens": "94e2898e34016044",
+}
 
-    def features(of):
-        images = torch.from_numpy(of["images"]).double() / 255 - 0.5
-        x = torch.nn.functional.avg_pool2d(images, 8).flatten(1)
-        return torch.cat([x, x.abs(), torch.ones(len(x), 1)], 1), torch.from_numpy(of["labels"])
 
-    splits, _ = recipes.make_mock(2003, 400)
-    (x, y), (x_test, y_test) = features(splits["train"]), features(splits["test"])
-    weights = torch.linalg.solve(x.T @ x + torch.eye(x.shape[1]), x.T @ torch.eye(10).double()[y])
-    assert 0.2 < ((x_test @ weights).argmax(1) == y_test).double().mean() < 0.8
+@pytest.mark.parametrize("name", MADE)
+def test_a_set_is_the_same_on_every_machine(name):
+    splits, _ = RECIPES[name].maker()
+    bytes_of = b"".join(array.tobytes() for split in splits.values() for array in split.values())
+    assert hashlib.sha256(bytes_of).hexdigest()[:16] == MADE[name]
 
 
 class Source:
@@ -116,16 +104,16 @@ def test_cifar10_is_torchvisions(tmp_path, monkeypatch):
     assert test.labels.tolist() == list(range(10)) * 2
 
 
-@pytest.mark.parametrize("error", [urllib.error.URLError("no network"), RuntimeError("file corrupted")])
-def test_a_download_that_fails_is_worded_and_leaves_nothing(tmp_path, monkeypatch, capsys, error):
+def test_a_download_that_fails_or_a_lacking_module_is_named_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     def fails(*args, **kwargs):
-        raise error
+        raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(CIFAR10, "download", fails)
-    assert prepare.main(["cifar10", "--root", str(tmp_path)]) == 1
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and CIFAR10.url in message and "network" in message
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    for name, words in (("cifar10", CIFAR10.url), ("digits", "sklearn")):
+        assert prepare.main([name, "--root", str(tmp_path)]) == 1
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and words in message and list(tmp_path.iterdir()) == []
 
 
 # --- repeated, damaged, interrupted, at once ------------------------------------------------
@@ -136,8 +124,7 @@ def test_a_second_run_changes_nothing_and_another_version_is_made_anew(tmp_path,
     before = {path: path.stat() for path in folder.iterdir()}
     prepare.prepare("mock", tmp_path)
     assert {path: path.stat() for path in folder.iterdir()} == before
-    newer = Recipe("newer", lambda: recipes.make_mock(20, 10), 20, version=9)
-    monkeypatch.setitem(RECIPES, "mock", newer)
+    monkeypatch.setitem(RECIPES, "mock", Recipe("newer", lambda: recipes.make_mock(20, 10), 20, version=9))
     with pytest.raises(DataMissing, match="version"):
         load("mock", "train", tmp_path)
     prepare.prepare("mock", tmp_path)
@@ -147,7 +134,6 @@ def test_a_second_run_changes_nothing_and_another_version_is_made_anew(tmp_path,
 DAMAGE = {
     "a truncated file": lambda folder: os.truncate(folder / "train_images.npy", 1000),
     "a missing file": lambda folder: (folder / "train_labels.npy").unlink(),
-    "an empty file": lambda folder: os.truncate(folder / "train_images.npy", 0),
     "half a manifest": lambda folder: os.truncate(folder / "MANIFEST.json", 50),
     "an empty manifest": lambda folder: (folder / "MANIFEST.json").write_text("[]"),
 }
@@ -164,23 +150,9 @@ def test_damage_is_said_with_the_command_that_helps(tmp_path, kind):
     assert len(load("digits", "train", tmp_path)) == 1437
 
 
-def test_foreign_files_are_kept(tmp_path):
-    (tmp_path / "digits").mkdir()
-    (tmp_path / "digits" / "thesis.txt").write_text("mine")
-    with pytest.raises(recipes.PrepareError):
-        prepare.prepare("digits", tmp_path)
-    assert (tmp_path / "digits" / "thesis.txt").read_text() == "mine"
-
-
 def command(*arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "helpers.data.prepare", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=REPO,
-        **options,
-    )
+    line = [sys.executable, "-m", "helpers.data.prepare", *map(str, arguments)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO, **options)
 
 
 @pytest.mark.long
@@ -221,14 +193,16 @@ def test_another_process_that_is_faster_wins(tmp_path, monkeypatch):
     assert len(load("mock", "train", tmp_path)) == 20 and not partial(tmp_path)
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "/proc/sets"])
-def test_impossible_root(tmp_path, place, capsys):
-    (tmp_path / "file").write_text("mine")
-    assert prepare.main(["digits", "--root", str(tmp_path / place)]) == 1
-    assert capsys.readouterr().err.count("\n") == 1 and (tmp_path / "file").read_text() == "mine"
+def test_a_root_that_cannot_be_and_foreign_files_are_left_alone(tmp_path, capsys):
+    mine = tmp_path / "digits" / "thesis.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    for root in (mine, mine / "below", "/proc/sets", tmp_path):
+        assert prepare.main(["digits", "--root", str(root)]) == 1
+        assert capsys.readouterr().err.count("error: ") == 1 and mine.read_text() == "mine"
 
 
-# --- loading --------------------------------------------------------------------------------
+# --- loading, and the command line ----------------------------------------------------------
 
 
 def test_arrays_are_mapped_and_writing_to_them_is_private(tmp_path):
@@ -246,16 +220,9 @@ def test_unknown_names_are_refused(tmp_path):
         load("digits", "val", tmp_path)
     with pytest.raises(DataMissing, match="cifar10 --root"):
         ensure("cifar10", tmp_path)
-
-
-# --- the command line -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("arguments", [["cifar100"], ["--what"]])
-def test_bad_command_line(tmp_path, arguments):
-    with pytest.raises(SystemExit) as stop:
-        prepare.main([*arguments, "--root", str(tmp_path)])
-    assert stop.value.code == 2 and list(tmp_path.iterdir()) == []
+    with pytest.raises(SystemExit, match="2"):
+        prepare.main(["svhn", "--root", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
 
 
 def script(clone, *arguments, cwd, python=sys.executable):
@@ -277,9 +244,3 @@ def test_script_makes_digits_by_default_from_anywhere_and_explains_a_lack(tmp_pa
     assert all(name in script(clone, "--help", cwd=tmp_path).stdout for name in RECIPES)
     result = script(clone, cwd=tmp_path, python=tmp_path / "absent")
     assert result.returncode == 1 and result.stderr.count("\n") == 1 and "'make data'" in result.stderr
-
-
-def test_a_lacking_module_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert prepare.main(["--root", str(tmp_path)]) == 1
-    assert "sklearn" in capsys.readouterr().err and list(tmp_path.iterdir()) == []
