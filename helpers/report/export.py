@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 
 from ..plots.style import clean
 from ..records import read, seeds
@@ -53,11 +52,7 @@ def json_of(report, rows) -> str:
         for ladder in machine.ladders
         for sentence in report.sentences(ladder)
     ]
-    rows = [{name: None if _is_infinite(value) else value for name, value in row.items()} for row in rows]
-    skipped = [{"file": file, "why": str(why)} for file, why in report.found.skipped]
-    content = {"target": report.target, "records": rows, "sentences": said, "skipped": skipped}
+    skipped = [{"file": file, "why": why} for file, why in report.found.skipped]
+    content = json.dumps({"target": report.target, "records": rows, "sentences": said, "skipped": skipped})
+    content = json.loads(content, parse_constant=lambda _infinite: None)  # JSON has no NaN
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def _is_infinite(value):
-    return isinstance(value, float) and not math.isfinite(value)

@@ -9,7 +9,7 @@ from ..plots.style import clean, number, percent
 from ..records import read
 from ..records.words import samples_of
 from . import figures, published
-from .conclusions import COLUMNS, conclusions
+from .sentences import COLUMNS, conclusions
 
 
 def page_of(report) -> str:
@@ -17,19 +17,22 @@ def page_of(report) -> str:
     theirs = published.figure(report.machines)
     newest = max(str(record["started"]) for record in report.records)[:16]
     how = _("newest {newest} · target for the time to accuracy: {target}")
-    page = _templates().get_template("page.html")
-    return page.render(
-        report=report,
-        title=_("All runs: {runs} on {n} machine(s)").format(runs=len(report.records), n=len(report.machines)),
-        how=how.format(newest=newest, target=percent(report.target)),
-        conclusions=[[_(name) for name in COLUMNS], *(row.text for row in conclusions(report))],
-        drawn=3,  # ladders of a machine, the newest; the page stays small enough to be sent
-        images=_images,
-        parts=lambda ladder: plots.parts([record for record in ladder.records if record.get("measured")]),
-        cells=plots.cells,
-        between=_images(figures.machines(report.machines)),
-        published=_images([theirs] if theirs else []),
-        records=_records(report),
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            report=report,
+            title=_("All runs: {runs} on {n} machine(s)").format(runs=len(report.records), n=len(report.machines)),
+            how=how.format(newest=newest, target=percent(report.target)),
+            conclusions=[[_(name) for name in COLUMNS], *(row.text for row in conclusions(report))],
+            drawn=3,  # ladders of a machine, the newest; the page stays small enough to be sent
+            html=style.html,
+            parts=lambda ladder: plots.parts([record for record in ladder.records if record.get("measured")]),
+            cells=plots.cells,
+            between=figures.machines(report.machines),
+            published=[theirs] if theirs else [],
+            records=_records(report),
+        )
     )
 
 
@@ -41,10 +44,6 @@ def _templates():
     found = jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True, undefined=undefined)
     found.globals.update(_=_, clean=clean, language=chosen)
     return found
-
-
-def _images(drawn):
-    return [{"src": style.data_uri(style.png(figure)), "alt": alt} for figure, alt in drawn]
 
 
 def _records(report):
