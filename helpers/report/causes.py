@@ -83,8 +83,8 @@ def compiling(record, records):
         )
     elif found["gain"]:
         words = _("{record} spent {compile_s} s compiling (plan: {plan}); a step is {gain} as fast, so it never pays")
-    numbers = {"compile_s": number(found["compile_s"]), "gain": times(found["gain"]), "plan": found["plan"]}
-    words = words.format(record=_called(record), steps=f"{found['steps'] or 0:,}", **numbers)
+    seconds, gain, steps = number(found["compile_s"]), times(found["gain"]), f"{found['steps'] or 0:,}"
+    words = words.format(record=_called(record), compile_s=seconds, gain=gain, steps=steps, plan=found["plan"])
     return _("{text}.").format(text=words), *found["backed"]
 
 

@@ -19,8 +19,5 @@ def run(options) -> int:
 
     found = everything(*options.places, target=options.target)
     paths = found.write(options.out or results_root() / "report")
-    print(found.text())
-    print()
-    for name, path in paths.items():
-        print(f"{name}: {path}")
+    print(found.text(), "", *(f"{kind}: {path}" for kind, path in paths.items()), sep="\n")
     return 0

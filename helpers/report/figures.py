@@ -16,9 +16,8 @@ def of_ladder(ladder, target) -> list:
     found = []
     if ladder.comparison and len(ladder.records) > 1:
         found.append(plots.speed_up(ladder.comparison))
-    groups = ladder.curves()
-    if groups:
-        found.append(plots.time_to_accuracy(groups, target))
+    if ladder.curves():
+        found.append(plots.time_to_accuracy(ladder.curves(), target))
     return found + compile_cost([ladder])
 
 

@@ -127,14 +127,13 @@ def _apart(record, others):
 
 
 def _ladders(records):
-    found, began = {}, {}
+    found, first = {}, {record["group"]: record for record in reversed(records)}
     for record in records:
         config, group = record["config"], record["group"]
         what = [config[name] for name in ("model", "data", *(SHARED if not group else ()))]
         found.setdefault((group, str(what)), []).append(record)
-        began.setdefault(group, record["run_id"])
     made = [
-        Ladder(clean(group) or _("single runs"), runs, bool(group) and runs[0]["run_id"] == began[group])
+        Ladder(clean(group) or _("single runs"), runs, bool(group) and runs[0] is first[group])
         for (group, _what), runs in found.items()
     ]
     return sorted(made, key=lambda ladder: str(ladder.runs[0]["started"]), reverse=True)

@@ -17,22 +17,19 @@ def page_of(report) -> str:
     theirs = published.figure(report.machines)
     newest = max(str(record["started"]) for record in report.records)[:16]
     how = _("newest {newest} · target for the time to accuracy: {target}")
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            report=report,
-            title=_("All runs: {runs} on {n} machine(s)").format(runs=len(report.records), n=len(report.machines)),
-            how=how.format(newest=newest, target=percent(report.target)),
-            conclusions=[[_(name) for name in COLUMNS], *(row.text for row in conclusions(report))],
-            drawn=3,  # ladders of a machine, the newest; the page stays small enough to be sent
-            html=style.html,
-            parts=lambda ladder: plots.parts([record for record in ladder.records if record.get("measured")]),
-            cells=plots.cells,
-            between=figures.machines(report.machines),
-            published=[theirs] if theirs else [],
-            records=_records(report),
-        )
+    page = _templates().get_template("page.html")
+    return page.render(
+        report=report,
+        title=_("All runs: {runs} on {n} machine(s)").format(runs=len(report.records), n=len(report.machines)),
+        how=how.format(newest=newest, target=percent(report.target)),
+        conclusions=[[_(name) for name in COLUMNS], *(row.text for row in conclusions(report))],
+        drawn=3,  # ladders of a machine, the newest; the page stays small enough to be sent
+        html=style.html,
+        parts=lambda ladder: plots.parts([record for record in ladder.records if record.get("measured")]),
+        cells=plots.cells,
+        between=figures.machines(report.machines),
+        published=[theirs] if theirs else [],
+        records=_records(report),
     )
 
 

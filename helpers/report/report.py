@@ -38,14 +38,15 @@ class Report:
         return figures.of_ladder(ladder, self.target)
 
     def write(self, folder) -> dict:
-        """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
-
-        Each file is replaced in one step.
+        """Write all_runs.html (one page that opens offline), .csv and .json, each in one step; returns the paths.
 
         Raises:
             ValueError: there is no record.
         """
-        self._check_records()
+        if not self.records:
+            places = ", ".join(str(place) for place in self.found.places)
+            skipped = "".join(f"\n  {file}: {why}" for file, why in self.found.skipped[:10])
+            raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
         rows, folder = export.numbers(self), Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         contents = {"html": page.page_of(self), "csv": export.table(rows), "json": export.json_of(self, rows)}
@@ -53,10 +54,9 @@ class Report:
             replace_file(folder / f"all_runs.{kind}", content)
         return {kind: folder / f"all_runs.{kind}" for kind in contents}
 
-    def show(self, ladder=None) -> None:
-        """Print the sentences about a ladder (None: the newest), each with the records behind it."""
-        self._check_records()
-        print("\n".join(_lines(self.sentences(ladder or self.machines[0].ladders[0]))))
+    def show(self, ladder) -> None:
+        """Print the sentences about a ladder, each with the records behind it."""
+        print("\n".join(_lines(self.sentences(ladder))))
 
     def summary(self) -> str:
         """What was read, in a sentence or two."""
@@ -83,12 +83,6 @@ class Report:
         return "\n".join(told)
 
     __repr__ = __str__ = text
-
-    def _check_records(self):
-        if not self.records:
-            places = ", ".join(str(place) for place in self.found.places)
-            skipped = "".join(f"\n  {file}: {why}" for file, why in self.found.skipped[:10])
-            raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
 
 
 def _lines(said):

@@ -27,10 +27,9 @@ class Said(NamedTuple):
 
 def verdict(row) -> str:
     """FASTER or SLOWER than the baseline; NOT_SHOWN where the 95% interval of the ratio holds 1."""
-    found = SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"])
-    if not found.shown:
+    if not SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"]).shown:
         return NOT_SHOWN
-    return FASTER if found.ratio > 1 else SLOWER
+    return FASTER if row["speed_up"] > 1 else SLOWER
 
 
 def conclusions(report, most=24) -> list:
@@ -96,12 +95,11 @@ def _numbers(row):
 
 def _beside(label, row, base):
     """A run beside its baseline: speed, efficiency, and both accuracies, since speed never stands alone."""
-    values = {"speed": row["speed_up"], "low": row["speed_up_low"], "high": row["speed_up_high"]}
-    values = {key: times(value) for key, value in values.items()}
-    parts = [_(SPEED[verdict(row)]).format(row=label, base=name(base), **values)]
+    speed, low, high = (times(row[key]) for key in ("speed_up", "speed_up_low", "speed_up_high"))
+    parts = [_(SPEED[verdict(row)]).format(row=label, base=name(base), speed=speed, low=low, high=high)]
     if row["devices"] > 1 and row["efficiency"]:
         parts.append(_("efficiency {efficiency}").format(efficiency=percent(row["efficiency"])))
     if None not in (row["accuracy"], base["accuracy"]):
-        shares = {"found": percent(row["accuracy"]), "percent": percent(base["accuracy"])}
-        parts.append(_("accuracy {found} beside {percent}").format(**shares))
+        found, beside = percent(row["accuracy"]), percent(base["accuracy"])
+        parts.append(_("accuracy {found} beside {percent}").format(found=found, percent=beside))
     return _("{text}.").format(text=_("; ").join(parts))

@@ -52,6 +52,12 @@ def outputs(processes):
                 os.killpg(process.pid, 9)
 
 
+def run_by_mpirun(pair, folder, text):
+    process = lab.in_shell(pair, 0, f"cd {shlex.quote(str(folder))}\n{text}", **lab.mpirun_here(pair))
+    (said,) = outputs([process])
+    assert process.returncode == 0, said
+
+
 def check_record(record, alone, per_host):
     """One record for the whole run."""
     assert record["status"] == "completed" and record["error"] is None
@@ -77,20 +83,28 @@ def test_the_printed_torchrun_commands(pair, alone, tmp_path):
     assert saved == ["step-000000009.pt", "step-000000012.pt"]
 
 
+needs_mpirun = pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="Open MPI's mpirun is not installed (Debian: openmpi-bin)"
+)
+
+
 @pytest.mark.long
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI's mpirun is not installed (Debian: openmpi-bin)")
-@pytest.mark.parametrize("per_host", [1, 2])
-def test_the_printed_mpirun_command(pair, alone, tmp_path, per_host):
-    """With two ranks a host, which find each other without MASTER_ADDR."""
-    text = printed(pair, tmp_path, "mpirun", per_host)
-    if per_host == 2:
-        text, removed = re.subn(r"-x MASTER_(ADDR=host0|PORT=29500) ", "", text)
-        assert removed == 2
-    process = lab.in_shell(pair, 0, f"cd {shlex.quote(str(tmp_path))}\n{text}", **lab.mpirun_here(pair))
-    (said,) = outputs([process])
-    assert process.returncode == 0, said
+@needs_mpirun
+def test_the_printed_mpirun_command(pair, alone, tmp_path):
+    run_by_mpirun(pair, tmp_path, printed(pair, tmp_path, "mpirun"))
     (record,) = lab.records(tmp_path / ODD)
-    check_record(record, alone, per_host)
+    check_record(record, alone, 1)
+
+
+@pytest.mark.long
+@needs_mpirun
+def test_mpirun_with_two_ranks_a_host_that_find_each_other(pair, alone, tmp_path):
+    """Without MASTER_ADDR."""
+    text, removed = re.subn(r"-x MASTER_(ADDR=host0|PORT=29500) ", "", printed(pair, tmp_path, "mpirun", per_host=2))
+    assert removed == 2
+    run_by_mpirun(pair, tmp_path, text)
+    (record,) = lab.records(tmp_path / ODD)
+    check_record(record, alone, 2)
 
 
 def saving(folder):
@@ -102,14 +116,21 @@ def agents(pair, tmp_path, train, plan=None, wait=100, **settings):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("killed, per_host", [(False, 2), (True, 1)])
-def test_torchrun_with_two_ranks_a_host_and_with_one_that_is_killed(pair, alone, tmp_path, killed, per_host):
-    plan = {"dies": [1, 7]} if killed else None
-    with agents(pair, tmp_path, saving(tmp_path / ODD), plan, per_host=per_host, max_restarts=1) as started:
+def test_torchrun_with_two_ranks_a_host(pair, alone, tmp_path):
+    with agents(pair, tmp_path, lab.TRAIN, per_host=2) as started:
         assert [answer.result()[0] for answer in started.start(0, 1)] == [0, 0]
     (record,) = lab.records(tmp_path)
-    assert (record["measured"]["first_step"], record["measured"]["restarts"]) == (5 * killed, killed)
-    check_record(record, alone, per_host)
+    check_record(record, alone, 2)
+    assert record["measured"]["restarts"] == 0
+
+
+@pytest.mark.long
+def test_a_rank_is_killed(pair, alone, tmp_path):
+    with agents(pair, tmp_path, saving(tmp_path / ODD), {"dies": [1, 7]}, max_restarts=1) as started:
+        assert [answer.result()[0] for answer in started.start(0, 1)] == [0, 0]
+    (record,) = lab.records(tmp_path)
+    assert (record["measured"]["first_step"], record["measured"]["restarts"]) == (5, 1)
+    check_record(record, alone, 1)
 
 
 @pytest.mark.long

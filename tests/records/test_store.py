@@ -168,9 +168,6 @@ def test_a_machine_says_what_its_cpu_can_compute(tmp_path, monkeypatch):
 
 
 def test_an_accelerator_says_its_driver(tmp_path, monkeypatch):
-
-
-def test_an_accelerator_says_its_driver(tmp_path, monkeypatch):
     (tmp_path / "version").write_text("550.54.15\n")
     monkeypatch.setattr(device, "DRIVERS", {"cuda": (str(tmp_path / "nowhere"), str(tmp_path / "version"))})
     assert device._driver("cuda") == "550.54.15" and device._driver("cpu") == ""
