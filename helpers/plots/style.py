@@ -126,9 +126,8 @@ def svg(figure, alt) -> str:
     out = io.StringIO()
     with look():
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
-    body = out.getvalue()
-    body = body[body.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
+    body = out.getvalue().split("<svg ", 1)[1]
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<svg role="img" aria-label="{escape(alt)}" {body}'
 
 
 def html(figure, alt) -> str:

@@ -38,10 +38,8 @@ def table(rows) -> str:
 
 
 def _cell(value):
-    if not isinstance(value, str):
-        return value
-    value = clean(value)
-    return f"'{value}" if value.startswith(FORMULAS) else value
+    text = clean(value) if isinstance(value, str) else ""
+    return f"'{text}" if text.startswith(FORMULAS) else text or value
 
 
 def json_of(report, rows) -> str:

@@ -13,9 +13,7 @@ MOST = 24  # rows of a figure
 
 def of_ladder(ladder, target) -> list:
     """The figures of one ladder, as far as its records have the numbers for them; the speed-up comes first."""
-    found = []
-    if ladder.comparison and len(ladder.records) > 1:
-        found.append(plots.speed_up(ladder.comparison))
+    found = [plots.speed_up(ladder.comparison)] if ladder.comparison and len(ladder.records) > 1 else []
     if ladder.curves():
         found.append(plots.time_to_accuracy(ladder.curves(), target))
     return found + compile_cost([ladder])
