@@ -115,8 +115,8 @@ def _run(options):
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
-    found = report.of(made)
-    paths = found.write_ladder(results_root() / "report")
+    found = report.everything()
+    paths = found.write(results_root() / "report")
     print()
     print(found.text())
     print()

@@ -1,13 +1,7 @@
 """Tables and figures of runs, in one style. A figure comes with a text that says what it shows: (figure, alt).
 
-style      the look (kit.mplstyle); PNG, SVG, HTML and the output of a cell
-layout     a sheet with title, key and notes; rows of bars; lines with names at their ends
-ladder     the speed-up of the runs of a comparison
-runs       the wall time of single runs, by part
-accuracy   learning curves, and the time to an accuracy
-precision  speed over the batch
-panels     many runs in a few columns
-tables     the numbers of a comparison, and its settings in words
+Figures are made of what `layout` has (a sheet, rows of bars, lines) and `panels` (many runs in a few columns); `style`
+has the look, and makes PNG, SVG, HTML or the output of a cell.
 """
 
 from ..records.seeds import summary

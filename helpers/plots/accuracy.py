@@ -12,10 +12,7 @@ from .layout import lines
 from .panels import panels
 from .style import readable, sentence
 
-OVER = {  # key in a curve's entry: name of the axis, one and several of its unit
-    "epoch": (N_("epochs"), N_("after {x} epoch"), N_("after {x} epochs")),
-    "step": (N_("updates of the weights"), N_("after {x} update"), N_("after {x} updates")),
-}
+AXES = {"epoch": N_("epochs"), "step": N_("updates of the weights")}  # by key in a curve's entry
 
 
 @readable()
@@ -28,34 +25,31 @@ def accuracy_curves(groups, over="epoch") -> tuple:
     Raises:
         ValueError: no record has a curve, or `over` is none of the above.
     """
-    if over not in OVER:
-        raise ValueError(f"over is {over!r}; allowed: {', '.join(map(repr, OVER))}")
-    axis, once, several = OVER[over]
+    if over not in AXES:
+        raise ValueError(f"over is {over!r}; allowed: {', '.join(map(repr, AXES))}")
+    axis = _(AXES[over])
     found = seeds.rows(groups, target=1)
     rows = [row for row in found if row["seeds"]]
     means = {row["label"]: _mean_curve(row["curves"], over) for row in rows}
-    title = _("Test accuracy over {OVER}: {trained}").format(OVER=_(axis), trained=seeds.trained(rows))
     few, many = (f(row["seeds"] for row in rows) for f in (min, max))
     count = str(many) if few == many else _("{few} to {many}").format(few=few, many=many)
     band = _("Light band: {band}.").format(band=_("from the lowest to the highest seed"))
     about = f"{_('Line: mean of {count} seeds.').format(count=count)} {band}" if many > 1 else _("One seed a line.")
     notes = [about, *filter(None, [seeds.left_out(found)])]
     figure = lines(
-        title,
+        _("Test accuracy over {OVER}: {trained}").format(OVER=axis, trained=seeds.trained(rows)),
         {label: {x: mean for x, (mean, _low, _high) in curve.items()} for label, curve in means.items()},
-        _(axis),
+        axis,
         _("accuracy, %"),
         "{:.1f}%".format,
         band={label: {x: ends for x, (_mean, *ends) in curve.items()} for label, curve in means.items()},
         notes=notes,
     )
-    alt = [_("Test accuracy over {OVER}, a line a label.").format(OVER=_(axis)), *notes]
+    alt = [_("Test accuracy over {OVER}, a line a label.").format(OVER=axis), *notes]
     for label, curve in means.items():
-        x, (mean, low, high) = list(curve.items())[-1]
-        after = _(once if x == 1 else several).format(x=f"{x:g}")
-        words = _("{end}% {after}").format(end=f"{mean:.1f}", after=after)
-        words += _(" (band {low}% to {high}%)").format(low=f"{low:.1f}", high=f"{high:.1f}") if low < high else ""
-        alt.append(sentence(label, words))
+        mean, low, high = list(curve.values())[-1]
+        words = _(" (band {low}% to {high}%)").format(low=f"{low:.1f}", high=f"{high:.1f}") if low < high else ""
+        alt.append(sentence(label, f"{mean:.1f}%{words}"))
     return figure, " ".join(alt)
 
 
@@ -103,11 +97,6 @@ def time_to_accuracy(groups, target) -> tuple:
         ("speed_up", _("speed-up in {samples}/s").format(samples=samples), times, 1),
         ("accuracy", _("final accuracy"), percent, target),
     )
-    title = _("Time to {target} test accuracy: {trained}").format(target=goal, trained=seeds.trained(rows))
-    return panels(title, seeds.machine(rows), cells, columns, _notes(rows, marks))
-
-
-def _notes(rows, marks):
     notes = [
         _("Circle: a seed; bar: the median of the seconds, the mean of the accuracies."),
         _("Speed-ups are over {label} (1×).").format(label=rows[0]["label"]),
@@ -115,4 +104,6 @@ def _notes(rows, marks):
     if any(row["reached"] < row["seeds"] for row in rows):
         notes.append(_("In brackets: the seeds that reached it."))
         notes.append(_("A seed that never reached it counts as slower than all others."))
-    return [" ".join(notes), *(f"{mark} {_(note)}" for note, mark in marks.items()), seeds.left_out(rows)]
+    notes = [" ".join(notes), *(f"{mark} {_(note)}" for note, mark in marks.items()), seeds.left_out(rows)]
+    title = _("Time to {target} test accuracy: {trained}").format(target=goal, trained=seeds.trained(rows))
+    return panels(title, seeds.machine(rows), cells, columns, notes)

@@ -1,7 +1,6 @@
 """The central figure of a comparison: how much faster is a step, does the run gain, is it as accurate?"""
 
 from ..language import _
-from ..records.speedup import SpeedUp
 from ..records.words import mark, name, number, percent, samples_of, times
 from . import style
 from .layout import DASHED, bar, name_rows, sheet, ticks, whisker
@@ -21,17 +20,18 @@ def speed_up(comparison) -> tuple:
     """
     what, how = settings(comparison.records)
     rows = comparison.rows()
-    words = {"rows": samples_of(rows), "name": name(rows[0]), "what": what, "how": how}
+    samples, base = samples_of(rows), name(rows[0])
     about = [
-        _("Speed-up: {rows}/s of the timed steps, and of the whole run with start, data and evaluation.").format(
-            **words
-        ),
+        _("Speed-up: {rows}/s of the timed steps, and of the whole run with start, data and evaluation."),
         _("Whisker: 95% interval of the ratio, both runs' noise in it; where it holds 1×, a difference is not shown."),
     ]
     if any(_ideal(row, rows) for row in rows):
         about.append(_("Dashed: as many times the baseline as there are devices."))
-    notes = [" ".join(about), *dict.fromkeys(f"{mark(row)}: {_(row['note'])}" for row in rows if mark(row))]
-    title = _("Speed-up over {rows}: {what}").format(rows=words["name"], what=what)
+    notes = [
+        " ".join(about).format(rows=samples),
+        *dict.fromkeys(f"{mark(row)}: {_(row['note'])}" for row in rows if mark(row)),
+    ]
+    title = _("Speed-up over {rows}: {what}").format(rows=base, what=what)
     with sheet(title, ROW * len(rows), how=how, notes=notes, panels=3, ratios=(5, 1, 1)) as (figure, panels):
         name_rows(panels[0], [name(row) for row in rows], 2.1, 3, 9.5, panels[1:])
         panels[0].set_title(_("speed-up"), pad=17)
@@ -42,7 +42,7 @@ def speed_up(comparison) -> tuple:
         for axes, column in zip(panels[1:], (("whole_run_speed_up", _("whole run"), times, 1), goal), strict=True):
             axes.set_title(column[1], pad=17)
             panel(axes, [{**row, "kind": "ours"} for row in rows], column)
-    alt = _("Speed-up in {rows}/s over {name}: {what}, {how}.").format(**words)
+    alt = _("Speed-up in {rows}/s over {name}: {what}, {how}.").format(rows=samples, name=base, what=what, how=how)
     return figure, " ".join([alt, *map(_words, rows)])
 
 
@@ -63,9 +63,9 @@ def _words(row):
 
 
 def _undecided(row):
-    """Whether it cannot be told from the baseline; the baseline itself is neither."""
-    found = SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"])
-    return bool(row["speed_up"]) and not found.shown and found.low != found.high
+    """Whether it cannot be told from the baseline; the baseline itself can."""
+    low, high = row["speed_up_low"], row["speed_up_high"]
+    return low is not None and low <= 1 <= high and low < high
 
 
 def _steps(axes, rows):
@@ -76,12 +76,17 @@ def _steps(axes, rows):
     ticks(axes.xaxis, "{:g}×", 5)
     axes.grid(axis="x")
     axes.axvline(1, color=style.INK, linewidth=1.2)
+    offset = {"textcoords": "offset points", "annotation_clip": False, "size": 9}
     side = "center" if 0.13 < 1 / most < 0.87 else "left"
-    above = {"textcoords": "offset points", "annotation_clip": False, "size": 9}
-    axes.annotate(_("baseline 1×"), (1, 1), (0, 2), ("data", "axes fraction"), ha=side, **above)
+    axes.annotate(_("baseline 1×"), (1, 1), (0, 2), ("data", "axes fraction"), ha=side, **offset)
     for y, row in enumerate(rows):
-        if _ideal(row, rows):
-            _draw_ideal(axes, y, row, most, labelled=row["devices"] != rows[y - 1]["devices"])
+        ideal = _ideal(row, rows)
+        if ideal:
+            axes.plot([ideal] * 2, [y - 0.5, y + 0.5], color=style.SOFT, linestyle=DASHED, linewidth=1.2)
+        if ideal and row["devices"] != rows[y - 1]["devices"]:
+            shift, side = (-3, "right") if ideal > 0.5 * most else (3, "left")
+            words = _("ideal {devices}×").format(devices=ideal)
+            axes.annotate(words, (ideal, y - 0.37), (shift, 0), ha=side, va="center", color=style.SOFT, **offset)
         if row["status"] != "completed":
             beside(axes, y, _(row["status"]), color=style.RED, weight="bold")
         elif row["speed_up"] is None:
@@ -92,12 +97,9 @@ def _steps(axes, rows):
             beside(axes, y - 0.04, times(row["speed_up"]), weight="bold", size=12)
             if _undecided(row):
                 beside(axes, y - 0.32, _("not shown"), color=style.SOFT, size=9)
-        if row["predicted"]:
-            beyond = row["predicted"] > most  # an arrow at the edge: it would squeeze the bars
-            mark = {"markersize": 6, "fillstyle": "none", "color": style.RED, "markeredgewidth": 1.5, "clip_on": False}
-            axes.plot(0.97 * most if beyond else row["predicted"], y + 0.34, ">" if beyond else "D", **mark)
-            words = _("{beyond} predicted {predicted}")
-            words = words.format(beyond="▷" if beyond else "◇", predicted=times(row["predicted"]))
+        if row["predicted"]:  # one far off is words alone: it would squeeze the bars
+            axes.plot(row["predicted"], y + 0.34, "D", color=style.RED, fillstyle="none", markeredgewidth=1.5)
+            words = _("{beyond} predicted {predicted}").format(beyond="◇", predicted=times(row["predicted"]))
             beside(axes, y + 0.34, words, color=style.RED, size=9)
 
 
@@ -105,12 +107,3 @@ def _ideal(row, rows):
     """The speed-up that more devices than the baseline's could give at best; 0 where nothing or more has changed."""
     alone = rows[0]["devices"] == 1  # a baseline on several devices has a row's devices, or is no baseline of them
     return row["devices"] if alone and row["devices"] > 1 and not (row["speed_up"] and not row["efficiency"]) else 0
-
-
-def _draw_ideal(axes, y, row, most, labelled):
-    axes.plot([row["devices"]] * 2, [y - 0.5, y + 0.5], color=style.SOFT, linestyle=DASHED, linewidth=1.2)
-    if labelled:
-        shift, side = (-3, "right") if row["devices"] > 0.5 * most else (3, "left")
-        words, place = _("ideal {devices}×").format(devices=row["devices"]), (row["devices"], y - 0.37)
-        font = {"size": 9, "color": style.SOFT, "textcoords": "offset points"}
-        axes.annotate(words, place, (shift, 0), ha=side, va="center", **font)

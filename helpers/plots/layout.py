@@ -61,14 +61,11 @@ def sheet(title="", high=2.9, *, how="", key=(), notes=(), panels=1, ratios=None
         notes: sentences for the foot; empty ones are left out.
         panels: how many, side by side in widths of `ratios`, or `stacked` above each other.
     """
-    grid = (panels or 1, 1) if stacked else (1, panels or 1)
+    grid = (panels, 1) if stacked else (1, panels)
     with style.look():
         figure = style.canvas(3 + high * grid[0], layout="constrained")
         axes = list(figure.subplots(*grid, squeeze=False, width_ratios=ratios).flat)
-        yield figure, axes[:panels]
-        if not panels:  # words alone
-            axes[0].set_axis_off()
-            high = 0.01
+        yield figure, axes
         _head(figure, title, key)
         foot = "\n".join(fitted(note, style.WIDTH - 0.3, 6) for note in (how, *notes) if note)
         figure.set_figheight(figure.get_figheight() + 0.18 * foot.count("\n"))
@@ -228,7 +225,7 @@ def lines(title, series, x, y, text, *, thin=(), band=(), notes=(), marks=(), li
         text: function that writes a value.
         thin: {label: [{x: y}, …]}, single runs behind the line of that label.
         band: {label: {x: (low, high)}}, drawn as a light band.
-        marks: (x, y, text) of crosses. line: a value to compare with.
+        marks: (x, y) of crosses. line: a value to compare with.
         log: the base of a logarithmic axis. low: the least that the axis shows.
         options: stairs=True where a value holds until the next, doubling=True for an x axis of powers of two.
 
@@ -252,11 +249,9 @@ def lines(title, series, x, y, text, *, thin=(), band=(), notes=(), marks=(), li
             if ends:
                 lower, upper = zip(*ends.values(), strict=True)
                 axes.fill_between(list(ends), lower, upper, color=look["color"], alpha=0.18, linewidth=1)
-            steps = {"drawstyle": "steps-mid"} if options.get("stairs") else {}
-            axes.plot(list(run), list(run.values()), **look, **steps)
-        for a, b, words in marks:
-            axes.plot(a, b, "X", color=style.RED, markersize=9, zorder=5, clip_on=False)
-            axes.annotate(words, (a, b), (9, 0), textcoords="offset points", va="center", color=style.RED, size=9)
+            axes.plot(list(run), list(run.values()), **look, drawstyle="steps-mid" if options.get("stairs") else None)
+        for place in marks:
+            axes.plot(*place, "X", color=style.RED, markersize=9, zorder=5, clip_on=False)
         if line is not None:
             axes.axhline(line, color=style.INK, linewidth=2.2)
         axes.set(xlabel=x, ylabel=clean(y), xlim=(-0.02 * places[-1] if marks else 0, 1.03 * max(places[-1], 1)))

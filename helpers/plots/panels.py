@@ -14,14 +14,13 @@ LOOKS = {  # whose number it is: colour and hatch
 
 
 @readable()
-def panels(title, how, rows, columns, notes=(), named=None) -> tuple:
+def panels(title, how, rows, columns, notes=()) -> tuple:
     """Bars in a panel for each column, a row for each run, every number in a column of its own beside them.
 
     Args:
         rows: dicts with "name", "kind" (a key of LOOKS) and a number, or None, for each column; a number may be
             (value, low, high), which draws a whisker, or (value, [points]), which draws a circle at each.
         columns: (key, title, function that writes a number, value of a line to compare with or None).
-        named: {kind: what the key calls it}, where rows of one name differ in their kind only.
 
     Raises:
         ValueError: there is no row with a number.
@@ -29,8 +28,8 @@ def panels(title, how, rows, columns, notes=(), named=None) -> tuple:
     columns = [column for column in columns if any(_value(row, column[0]) is not None for row in rows)]
     if not columns:
         raise ValueError("there is nothing to draw: no row has a number in any column")
-    kinds = {kind: (named or {}).get(kind, _(kind)) for kind in LOOKS if any(row["kind"] == kind for row in rows)}
-    key = [(name, *LOOKS[kind]) for kind, name in kinds.items()] if len(kinds) > 1 else ()
+    kinds = [kind for kind in LOOKS if any(row["kind"] == kind for row in rows)]
+    key = [(_(kind), *LOOKS[kind]) for kind in kinds] if len(kinds) > 1 else ()
     with sheet(title, 0.36 * len(rows), how=how, key=key, notes=notes, panels=len(columns)) as (figure, axes):
         wide = 3.3 if len(columns) < 4 else 2.2
         name_rows(axes[0], [row["name"] for row in rows], wide, 2, 9, axes[1:])
@@ -39,10 +38,9 @@ def panels(title, how, rows, columns, notes=(), named=None) -> tuple:
             panel(each, rows, column)
     alt = [_("{text}.").format(text=_(", ").join(map(clean, (title, how))))]
     for row in rows:
-        name = f"{row['name']}, {kinds[row['kind']]}" if named else row["name"]
         known = [(title, text, _value(row, key)) for key, title, text, _reference in columns]
         words = [f"{title} {text(value)}" for title, text, value in known if value is not None]
-        alt.append(sentence(clean(name), *(words or ["–"])))
+        alt.append(sentence(row["name"], *(words or ["–"])))
     return figure, " ".join(alt)
 
 
@@ -57,11 +55,11 @@ def panel(axes, rows, column):
     ends = [reference or 0]
     for y, row in enumerate(rows):
         value, more = _value(row, key), row[key][1:] if isinstance(row.get(key), tuple) else ()
+        points = more[0] if len(more) == 1 else []
         if value is not None:
             bar(axes, y, value, LOOKS[row["kind"]])
         if len(more) == 2:
             whisker(axes, y, value, *more)
-        points = more[0] if len(more) == 1 else []
         for point in points:
             axes.plot(point, y, "o", markersize=5, fillstyle="none", color=style.INK, clip_on=False)
         ends += [end for end in (value, *points, *more[1:]) if end is not None]

@@ -30,16 +30,7 @@ def speed_over_batch(series, title) -> tuple:
         doubling=True,
         notes=[_("Light band: 95% interval of the ratio. The bold line at 1× is fp32 at the same batch.")],
     )
-    about = sentence(clean(title), _("speed over fp32 at the same local batch"))
-    return figure, " ".join([about, *(_words(label, points) for label, points in series.items())])
-
-
-def _words(label, points):
-    slower = [place for place, p in enumerate(points) if p["low"] <= 1]
-    pays = points[slower[-1] + 1 :] if slower else points
-    words = [_("{speed} at {batch}").format(speed=times(p["ratio"]), batch=p["batch"]) for p in points]
-    if pays:
-        words.append(_("clearly faster than fp32 from {batch} on").format(batch=pays[0]["batch"]))
-    else:
-        words.append(_("not clearly faster than fp32 at the largest batch"))
-    return sentence(label, *words)
+    alt = [sentence(title, _("speed over fp32 at the same local batch"))]
+    for label, of in ratios.items():
+        alt.append(sentence(label, *(_("{speed} at {batch}").format(speed=times(r), batch=b) for b, r in of.items())))
+    return figure, " ".join(alt)

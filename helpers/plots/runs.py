@@ -33,8 +33,7 @@ def parts(records) -> tuple:
     if not records:
         raise ValueError(f"none of the {len(given)} record(s) has been measured: look at their status and error")
     spent = [_wall_time(record) for record in records]
-    known = dict.fromkeys((*PARTS, *(part for of in spent for part in of)))
-    looks = {part: PARTS.get(part, ("none", "ooo")) for part in known if any(of.get(part) for of in spent)}
+    looks = {part: look for part, look in PARTS.items() if any(of.get(part) for of in spent)}
     names = [name({**read.row(record), "note": record["measured"].get("note")}) for record in records]
     totals = [number(record["total_s"]) for record in records]
     named = [
@@ -52,7 +51,6 @@ def parts(records) -> tuple:
 
 
 def _wall_time(record):
-    """Seconds by part of a measured record, in the order of PARTS, with what is left as "rest"."""
-    known = record["measured"]["parts_s"]
-    spent = {part: known[part] for part in dict.fromkeys((*PARTS, *known)) if part in known}
-    return spent | {"rest": max(0.0, record["total_s"] - sum(known.values()))}
+    """Seconds of a measured record by part, with what is left as "rest"."""
+    spent = record["measured"]["parts_s"]
+    return spent | {"rest": max(0.0, record["total_s"] - sum(spent.values()))}

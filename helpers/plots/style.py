@@ -14,7 +14,6 @@ from functools import lru_cache
 from html import escape
 from pathlib import Path
 
-from .. import language
 from ..language import _
 from ..records.words import clean, name, number, percent, times  # noqa: F401  figures are written with them
 
@@ -22,7 +21,7 @@ WIDTH = 9.0  # inches
 CSS_PIXELS = 96  # an inch on a screen: 9 pt text is 12 CSS pixels high
 DPI = 1.5 * CSS_PIXELS  # of PNGs, sharp on screens with more than one dot a CSS pixel
 
-# On white, also in a dark notebook: text of 12 : 1 and 7 : 1 can be read on a projector. `TAG` is for words upon a
+# On off-white, also in a dark notebook: text of 12 : 1 and 7 : 1 can be read on a projector. `TAG` is for words upon a
 # coloured bar.
 INK, SOFT, GRID = "#333333", "#595959", "#d9d9d9"
 TAG = {"color": INK, "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none", "pad": 1.5}}
@@ -30,11 +29,9 @@ TAG = {"color": INK, "bbox": {"facecolor": "#f2f2f2", "edgecolor": "none", "pad"
 # design" (2008). A hatch or a line style always says the same, for prints without colour.
 ORANGE, SKY, GREEN, YELLOW = "#e69f00", "#56b4e9", "#009e73", "#f0e442"
 BLUE, RED, PURPLE, GREY = "#0072b2", "#d55e00", "#cc79a7", "#a6a6a6"
-CJK = (  # fonts of Linux, macOS and Windows for Chinese labels
-    *("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN"),
-    *("WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "PingFang SC", "PingFang HK", "Heiti TC", "Hiragino Sans"),
-    *("Microsoft YaHei", "SimHei"),
-)
+# Fonts of Linux, macOS and Windows for Chinese labels.
+CJK = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei")
+CJK += ("WenQuanYi Zen Hei", "PingFang SC", "PingFang HK", "Heiti TC", "Hiragino Sans", "Microsoft YaHei", "SimHei")
 
 
 @lru_cache
@@ -54,11 +51,9 @@ def readable():
 
     The functions that make figures have it as a decorator, `@readable()`.
     """
-    if language.chosen() == "en" or len(fonts()) > 1:
-        yield
-        return
     before = os.environ.get("HELPERS_LANG", "")
-    os.environ["HELPERS_LANG"] = "en"
+    if len(fonts()) == 1:
+        os.environ["HELPERS_LANG"] = "en"
     try:
         yield
     finally:
@@ -104,22 +99,14 @@ def power(base, exponent) -> str:
 
 def sentence(about, *parts) -> str:
     """A sentence of an alt text, such as "DDP ×2: 1.82×, accuracy 90.0%."."""
-    text = _("{text}: {more}").format(text=about, more=_(", ").join(parts))
+    text = _("{text}: {more}").format(text=clean(about), more=_(", ").join(parts))
     return _("{text}.").format(text=text)
 
 
 def beside(axes, y, text, **style):
     """A text at height `y` in the margin to the right of a panel."""
-    axes.annotate(
-        text,
-        (1, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        annotation_clip=False,
-        **style,
-    )
+    at = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate(text, (1, y), (8, 0), va="center", **at, **style)
 
 
 def png(figure) -> bytes:
@@ -139,20 +126,15 @@ def svg(figure, alt) -> str:
     out = io.StringIO()
     with look():
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Type", "Format")))
-    body = out.getvalue()
-    body = body[body.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(alt)}" ', 1)
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{body}'
-
-
-def data_uri(picture) -> str:
-    """Bytes of a PNG as an address, for the `src` of an HTML image."""
-    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+    body = out.getvalue().split("<svg ", 1)[1]
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<svg role="img" aria-label="{escape(alt)}" {body}'
 
 
 def html(figure, alt) -> str:
     """The figure as HTML that needs no other file."""
     width, height = _pixels(figure)
-    return f'<figure><img src="{data_uri(png(figure))}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
+    picture = f"data:image/png;base64,{_text_of(png(figure))}"
+    return f'<figure><img src="{picture}" alt="{escape(alt)}" width="{width}" height="{height}"></figure>'
 
 
 def show(figure, alt):
@@ -160,14 +142,15 @@ def show(figure, alt):
     from IPython.display import display
 
     width, height = _pixels(figure)
-    display(
-        {"image/png": base64.b64encode(png(figure)).decode(), "text/plain": alt},
-        raw=True,
-        metadata={"image/png": {"alt": alt, "width": width, "height": height}},
-    )
+    about = {"image/png": {"alt": alt, "width": width, "height": height}}
+    display({"image/png": _text_of(png(figure)), "text/plain": alt}, raw=True, metadata=about)
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot:  # a figure of the reader's own pyplot would be shown a second time at the cell's end
         pyplot.close(figure)
+
+
+def _text_of(picture):
+    return base64.b64encode(picture).decode()
 
 
 def _pixels(figure):

@@ -7,13 +7,11 @@ STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
 
 def table(comparison):
-    """The runs of a Comparison as a pandas DataFrame of texts, a row a run; `.attrs["notes"]` explains marked names."""
+    """The runs of a Comparison as a pandas DataFrame of texts, a row a run."""
     import pandas  # takes longer than a figure, and a page needs only `cells`
 
     head, *rows = cells(comparison)
-    frame = pandas.DataFrame(rows, columns=head)
-    frame.attrs["notes"] = {name(row): clean(_(row["note"]), 300) for row in comparison.rows() if row["note"]}
-    return frame
+    return pandas.DataFrame(rows, columns=head)
 
 
 def cells(comparison) -> list:
@@ -30,7 +28,7 @@ def _cells(row, samples):
     numbers = {
         N_("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
         f"{samples}/s": number(row["images_per_s"]),
-        N_("speed-up"): times(row["speed_up"]),
+        N_("speed-up"): times(row["speed_up"]) + (f" ({ends})" if ends else ""),
         N_("predicted"): times(row["predicted"]),
         N_("efficiency"): percent(row["efficiency"]),
         N_("accuracy"): percent(row["accuracy"]),
@@ -38,8 +36,6 @@ def _cells(row, samples):
         N_("peak memory (MB)"): number(row["peak_memory_bytes"] and row["peak_memory_bytes"] / 1e6),
         N_("whole run (s)"): number(row["total_s"]),
     }
-    if ends:
-        numbers["speed-up"] += f" ({ends})"
     if row["status"] != "completed":
         status = {"step time (ms)": _(row["status"]), "predicted": numbers["predicted"]}
         numbers = dict.fromkeys(numbers, "–") | status

@@ -2,19 +2,38 @@
 
 import math
 
+from ..config import SETTINGS
 from ..language import _
 from ..plots.style import clean, number, percent, times
 from ..records import speedup
-from .compare_runs import CLOSE, Said, called, ids, partner, timed
+from ..settings import differing
+from .ladders import ids, timed
+
+CLOSE = 0.03  # a smaller gain is not called one
 
 
 def causes(record, records) -> list:
-    """Said about one completed record; `records` are those of its machine.
+    """(text, ids of the records that back it) about a completed record; `records` are those of its machine.
 
     Each cause is a function that returns None, or a sentence and the other records that back it.
     """
     found = (communication(record), half_precision(record, records), compiling(record, records))
-    return [Said(text, ids(record, *others)) for text, *others in filter(None, found)]
+    return [(text, ids(record, *others)) for text, *others in filter(None, found)]
+
+
+def partner(record, records, **changed):
+    """The last of `records` with timed steps and the settings `changed` that is else timed alike; None without one."""
+    for other in reversed(records):
+        right = all(other["config"].get(key) == value for key, value in changed.items())
+        if right and other["run_id"] not in ids(record) and timed(other):
+            differ = differing(other["config"], record["config"], SETTINGS)
+            if all(setting.name in changed for setting in differ if setting.changes_timing):
+                return other
+    return None
+
+
+def _called(record):
+    return clean(record["label"], 60)
 
 
 def communication(record):
@@ -27,7 +46,7 @@ def communication(record):
         "another {hidden} ran behind the backward pass (DDP's own clocks, mean of {steps} steps)."
     )
     waited, hidden = (percent(known[key] / rate["median"]) for key in ("exposed_s", "hidden_s"))
-    return [words.format(waited=waited, record=called(record), hidden=hidden, steps=known["steps"])]
+    return [words.format(waited=waited, record=_called(record), hidden=hidden, steps=known["steps"])]
 
 
 def half_precision(record, records):
@@ -44,8 +63,8 @@ def half_precision(record, records):
         words = _("{level} paid in {record}: {told}.")
     about = _("95% interval {low} to {high}").format(low=times(speed.low), high=times(speed.high))
     told = _("{speed} the speed of {plain} ({about})")
-    told = told.format(speed=times(speed.ratio), plain=called(plain), about=about)
-    words = words.format(level=level, record=called(record), told=told)
+    told = told.format(speed=times(speed.ratio), plain=_called(plain), about=about)
+    words = words.format(level=level, record=_called(record), told=told)
     if isinstance(advice, dict):
         slow = _("The format itself is slow here: a convolution in {dtype} ran at {share} times the speed of fp32.")
         words += " " + slow.format(dtype=advice["dtype"], share=f"{advice['conv_ratio']:.2g}")
@@ -64,8 +83,8 @@ def compiling(record, records):
         )
     elif found["gain"]:
         words = _("{record} spent {compile_s} s compiling (plan: {plan}); a step is {gain} as fast, so it never pays")
-    numbers = {"compile_s": number(found["compile_s"]), "gain": times(found["gain"]), "plan": found["plan"]}
-    words = words.format(record=called(record), steps=f"{found['steps'] or 0:,}", **numbers)
+    seconds, gain, steps = number(found["compile_s"]), times(found["gain"]), f"{found['steps'] or 0:,}"
+    words = words.format(record=_called(record), compile_s=seconds, gain=gain, steps=steps, plan=found["plan"])
     return _("{text}.").format(text=words), *found["backed"]
 
 

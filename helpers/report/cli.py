@@ -10,7 +10,6 @@ def add_to(commands) -> None:
     sub.add_argument("places", nargs="*", metavar="PLACE", help=place)
     sub.add_argument("--out", help="folder for all_runs.html, .csv and .json (default: report, in the results folder)")
     sub.add_argument("--target", type=float, default=0.9, help="accuracy whose time is reported (default: 0.9)")
-    sub.add_argument("--all", action="store_true", help="print what every ladder says, not only the newest")
 
 
 def run(options) -> int:
@@ -20,8 +19,5 @@ def run(options) -> int:
 
     found = everything(*options.places, target=options.target)
     paths = found.write(options.out or results_root() / "report")
-    print(found.text(newest=None if options.all else 1))
-    print()
-    for name, path in paths.items():
-        print(f"{name}: {path}")
+    print(found.text(), "", *(f"{kind}: {path}" for kind, path in paths.items()), sep="\n")
     return 0

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 
 from ..plots.style import clean
 from ..records import read, seeds
@@ -39,10 +38,8 @@ def table(rows) -> str:
 
 
 def _cell(value):
-    if not isinstance(value, str):
-        return value
-    value = clean(value)
-    return f"'{value}" if value.startswith(FORMULAS) else value
+    text = clean(value) if isinstance(value, str) else ""
+    return f"'{text}" if text.startswith(FORMULAS) else text or value
 
 
 def json_of(report, rows) -> str:
@@ -53,11 +50,7 @@ def json_of(report, rows) -> str:
         for ladder in machine.ladders
         for sentence in report.sentences(ladder)
     ]
-    rows = [{name: None if _is_infinite(value) else value for name, value in row.items()} for row in rows]
-    skipped = [{"file": file, "why": str(why)} for file, why in report.found.skipped]
-    content = {"target": report.target, "records": rows, "sentences": said, "skipped": skipped}
+    skipped = [{"file": file, "why": why} for file, why in report.found.skipped]
+    content = json.dumps({"target": report.target, "records": rows, "sentences": said, "skipped": skipped})
+    content = json.loads(content, parse_constant=lambda _infinite: None)  # JSON has no NaN
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def _is_infinite(value):
-    return isinstance(value, float) and not math.isfinite(value)

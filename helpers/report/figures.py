@@ -6,19 +6,16 @@ from ..plots.panels import panels
 from ..plots.style import clean, number, percent, readable, times
 from ..records.words import samples_of
 from .causes import break_even
-from .compare_runs import training
+from .ladders import training
 
 MOST = 24  # rows of a figure
 
 
 def of_ladder(ladder, target) -> list:
     """The figures of one ladder, as far as its records have the numbers for them; the speed-up comes first."""
-    found = []
-    if ladder.comparison and len(ladder.records) > 1:
-        found.append(plots.speed_up(ladder.comparison))
-    groups = ladder.curves()
-    if groups:
-        found.append(plots.time_to_accuracy(groups, target))
+    found = [plots.speed_up(ladder.comparison)] if ladder.comparison and len(ladder.records) > 1 else []
+    if ladder.curves():
+        found.append(plots.time_to_accuracy(ladder.curves(), target))
     return found + compile_cost([ladder])
 
 
@@ -54,11 +51,9 @@ def machines(found, first="ours") -> list:
             for row, record in zip(ladder.rows(), ladder.records, strict=True) if ladder.comparison else ():
                 if row["speed_up"]:
                     made.setdefault(training(record), {}).setdefault(machine.name, row)
-    kinds = (first, "another machine")
-    named = dict(zip(kinds, (machine.name for machine in found), strict=True)) if len(found) == 2 else None
     rows = [
         row
-        | {"name": row["label"] if named else f"{row['label']}, {name}", "kind": kinds[name != found[0].name]}
+        | {"name": f"{row['label']}, {name}", "kind": first if name == found[0].name else "another machine"}
         | {"speed_up": (row["speed_up"], row["speed_up_low"], row["speed_up_high"])}
         for of_training in made.values()
         for name, row in of_training.items()
@@ -76,5 +71,4 @@ def machines(found, first="ours") -> list:
     note = _("Speed-up: {samples}/s over the baseline of the same machine; whisker: 95% interval of the ratio.")
     how = clean(_(" and ").join(machine.name for machine in found))
     how = _("recorded: {how}").format(how=how) if first == "recorded" else how
-    notes = [note.format(samples=samples)]
-    return [panels(_("Machines side by side"), how, rows[:MOST], columns, notes, named)]
+    return [panels(_("Machines side by side"), how, rows[:MOST], columns, [note.format(samples=samples)])]

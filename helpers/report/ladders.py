@@ -5,25 +5,21 @@ from functools import cached_property
 from statistics import fmean
 
 from ..comparison.comparison import Comparison, rows
+from ..config import SETTINGS
 from ..language import _
 from ..plots.style import clean
 from ..records import read, seeds
-from .compare_runs import TRAINING, training
 
+TRAINING = [name for name, one in SETTINGS.items() if (one.changes_learning or one.changes_timing) and name != "seed"]
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared
 PLAIN = {"precision": "fp32", "compiler": "none", "channels_last": False}  # settings of a baseline
 
 
 @dataclass
 class Ladder:
-    """Runs of one machine that may be compared.
+    """Runs of one machine that may be compared: the comparison `name`, or "single runs" in the reader's language.
 
-    Attributes:
-        name: of the comparison they were made in, or "single runs" in the reader's language.
-        runs: the records as they are on disk.
-        first: whether the comparison began with the first of these runs.
-        records: one record for each label, its rounds put together; the baseline comes first.
-        comparison: these beside the run they are compared with; None where there is no such run.
+    `runs` are the records as they are on disk, and `first` says whether the comparison began with the first of them.
     """
 
     name: str
@@ -32,6 +28,7 @@ class Ladder:
 
     @cached_property
     def records(self) -> list:
+        """One record for each label, its rounds put together; the baseline comes first."""
         together = {}
         for record in self.runs:
             together.setdefault(training(record), []).append(record)
@@ -42,6 +39,7 @@ class Ladder:
 
     @cached_property
     def comparison(self) -> Comparison | None:
+        """These beside the run they are compared with; None where there is no such run."""
         return self._baseline(self.records) and Comparison(self.records)
 
     def _baseline(self, records):
@@ -105,6 +103,21 @@ def machine_name(record) -> str:
     return (_("{name}, 1 core") if cores == "1" else _("{name}, {cores} cores")).format(name=name, cores=cores)
 
 
+def ids(*records) -> tuple:
+    """The ids of records, with those of all rounds that were put together in them."""
+    return tuple(dict.fromkeys(run for record in records for run in record.get("rounds") or [record["run_id"]]))
+
+
+def training(record) -> str:
+    """What two records have in common that are rounds, or seeds, of the same run."""
+    return str([record["label"], *(record["config"].get(name) for name in TRAINING)])
+
+
+def timed(record) -> bool:
+    """Whether it completed and had enough steps to time."""
+    return record["status"] == "completed" and bool(record["measured"]["images_per_s"])
+
+
 def _apart(record, others):
     """A machine's name, and what tells it from others of that name, such as "instructions ['avx2']"."""
     name, mine = machine_name(record), read.machine_identity(record)
@@ -114,14 +127,13 @@ def _apart(record, others):
 
 
 def _ladders(records):
-    found, began = {}, {}
+    found, first = {}, {record["group"]: record for record in reversed(records)}
     for record in records:
         config, group = record["config"], record["group"]
         what = [config[name] for name in ("model", "data", *(SHARED if not group else ()))]
         found.setdefault((group, str(what)), []).append(record)
-        began.setdefault(group, record["run_id"])
     made = [
-        Ladder(clean(group) or _("single runs"), runs, bool(group) and runs[0]["run_id"] == began[group])
+        Ladder(clean(group) or _("single runs"), runs, bool(group) and runs[0] is first[group])
         for (group, _what), runs in found.items()
     ]
     return sorted(made, key=lambda ladder: str(ladder.runs[0]["started"]), reverse=True)
@@ -137,7 +149,7 @@ def _named_apart(record, records):
 def _merged(rounds):
     """The rounds of one label as one record; seeds give it their mean accuracy."""
     merged = read.merged(rounds)[0]
-    if len(rounds) == 1 or merged["status"] != "completed":
+    if merged["status"] != "completed":
         return merged
     found = {r["config"].get("seed"): (r["measured"]["evaluation"] or {}).get("accuracy") for r in rounds}
     if len(found) > 1 and None not in found.values():

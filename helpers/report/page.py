@@ -9,7 +9,7 @@ from ..plots.style import clean, number, percent
 from ..records import read
 from ..records.words import samples_of
 from . import figures, published
-from .conclusions import COLUMNS, conclusions
+from .sentences import COLUMNS, conclusions
 
 
 def page_of(report) -> str:
@@ -24,11 +24,11 @@ def page_of(report) -> str:
         how=how.format(newest=newest, target=percent(report.target)),
         conclusions=[[_(name) for name in COLUMNS], *(row.text for row in conclusions(report))],
         drawn=3,  # ladders of a machine, the newest; the page stays small enough to be sent
-        images=_images,
+        html=style.html,
         parts=lambda ladder: plots.parts([record for record in ladder.records if record.get("measured")]),
         cells=plots.cells,
-        between=_images(figures.machines(report.machines)),
-        published=_images([theirs] if theirs else []),
+        between=figures.machines(report.machines),
+        published=[theirs] if theirs else [],
         records=_records(report),
     )
 
@@ -41,10 +41,6 @@ def _templates():
     found = jinja2.Environment(loader=jinja2.PackageLoader(__package__, ""), autoescape=True, undefined=undefined)
     found.globals.update(_=_, clean=clean, language=chosen)
     return found
-
-
-def _images(drawn):
-    return [{"src": style.data_uri(style.png(figure)), "alt": alt} for figure, alt in drawn]
 
 
 def _records(report):

@@ -4,12 +4,10 @@ import textwrap
 from pathlib import Path
 
 from .. import plots
-from ..language import _, shown
+from ..language import _
 from ..paths import replace_file
-from ..plots import style
 from ..plots.style import clean
 from ..records import read, seeds
-from ..records.read import Found
 from . import export, figures, ladders, page, sentences
 
 TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
@@ -20,19 +18,14 @@ class Report:
     """What was found in records.
 
     Attributes:
-        found: records and skipped files.
+        found: what was read; records: those in it, as they are on disk, each with its "file".
         target: the accuracy whose time is reported, a share of one.
         machines: where the records are from, with their ladders; the first has the newest record.
     """
 
     def __init__(self, found, target=TARGET):
-        self.found, self.target = found, float(target)
+        self.found, self.target, self.records = found, float(target), found.records
         self.machines = ladders.machines(found.records)
-
-    @property
-    def records(self) -> list:
-        """The records as they are on disk, each with its "file"."""
-        return self.found.records
 
     def sentences(self, ladder) -> list:
         """The sentences (text, ids of the records that back it) about one of the ladders."""
@@ -45,98 +38,61 @@ class Report:
         return figures.of_ladder(ladder, self.target)
 
     def write(self, folder) -> dict:
-        """Write all_runs.html (one page that opens offline), .csv and .json; returns the paths by format.
-
-        Each file is replaced in one step.
+        """Write all_runs.html (one page that opens offline), .csv and .json, each in one step; returns the paths.
 
         Raises:
             ValueError: there is no record.
         """
-        self._check_records()
-        rows = export.numbers(self)
-        return _replace(
-            folder,
-            html=("all_runs.html", page.page_of(self)),
-            csv=("all_runs.csv", export.table(rows)),
-            json=("all_runs.json", export.json_of(self, rows)),
-        )
-
-    def write_ladder(self, folder) -> dict:
-        """Write report.html, and speedup.svg, speedup.png and table.csv of the newest ladder; returns the paths.
-
-        Raises:
-            ValueError: the ladder has no run that the others could be compared with, or there is no record.
-        """
-        self._check_records()
-        ladder = self.machines[0].ladders[0]
-        if not ladder.comparison:
-            raise ValueError(f"{ladder.name} has no completed run that the others could be compared with")
-        drawn, alt = plots.speed_up(ladder.comparison)
-        return _replace(
-            folder,
-            report=("report.html", page.page_of(self)),
-            plot=("speedup.svg", style.svg(drawn, alt)),
-            picture=("speedup.png", style.png(drawn)),
-            table=("table.csv", export.table(ladder.rows())),
-        )
-
-    def show(self, ladder=None) -> None:
-        """Print the sentences about a ladder (None: the newest), each with the records behind it."""
-        self._check_records()
-        print("\n".join(lines(self.sentences(ladder or self.machines[0].ladders[0]))))
-
-    def summary(self) -> str:
-        """What was read, in a sentence or two."""
-        told = _("{runs} records of {n} machine(s).").format(runs=len(self.records), n=len(self.machines))
-        skipped = [f"{clean(file, 100)} ({clean(shown(why), 200)})" for file, why in self.found.skipped]
-        if skipped:
-            told = _("{told} Skipped, since it is no record: {files}.").format(told=told, files="; ".join(skipped))
-        return told
-
-    def text(self, newest=None) -> str:
-        """Tables and sentences of all ladders, or the `newest` of each machine, for a terminal."""
-        import pandas
-
-        told = [self.summary()]
-        for machine in self.machines:
-            told += ["", machine.name, "=" * len(machine.name)]
-            for ladder in machine.ladders[:newest]:
-                told += ["", f"{ladder.name}: {ladder.what}", ""]
-                if ladder.comparison:
-                    table = plots.table(ladder.comparison)
-                    table = table.loc[:, (table != "–").any()]
-                    with pandas.option_context("display.unicode.east_asian_width", True):
-                        told += [table.to_string(index=False, line_width=COLUMNS), ""]
-                told += lines(self.sentences(ladder))
-        return "\n".join(told)
-
-    __repr__ = __str__ = text
-
-    def _check_records(self):
         if not self.records:
             places = ", ".join(str(place) for place in self.found.places)
             skipped = "".join(f"\n  {file}: {why}" for file, why in self.found.skipped[:10])
             raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
+        rows, folder = export.numbers(self), Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = {"html": page.page_of(self), "csv": export.table(rows), "json": export.json_of(self, rows)}
+        for kind, content in contents.items():
+            replace_file(folder / f"all_runs.{kind}", content)
+        return {kind: folder / f"all_runs.{kind}" for kind in contents}
+
+    def show(self, ladder) -> None:
+        """Print the sentences about a ladder, each with the records behind it."""
+        print("\n".join(_lines(self.sentences(ladder))))
+
+    def summary(self) -> str:
+        """What was read, in a sentence or two."""
+        told = _("{runs} records of {n} machine(s).").format(runs=len(self.records), n=len(self.machines))
+        skipped = [f"{clean(file, 100)} ({clean(why, 200)})" for file, why in self.found.skipped]
+        if skipped:
+            told = _("{told} Skipped, since it is no record: {files}.").format(told=told, files="; ".join(skipped))
+        return told
+
+    def text(self) -> str:
+        """Table and sentences of each machine's newest ladder, for a terminal."""
+        import pandas
+
+        told = [self.summary()]
+        for machine in self.machines:
+            ladder = machine.ladders[0]
+            told += ["", machine.name, "=" * len(machine.name), "", f"{ladder.name}: {ladder.what}", ""]
+            if ladder.comparison:
+                table = plots.table(ladder.comparison)
+                table = table.loc[:, (table != "–").any()]
+                with pandas.option_context("display.unicode.east_asian_width", True):
+                    told += [table.to_string(index=False, line_width=COLUMNS), ""]
+            told += _lines(self.sentences(ladder))
+        return "\n".join(told)
+
+    __repr__ = __str__ = text
 
 
-def lines(said) -> list:
+def _lines(said):
     """Lines of the sentences, each with the first record behind it."""
     found = []
-    for sentence in said:
-        more = f" +{len(sentence.runs) - 1}" if len(sentence.runs) > 1 else ""
-        text = f"{sentence.text} [{clean(sentence.runs[0], 60)}{more}]"
+    for text, runs in said:
+        more = f" +{len(runs) - 1}" if len(runs) > 1 else ""
+        text = f"{text} [{clean(runs[0], 60)}{more}]"
         found += textwrap.wrap(text, COLUMNS, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
     return found
-
-
-def _replace(folder, **files):
-    """Write files, kind=(name, content), to a folder, each in one step; returns {kind: path}."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = {kind: folder / name for kind, (name, _content) in files.items()}
-    for kind, (_name, content) in files.items():
-        replace_file(paths[kind], content)
-    return paths
 
 
 def everything(*places, target=TARGET) -> Report:
@@ -151,8 +107,3 @@ def everything(*places, target=TARGET) -> Report:
     """
     seeds.check_target(target)
     return Report(read.read(*places), target)
-
-
-def of(comparison) -> Report:
-    """The report of one comparison."""
-    return Report(Found([{**record, "file": f"{record['run_id']}.json"} for record in comparison.runs]))

@@ -1,17 +1,64 @@
-"""What a ladder says, in a few sentences, each with the records that back it."""
+"""What a ladder says: in a few sentences, or beside its baseline in a row, each with the records that back it."""
+
+from typing import NamedTuple
 
 from ..language import N_, _
 from ..plots.style import clean, name, number, percent, sentence, times
 from ..plots.tables import STEP
+from ..records.speedup import SpeedUp
 from .causes import causes
-from .compare_runs import Said, ids
-from .conclusions import FASTER, NOT_SHOWN, SLOWER, verdict
+from .ladders import ids, timed
 
+COLUMNS = (N_("comparison"), N_("run"), N_("speed-up"), N_("whole run"), N_("accuracy"), N_("verdict"))
+FASTER, SLOWER, NOT_SHOWN = N_("faster"), N_("slower"), N_("not shown")
 SPEED = {
     FASTER: N_("{row} was faster: {speed} the samples/s of {base} (95% interval {low} to {high})"),
     SLOWER: N_("{row} was slower: {speed} the samples/s of {base} (95% interval {low} to {high})"),
     NOT_SHOWN: N_("{row}: no difference is shown, {speed} the samples/s of {base} (95% interval {low} to {high})"),
 }
+
+
+class Said(NamedTuple):
+    """A sentence, or the cells of a row, and the ids of the records that back it."""
+
+    text: str | tuple
+    runs: tuple
+
+
+def verdict(row) -> str:
+    """FASTER or SLOWER than the baseline; NOT_SHOWN where the 95% interval of the ratio holds 1."""
+    if not SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"]).shown:
+        return NOT_SHOWN
+    return FASTER if row["speed_up"] > 1 else SLOWER
+
+
+def conclusions(report, most=24) -> list:
+    """Rows of texts as in COLUMNS, each a Said with the ids of its records; the newest comparison of each name.
+
+    The whole run counts start, data, training and evaluation.
+    """
+    found, seen = [], set()
+    for machine in report.machines:
+        for ladder in machine.ladders:
+            name = (machine.name, ladder.name.split("-", 2)[-1], ladder.what)
+            if not ladder.comparison or name in seen:
+                continue
+            seen.add(name)
+            base, *others = zip(ladder.rows(), ladder.records, strict=True)
+            found += [_row(name[1], row, record, *base) for row, record in others if timed(record) and timed(base[1])]
+    return found[:most]
+
+
+def _row(name, row, record, base_row, base):
+    speed = times(row["speed_up"])
+    if row["speed_up_low"] is not None:
+        speed += _(" ({low} to {high})").format(low=times(row["speed_up_low"]), high=times(row["speed_up_high"]))
+    accuracy = percent(row["accuracy"])
+    if None not in (row["accuracy"], base_row["accuracy"]):
+        points = f"{100 * (row['accuracy'] - base_row['accuracy']):+.1f}"
+        accuracy += _(" ({points} points)").format(points=points)
+    cells = (clean(name, 40), clean(row["label"], 40), speed, times(row["whole_run_speed_up"]), accuracy)
+    return Said((*cells, _(verdict(row))), ids(record, base))
 
 
 def of_ladder(ladder, records) -> list:
@@ -32,7 +79,7 @@ def of_ladder(ladder, records) -> list:
         said.append(Said(text, ids(record) if alone else ids(record, base)))
         if row["note"]:
             notes.setdefault(row["note"], Said(sentence(label, clean(_(row["note"]), 300).rstrip(".")), ids(record)))
-        said += causes(record, records)
+        said += (Said(*cause) for cause in causes(record, records))
     return said + [*notes.values()]
 
 
@@ -48,12 +95,11 @@ def _numbers(row):
 
 def _beside(label, row, base):
     """A run beside its baseline: speed, efficiency, and both accuracies, since speed never stands alone."""
-    values = {"speed": row["speed_up"], "low": row["speed_up_low"], "high": row["speed_up_high"]}
-    values = {key: times(value) for key, value in values.items()}
-    parts = [_(SPEED[verdict(row)]).format(row=label, base=name(base), **values)]
+    speed, low, high = (times(row[key]) for key in ("speed_up", "speed_up_low", "speed_up_high"))
+    parts = [_(SPEED[verdict(row)]).format(row=label, base=name(base), speed=speed, low=low, high=high)]
     if row["devices"] > 1 and row["efficiency"]:
         parts.append(_("efficiency {efficiency}").format(efficiency=percent(row["efficiency"])))
     if None not in (row["accuracy"], base["accuracy"]):
-        shares = {"found": percent(row["accuracy"]), "percent": percent(base["accuracy"])}
-        parts.append(_("accuracy {found} beside {percent}").format(**shares))
+        found, beside = percent(row["accuracy"]), percent(base["accuracy"])
+        parts.append(_("accuracy {found} beside {percent}").format(found=found, percent=beside))
     return _("{text}.").format(text=_("; ").join(parts))

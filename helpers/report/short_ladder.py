@@ -8,11 +8,7 @@ SETTINGS = dict(model="resnet8", data="digits", lr=0.02, schedule="linear", augm
 
 
 def short_ladder(kind=None) -> list:
-    """RunConfigs: one device, two devices, these in bf16 unless they only emulate it, and with twice the batch.
-
-    Args:
-        kind: of the devices (default: the best there is).
-    """
+    """RunConfigs: one device, two devices, these in bf16 unless they only emulate it, and with twice the batch."""
     one = RunConfig(**SETTINGS, device=kind)
     two = one.but(strategy="ddp", nproc_per_node=2)
     half = [two.but(precision="bf16-mixed")] if device.dtypes(kind).get("bfloat16", 0) > TOO_SLOW else []

@@ -116,7 +116,7 @@ def scales(runs, on=EMULATED) -> tuple:
         ValueError: no run has a step.
     """
     title = f"Loss scale over the steps ({on})"
-    marks = [(n, scale, "") for steps in runs.values() for n, (scale, left_out) in enumerate(steps) if left_out]
+    marks = [(n, scale) for steps in runs.values() for n, (scale, left_out) in enumerate(steps) if left_out]
     series = _numbered({label: [scale for scale, _ in steps] for label, steps in runs.items()})
     notes = [marked("Cross: the gradients overflowed, and the step is left out.")]
     look = {"marks": marks, "log": 2, "notes": notes, "stairs": True}

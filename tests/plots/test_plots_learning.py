@@ -1,9 +1,8 @@
 """Figures of learning: what they say is what the records hold, for any number of labels, seeds and evaluations."""
 
 import pytest
-from figures import assert_readable, labels
-from gallery import RISE, SHARED, groups, series, trained
-from matplotlib.colors import to_rgba
+from figures import labels
+from gallery import RISE, SHARED, series, trained
 from records import baseline, failed
 
 from helpers import plots
@@ -30,9 +29,6 @@ def test_long_words_keep_the_end_in_which_they_differ():
         assert sorted(ends) == ["0", "1", "2", "3"]
 
 
-# -- curves -------------------------------------------------------------------------------
-
-
 def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
     groups = {"a": [trained((0.5, 0.9)), trained((0.6, 0.96)), trained((0.7, 0.99))]}
     figure, alt = plots.accuracy_curves(groups)
@@ -45,13 +41,10 @@ def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
     assert "95.0%  a" in [text for text, _ in labels(figure)]
 
 
-def test_curves_run_over_epochs_or_updates():
-    groups = {"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}
-    for over, x in (("epoch", [1, 2, 3, 4]), ("step", [10, 20, 30, 40])):
-        figure, _ = plots.accuracy_curves(groups, over)
-        assert list(figure.axes[0].lines[0].get_xdata()) == x
-    with pytest.raises(ValueError, match="'epoch', 'step'"):
-        plots.accuracy_curves(groups, over="time")
+@pytest.mark.parametrize("over, x", [("epoch", [1, 2, 3, 4]), ("step", [10, 20, 30, 40])])
+def test_curves_run_over_epochs_or_updates(over, x):
+    figure, _ = plots.accuracy_curves({"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}, over)
+    assert list(figure.axes[0].lines[0].get_xdata()) == x
 
 
 def test_seeds_count_where_all_of_them_were_evaluated():
@@ -61,24 +54,6 @@ def test_seeds_count_where_all_of_them_were_evaluated():
     shorter["measured"]["curve"] = [{**shorter["measured"]["curve"][0], "step": 7}]
     with pytest.raises(ValueError, match="same settings"):
         plots.accuracy_curves({"a": [longer, shorter]})
-
-
-def test_lines_differ_by_more_than_colour():
-    figure, _ = plots.accuracy_curves(groups(12))
-    looks = {(line.get_marker(), str(line._dash_pattern), line.get_linewidth()) for line in figure.axes[0].lines}
-    assert len(looks) == 11  # one label has no run that worked
-
-
-def test_a_name_is_led_to_by_a_stroke_that_looks_like_its_line():
-    ends = {"low": 0.3, "lower": 0.2, "high": 0.8}
-    [axes] = plots.accuracy_curves({name: [trained((0.1, end))] for name, end in ends.items()})[0].axes
-    drawn = {line.get_ydata()[-1]: line.get_color() for line in axes.lines}
-    for text in axes.texts:
-        assert text.arrow_patch.get_edgecolor() == to_rgba(drawn[text.xy[1]])
-        assert f"{text.xy[1]:.1f}%" in text.get_text()
-
-
-# -- time to accuracy ---------------------------------------------------------------------
 
 
 def test_time_to_accuracy_draws_what_was_measured():
@@ -91,9 +66,8 @@ def test_time_to_accuracy_draws_what_was_measured():
     assert [bar.get_width() for bar in in_images.patches] == pytest.approx([1, 1.9, 2.5, 2.5])
     assert [bar.get_width() for bar in accuracy.patches] == pytest.approx([0.96, 0.96, 0.94, 0.8])
     written = " ".join(text for text, _ in labels(figure)).replace("\n", " ")
-    for part in ("2.00×", "1.90×", "94.0%", "four, scaled* (2 of 3 seeds)", "four, naive* (0 of 3 seeds)", SHARED):
-        assert part in written
-    assert "four, scaled* (2 of 3 seeds): " in alt and "4.00" in alt
+    assert all(part in written for part in ("2.00×", "scaled* (2 of 3 seeds)", "naive* (0 of 3 seeds)", SHARED))
+    assert "four, scaled* (2 of 3 seeds)" in alt and "4.00" in alt
 
 
 def test_seeds_that_never_reach_it_are_slower_than_all_others():
@@ -110,9 +84,6 @@ def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
     groups = {"baseline": [trained((0.5, 0.6))], "better": [trained(RISE, speed=2)]}
     figure, _ = plots.time_to_accuracy(groups, 0.95)
     assert [len(axes.patches) for axes in figure.axes] == [1, 2, 2]  # seconds, speed-up in images/s, accuracy
-    never, _ = plots.time_to_accuracy(study(), 0.99)
-    assert [len(axes.patches) for axes in never.axes] == [4, 4]
-    assert_readable(figure), assert_readable(never)
 
 
 def test_what_is_left_out_is_said():
@@ -126,21 +97,11 @@ def test_what_is_left_out_is_said():
 
 
 @pytest.mark.parametrize(
-    "runs, arguments, said",
-    [
-        ({"a": [failed(), baseline()]}, {"target": 0.9}, "evaluate_every=1"),
-        ({}, {"target": 0.9}, "record"),
-        ({"a": [trained(RISE)]}, {"target": 95}, "target"),
-        ({"a": [trained(RISE)]}, {"target": "95%"}, "target"),
-    ],
+    "runs, target, said", [([failed(), baseline()], 0.9, "evaluate_every=1"), ([trained(RISE)], 95, "target")]
 )
-def test_errors_say_what_to_do(runs, arguments, said):
-    for function in (plots.time_to_accuracy, plots.summary):
-        with pytest.raises(ValueError, match=said):
-            function(runs, **arguments)
-
-
-# -- the table ----------------------------------------------------------------------------
+def test_errors_say_what_to_do(runs, target, said):
+    with pytest.raises(ValueError, match=said):
+        plots.time_to_accuracy({"a": runs}, target)
 
 
 def test_summary_holds_the_numbers_of_the_figure():
@@ -150,14 +111,8 @@ def test_summary_holds_the_numbers_of_the_figure():
     assert list(frame["label"]) == list(groups)
     row = dict(frame.iloc[2])
     assert (row["seeds"], row["left out"], row["steps"], row["seeds at target"]) == (3, "1 run failed", 40, 2)
-    found = [row[f"accuracy {key}"] for key in ("mean", "min", "max")]
-    assert found == pytest.approx([0.94, 0.90, 0.97])
-    assert (row["seconds to target"], row["speed-up to target"]) == (4, 2.5)
-    rates = [record["measured"]["images_per_s"]["median"] for record in groups["four, scaled"][:3]]
-    assert row["images/s"] == rates[1] and row["speed-up in images/s"] == pytest.approx(2.5)
-    assert list(frame["seconds to target"])[:3] == [10, 5, 4]
-    alone = plots.summary({"a": trained(RISE), "b": [failed()]}, 0.95)  # a record that is no list of records
-    assert alone["seeds"].tolist() == [1, 0] and alone["accuracy mean"].isna().tolist() == [False, True]
+    assert [row[f"accuracy {key}"] for key in ("mean", "min", "max")] == pytest.approx([0.94, 0.90, 0.97])
+    assert (row["seconds to target"], row["speed-up to target"], row["speed-up in images/s"]) == (4, 2.5, 2.5)
 
 
 def test_the_final_accuracy_is_that_of_the_end():
@@ -167,8 +122,6 @@ def test_the_final_accuracy_is_that_of_the_end():
     record["measured"]["evaluation"] = None
     assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.96]
 
-
-# -- speed over batch ---------------------------------------------------------------------
 
 POINTS = [
     {"batch": 64, "ratio": 1.4, "low": 1.35, "high": 1.5},
@@ -184,15 +137,7 @@ def test_speed_over_batch_draws_what_was_measured():
     bf16, _fp16, one = axes.lines
     assert list(bf16.get_xdata()) == [1, 8, 64] and list(bf16.get_ydata()) == [0.6, 1.02, 1.4]
     assert set(axes.collections[0].get_paths()[0].vertices[:, 1]) == {0.5, 0.65, 0.99, 1.05, 1.35, 1.5}
-    assert list(one.get_ydata()) == [1, 1]
-    written = [text for text, _ in labels(figure)]
-    assert {"Some speeds", "local batch", "1.40×  bf16", "0.60×  fp16"} <= set(written)
-    assert "from 64 on" in alt
+    assert list(one.get_ydata()) == [1, 1] and "1.40× at 64" in alt
+    assert {"1.40×  bf16", "0.60×  fp16"} <= {text for text, _ in labels(figure)}
     with pytest.raises(ValueError, match="nothing to draw"):
         plots.speed_over_batch({"a": []}, "t")
-
-
-def test_faster_from_the_first_batch_on_and_not_before_the_last_dip():
-    points = [{"batch": b, "ratio": r, "low": r - 0.1, "high": r + 0.1} for b, r in ((1, 1.3), (2, 1.05), (4, 1.5))]
-    assert "from 4 on" in plots.speed_over_batch({"a": points}, "t")[1]
-    assert "from 1 on" in plots.speed_over_batch({"a": points[::2]}, "t")[1]

@@ -6,15 +6,12 @@ import json
 import re
 from html.parser import HTMLParser
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
 import pytest
-from PIL import Image
-from records import baseline, curve, failed, ladder, on, planted
+from records import baseline, curve, on, planted
 
 from helpers import __main__ as cli
 from helpers import report
-from helpers.comparison.ladder import Comparison
 from helpers.plots import panels
 from helpers.records import read
 from helpers.report import figures, published
@@ -104,39 +101,6 @@ def test_the_files_for_spreadsheets_and_programs(files):
     assert content["skipped"][0]["why"] == "no record"
 
 
-def test_nothing_to_write_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no record of a run"):
-        report.everything(tmp_path).write(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-# -- the files of one comparison ----------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    comparison = Comparison([*ladder().runs, failed(EVIL, devices=4, label=EVIL)])
-    return report.of(comparison).write_ladder(tmp_path_factory.mktemp("new") / "folder")
-
-
-def test_a_comparison_leaves_four_sound_files(written):
-    folder = written["report"].parent
-    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "speedup.png", "speedup.svg", "table.csv"]
-    ElementTree.parse(written["plot"])
-    Image.open(written["picture"]).verify()
-    rows = list(csv.DictReader(io.StringIO(written["table"].read_text(encoding="utf-8"))))
-    assert [row["label"] for row in rows][:3] == ["baseline", "DataParallel ×2", "DDP ×2"]
-    assert float(rows[2]["speed_up"]) == pytest.approx(1.82)
-    parsed = Page(written["report"].read_text(encoding="utf-8"))
-    images = [attributes for tag, attributes in parsed.tags if tag == "img"]
-    assert "1.82×" in images[0]["alt"]
-    assert "script" not in {tag for tag, _ in parsed.tags} and "alert('&')" in parsed.text
-    assert "<script" not in written["plot"].read_text("utf-8")
-
-
-# -- figures ------------------------------------------------------------------------------
-
-
 def test_panels_draw_and_tell_every_number():
     rows = [{"name": "a", "kind": "ours", "x": (2.0, 1.5, 2.5)}, {"name": "b", "kind": "theirs", "x": None}]
     figure, alt = panels.panels("T", "how", rows, [("x", "speed", str, 1), ("y", "absent", str, None)], ["note"])
@@ -164,9 +128,6 @@ def test_the_published_ladder_is_marked_as_theirs():
     assert "17.3%" in alt and len(figure.axes[0].patches) == 10
 
 
-# -- command line -------------------------------------------------------------------------
-
-
 def test_the_command(tmp_path, capsys):
     folder = tmp_path / "two machines"
     folder.mkdir()
@@ -180,23 +141,16 @@ def test_the_command(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "all_runs.json").read_text(encoding="utf-8"))["target"] == 0.5
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["nowhere"], "there is no nowhere"),
-        (["--target", "3"], "share of one"),
-        ([], "no record of a run in"),
-    ],
-)
+REFUSED = [(["nowhere"], "no nowhere"), (["--target", "3"], "share of one"), ([], "no record of a run in")]
+
+
+@pytest.mark.parametrize("arguments, words", REFUSED)
 def test_the_command_refuses(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "results"))
     assert cli.main(["report", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
-
-
-# -- conclusions --------------------------------------------------------------------------
 
 
 def test_conclusions_have_a_row_for_each_run_beside_its_baseline():

@@ -3,17 +3,19 @@
 import pytest
 from records import baseline, failed, ladder, planted
 
-from helpers import report
-from helpers.comparison.ladder import Comparison
 from helpers.records import read
 from helpers.report.causes import break_even
-from helpers.report.conclusions import FASTER, NOT_SHOWN, SLOWER, verdict
 from helpers.report.report import COLUMNS, Report
+from helpers.report.sentences import FASTER, NOT_SHOWN, SLOWER, verdict
+
+
+def report_of(*records):
+    return Report(read.Found([{**read.checked(record), "file": "a.json"} for record in records]))
 
 
 def said(*records):
     """{text: ids} of all sentences about the only ladder of these records."""
-    found = Report(read.Found([{**read.checked(r), "file": "a.json"} for r in records]))
+    found = report_of(*records)
     ((only,),) = [machine.ladders for machine in found.machines]
     return {sentence.text: sentence.runs for sentence in found.sentences(only)}
 
@@ -72,12 +74,7 @@ def test_without_a_baseline_no_speed_up_is_told():
 
 @pytest.mark.parametrize(
     "low, high, wanted",
-    [
-        (1.01, 1.2, FASTER),
-        (0.8, 0.99, SLOWER),
-        (0.99, 1.2, NOT_SHOWN),
-        (None, None, NOT_SHOWN),
-    ],
+    [(1.01, 1.2, FASTER), (0.8, 0.99, SLOWER), (0.99, 1.2, NOT_SHOWN), (None, None, NOT_SHOWN)],
 )
 def test_the_verdict_is_that_of_the_interval(low, high, wanted):
     row = {"speed_up": 1.1 if wanted != SLOWER else 0.9, "speed_up_low": low, "speed_up_high": high}
@@ -96,12 +93,6 @@ def test_break_even_takes_the_tuners_own_times_or_an_eager_run():
 
 def test_text_fits_a_terminal():
     records = [*ladder().records, {**failed(devices=4), "run_id": "x" * 300}]
-    lines = report.of(Comparison(records)).text().splitlines()
+    lines = report_of(*records).text().splitlines()
     assert max(map(len, lines)) <= COLUMNS
     assert any("1.82×" in line and "DDP ×2" in line for line in lines)
-
-
-@pytest.mark.parametrize("target", [0, 1.1, True, "90%", None, float("nan")])
-def test_a_bad_target_is_refused(target):
-    with pytest.raises(ValueError, match="target"):
-        report.everything(target=target)

@@ -120,7 +120,7 @@ def test_gpt_learns_it(tmp_path, monkeypatch):
     row = read.row(record)
     assert measured["tokens_per_sample"] == 16 and row["tested"] == 37 * 16
     assert (row["samples_are"], row["tested_are"]) == ("sequences", "tokens")
-    table, said = str(Comparison([record])), str(report.of(Comparison([record])))
+    table, said = str(Comparison([record])), str(report.Report(read.Found([{**record, "file": "a.json"}])))
     assert "sequences/s" in table and "sequences/s" in said and "images" not in table + said
 
 
