@@ -8,9 +8,9 @@ compute-optimal training beyond fixed training durations" (arXiv:2405.18392).
 
 import math
 
-from ..config import SCALING, peak_lr
+from ..config import peak_lr
 
-__all__ = ["COOLDOWN", "SCALING", "factor", "peak_lr"]
+__all__ = ["COOLDOWN", "factor", "peak_lr"]
 COOLDOWN = 0.3  # the last share of the updates after the warm-up, in which "cooldown" decays
 
 
