@@ -305,5 +305,6 @@ def _bf16(kind):
         import torch
 
         return "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"
-    known = _instructions() if kind == "cpu" else ()
-    return known and ("native" if BF16 & {*known} else "emulated") or ""
+    if kind != "cpu" or not _instructions():
+        return ""
+    return "native" if BF16 & {*_instructions()} else "emulated"

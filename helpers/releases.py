@@ -92,18 +92,6 @@ def need_torchvision(what) -> None:
         raise UnfitTorch(f"{what} needs a torchvision that fits torch {torch}: {command}")
 
 
-def check_gloo() -> None:
-    """Raises UnfitTorch if this torch cannot connect processes on CPUs. Imports torch."""
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_gloo_available():
-        torch = version_of("torch")
-        command = f"{sys.executable} -m pip install --force-reinstall 'torch=={'.'.join(map(str, number(torch)))}.*'"
-        raise UnfitTorch(
-            f"torch {torch} was built without gloo, through which ranks communicate; PyPI's has it: {command}"
-        )
-
-
 # -- what differs between releases ----------------------------------------------------------------
 
 # Torch 2.8 to 2.10 print this on stdout for each group that is made, among what the program prints.

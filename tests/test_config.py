@@ -20,7 +20,7 @@ from helpers import RunConfig, config, device
         (dict(strategy="dpp"), "strategy", "Did you mean 'ddp'"),
         (dict(precision="O7"), "precision", "'fp32', 'fp16-mixed'"),
         (dict(compiler="gcc"), "compiler", "--compiler-opt"),
-        (dict(device="gpu"), "device", "None, 'cuda'"),
+        (dict(device="gpu"), "device", "'cuda', .*None"),
         (dict(model="resnet81"), "model", "Did you mean 'resnet8'"),
         (dict(model=nn.Linear(1, 1), data="digit"), "data", "Did you mean 'digits'"),
         (dict(model=3), "model", "a function"),
@@ -72,7 +72,7 @@ def test_what_cannot_be_names_its_fields(settings, fields, hint):
 @pytest.mark.parametrize("name", [name for name, one in config.SETTINGS.items() if one.type in (int, float)])
 def test_a_number_is_not_negative_and_nothing_else(name):
     for value in (-1, True, "1"):
-        with pytest.raises((ValueError, ValueError), match=f"{name}.* is {value!r}"):
+        with pytest.raises(config.ConfigError, match=f"{name}.* is {value!r}"):
             RunConfig(**{name: value})
 
 
@@ -81,8 +81,7 @@ def test_batches_follow_from_each_other():
     by_global = RunConfig(strategy="ddp", nproc_per_node=4, global_batch=128)
     by_local = RunConfig(strategy="ddp", nproc_per_node=4, local_batch=32)
     assert (by_global.local_batch, by_local.global_batch) == (32, 128)
-    assert by_local.label == "DDP ×4" and by_local.processes == 4
-    assert RunConfig(strategy="data_parallel", nproc_per_node=2).processes == 1
+    assert by_local.processes == 4 and RunConfig(strategy="data_parallel", nproc_per_node=2).processes == 1
     by_local = RunConfig(strategy="ddp", nproc_per_node=2, local_batch=16, accumulation=4)
     by_global = RunConfig(strategy="ddp", nproc_per_node=2, global_batch=128, accumulation=4)
     assert (by_local.global_batch, by_global.local_batch) == (128, 16)
