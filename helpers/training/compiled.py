@@ -12,11 +12,8 @@ ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
 def prepare(config, model, strategy, log) -> None:
     """Make `model` compute as `config.compiler` says; call it before the model is wrapped.
 
-    "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed
-    it; the precision stays the run's. "inductor" switches torch.compile on, come what may.
-
-    Args:
-        log: gets a line of text when something takes long.
+    "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed it. `log` gets a
+    line of text when something takes long.
     """
     if config.compiler == "none":
         return
@@ -73,12 +70,8 @@ def measured(config, model) -> dict | None:
     }
     if config.compiler == "auto":
         tuner = model.tuner
-        found.update(
-            plan=str(tuner.choice) if tuner.done else None,
-            rows=tuner.rows(),
-            summary=tuner.summary(),
-            from_cache=tuner.from_cache,
-        )
+        found["plan"] = str(tuner.choice) if tuner.done else None
+        found.update(rows=tuner.rows(), summary=tuner.summary(), from_cache=tuner.from_cache)
     return found
 
 
@@ -86,6 +79,5 @@ def note(config, model) -> str:
     """A sentence for the run's note; "" if there is none."""
     if config.compiler != "auto":
         return ""
-    if not model.tuner.done:
-        return "the run ended before the tuner had chosen: give it more steps"
-    return f"plan: {model.tuner.choice}"
+    unsure = "the run ended before the tuner had chosen: give it more steps"
+    return f"plan: {model.tuner.choice}" if model.tuner.done else unsure
