@@ -50,11 +50,6 @@ def plan_is_chosen(config, model) -> bool:
     return config.compiler != "auto" or model.tuner.done
 
 
-def eager():
-    """A context that runs compiled modules eagerly, so that an evaluation does not trigger a recompilation."""
-    return torch.compiler.set_stance("force_eager")
-
-
 def measured(config, model) -> dict | None:
     """What the record keeps: the plan, what was tried and what it cost; None without a compiler."""
     if config.compiler == "none":

@@ -196,7 +196,8 @@ class Run:
         self.peak_memory = max(self.peak_memory, device.peak_memory(self.world.device))  # that of training
         if not self.config.evaluate or self.test_set is None:
             return None
-        with self.parts.part("evaluation"), compiled.eager():
+        # Compiled modules run eagerly: an evaluation shall not trigger a recompilation.
+        with self.parts.part("evaluation"), torch.compiler.set_stance("force_eager"):
             found = evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
         self.strategy.after_evaluation(self.model)
         return found

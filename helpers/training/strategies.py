@@ -122,7 +122,7 @@ class ZeRO1(DDP):
     """DDP, and every rank updates the weights of its share and sends them to the others (arXiv:1910.02054)."""
 
     def optimizer(self, kind, parameters, **options):
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # slow, and only needed here
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # slow
 
         return ZeroRedundancyOptimizer(parameters, kind, **options)
 

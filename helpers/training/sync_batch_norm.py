@@ -65,9 +65,9 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         if self.training and self.track_running_stats:
             self.num_batches_tracked += 1
             share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-            unbiased = variance.detach() * count / max(count.item() - 1, 1)  # as BatchNorm keeps it
-            for kept, new in ((self.running_mean, mean.detach()), (self.running_var, unbiased.detach())):
-                kept.lerp_(new.to(kept.dtype), share)
+            unbiased = variance * (count / (count - 1).clamp_min(1))  # as BatchNorm keeps it
+            for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                kept.lerp_(new.detach().to(kept.dtype), share)
         shape = [1, -1] + [1] * (batch.dim() - 2)
         scale = torch.rsqrt(variance + self.eps) * (self.weight if self.affine else 1)
         shift = (self.bias if self.affine else 0) - mean * scale
