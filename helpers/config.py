@@ -57,28 +57,17 @@ INPUT_PATHS = {
 
 @dataclass(frozen=True)
 class Strategy:
-    """A row of STRATEGIES: what a RunConfig has to know of a strategy, without importing torch.
+    """A row of STRATEGIES: what a RunConfig has to know of a strategy, without importing torch."""
 
-    Attributes:
-        label, summary: its name in labels; what it is, in a few words.
-        trains: "module:class" of its helpers.training.strategies.Strategy.
-        ranks: whether each device has a process.
-        most: the most devices that it uses.
-        settings: those that it can change, of the settings that only some strategies have.
-        compilers: those that it can be combined with.
-        refuses: yields (fields, message) of what is wrong with a RunConfig.
-        refuses_kind: why it cannot train on a kind of device, or "".
-    """
-
-    label: str
-    summary: str
-    trains: str
-    ranks: bool = True
-    most: float = inf
-    settings: tuple = ("sync_batch_norm",)
-    compilers: tuple = tuple(COMPILERS)
-    refuses: Callable = lambda config: ()
-    refuses_kind: Callable = lambda kind: ""
+    label: str  # its name in labels
+    summary: str  # what it is, in a few words
+    trains: str  # "module:class" of its helpers.training.strategies.Strategy
+    ranks: bool = True  # whether each device has a process
+    most: float = inf  # devices that it uses
+    settings: tuple = ("sync_batch_norm",)  # that it can change, of those that only some strategies have
+    compilers: tuple = tuple(COMPILERS)  # that it can be combined with
+    refuses: Callable = lambda config: ()  # yields (fields, message) of what is wrong with a RunConfig
+    refuses_kind: Callable = lambda kind: ""  # why it cannot train on a kind of device, or ""
 
 
 def _data_parallel_refuses(config):
@@ -132,23 +121,14 @@ ONLY = {name for row in STRATEGIES.values() for name in row.settings}  # setting
 
 @dataclass(frozen=True)
 class Precision:
-    """A row of PRECISIONS: in which format a run keeps and computes what. Its name is its label.
+    """A row of PRECISIONS: in which format a run keeps and computes what. Its name is its label."""
 
-    Attributes:
-        summary: what it is, in a few words.
-        dtype: name of the format that most is computed in.
-        autocast: whether torch.amp picks the format of each operation.
-        masters: whether the optimizer updates fp32 copies of weights in `dtype`; norm layers stay in fp32.
-        aliases: other names for it, such as those of NVIDIA's apex.
-        trains: "module:class" of its helpers.training.precision.MixedPrecision.
-    """
-
-    summary: str
-    dtype: str = "float32"
-    autocast: bool = False
-    masters: bool = False
-    aliases: tuple = ()
-    trains: str = "helpers.training.precision:MixedPrecision"
+    summary: str  # what it is, in a few words
+    dtype: str = "float32"  # the format that most is computed in
+    autocast: bool = False  # whether torch.amp picks the format of each operation
+    masters: bool = False  # whether the optimizer updates fp32 copies of weights in `dtype`; norm layers stay in fp32
+    aliases: tuple = ()  # other names for it, such as those of NVIDIA's apex
+    trains: str = "helpers.training.precision:MixedPrecision"  # "module:class" of its MixedPrecision
 
     @property
     def half_weights(self) -> bool:
@@ -268,8 +248,8 @@ class RunConfig:
 
     def _complete(self):
         parts = self.devices * self.accumulation
-        counts = [(n, getattr(self, n)) for n in ("nproc_per_node", "nnodes", "accumulation")]
-        product = " × ".join(f"{name} {count}" for name, count in counts if count > 1 or name == "nproc_per_node")
+        counts = {name: getattr(self, name) for name in ("nproc_per_node", "nnodes", "accumulation")}
+        product = " × ".join(f"{name} {count}" for name, count in counts.items())
         whole, local = self.global_batch, self.local_batch
         if local is not None and whole is not None and whole != local * parts:
             found = f"global_batch {whole} is not local_batch {local} × {product} = {local * parts}"
@@ -278,8 +258,8 @@ class RunConfig:
         if whole % parts:
             below = whole - whole % parts
             near = " or ".join(str(n) for n in (below, below + parts) if n)
-            found = f"global_batch {whole} cannot be split evenly over {product}"
-            raise ConfigError(["global_batch", "nproc_per_node"], f"{found}. The nearest that can: {near}")
+            found = f"global_batch {whole} cannot be split evenly over {product}; choose {near}"
+            raise ConfigError(["global_batch", "nproc_per_node"], found)
         self._set("global_batch", whole)
         self._set("local_batch", whole // parts)
         self._set("epochs", 1 if self.epochs is None and self.steps is None else self.epochs)
@@ -329,7 +309,7 @@ class RunConfig:
         if self.epochs is not None and self.steps is not None:
             yield clash("epochs", "steps", "give one of the two")
         for name in ("lr_warmup_epochs", "evaluate_every"):
-            if self.epochs is not None and (getattr(self, name) or 0) > self.epochs:
+            if self.epochs and (getattr(self, name) or 0) > self.epochs:
                 yield clash(name, "epochs", "the run ends before")
         if self.evaluate_every and not self.evaluate:
             yield clash("evaluate_every", "evaluate", "leave one of them out")
@@ -382,16 +362,10 @@ class RunConfig:
 
         The global batch stays the same unless a batch size is among the changes.
         """
-        if "local_batch" in changes:
-            changes.setdefault("global_batch", None)
-        else:
-            changes["local_batch"] = None
-        if "steps" in changes:
-            changes.setdefault("epochs", None)
-        elif "epochs" in changes:
-            changes.setdefault("steps", None)
-        changes.setdefault("label", "")
-        return replace(self, **changes)
+        follow = {"label": "", "global_batch" if "local_batch" in changes else "local_batch": None}
+        if "steps" in changes or "epochs" in changes:
+            follow.update(steps=None, epochs=None)
+        return replace(self, **{**follow, **changes})
 
     def as_dict(self) -> dict:
         """Plain values for a record; the reader's own objects by their names."""

@@ -29,24 +29,16 @@ LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices that a run on this machine uses.
+    """The devices that a run on this machine uses."""
 
-    Attributes:
-        kind, name, backend: one of KINDS; the device's own name; the process-group backend that goes with it.
-        count: how many devices of that kind; on a CPU how many ranks play one each.
-        cores, threads: CPU cores this process may use (cgroup limits and affinity respected); threads of each rank.
-        instructions: those of INSTRUCTIONS that the CPU has.
-        bf16: whether it has instructions for bfloat16: "native", or "emulated"; "" if that is not known.
-    """
-
-    kind: str
-    count: int
-    name: str
-    backend: str
-    cores: int
-    threads: int
-    instructions: tuple = ()
-    bf16: str = ""
+    kind: str  # one of KINDS
+    count: int  # devices of that kind; on a CPU how many ranks play one each
+    name: str  # the device's own
+    backend: str  # the process-group backend that goes with it
+    cores: int  # CPU cores this process may use (cgroup limits and affinity respected)
+    threads: int  # CPU threads of each rank, the same in every run of a comparison
+    instructions: tuple = ()  # those of INSTRUCTIONS that the CPU has
+    bf16: str = ""  # whether there are instructions for it: "native", or "emulated"; "" if that is not known
 
     def describe(self) -> str:
         """One line for people."""
@@ -93,8 +85,7 @@ def machine(kind=None) -> Machine:
 def choose(at_least=2) -> Machine:
     """The machine for lessons that need several devices; sets HELPERS_DEVICE and returns it.
 
-    With fewer than `at_least` accelerators the CPU's processes emulate the devices, because two ranks
-    cannot share an accelerator; a choice made in HELPERS_DEVICE before is kept.
+    With fewer than `at_least` accelerators the CPU emulates the devices, unless HELPERS_DEVICE was set before.
     """
     here = machine()
     if here.kind != "cpu" and here.count < at_least and not os.environ.get("HELPERS_DEVICE"):
@@ -133,8 +124,7 @@ def usable_cores() -> int:
 
 def usable_memory() -> int:
     """Bytes of memory that this process and those it starts may use: the machine's, or what the container leaves."""
-    machine_has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(min(machine_has, container_limits()[1]))
+    return int(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), container_limits()[1]))
 
 
 @lru_cache  # a launch asks several times, and each look takes 2 ms
@@ -211,27 +201,21 @@ def dtypes(kind=None) -> dict:
 def _dtypes(kind, use_threads):
     import torch
 
-    def seconds(dtype):
-        """The least of three times of the convolution; None if it cannot be done."""
-        batch, channels = (8, 64) if kind == "cpu" else (64, 256)  # enough work to outweigh the start of it
-        spent = []
+    batch, channels = (8, 64) if kind == "cpu" else (64, 256)  # enough work to outweigh the start of it
+    threads, seconds = torch.get_num_threads(), {}
+    torch.set_num_threads(use_threads)
+    for dtype, spent in ((getattr(torch, name), []) for name in FORMATS):
         with suppress(RuntimeError, TypeError, NotImplementedError):  # what torch raises varies with the device
             images = torch.randn(batch, channels, 16, 16, device=kind).to(dtype).requires_grad_()
             weights = torch.randn(channels, channels, 3, 3, device=kind).to(dtype).requires_grad_()
-            while len(spent) < 4:
+            for _repeat in range(4):
                 began = time.perf_counter()
                 torch.nn.functional.conv2d(images, weights, padding=1).sum().backward()
                 synchronize(images.device)
                 spent.append(time.perf_counter() - began)
-            return min(spent[1:])
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(use_threads)
-    try:
-        taken = {name: seconds(getattr(torch, name)) for name in FORMATS}
-    finally:
-        torch.set_num_threads(threads)
-    return {name: taken["float32"] / spent for name, spent in taken.items() if spent}
+            seconds[str(dtype).removeprefix("torch.")] = min(spent[1:])
+    torch.set_num_threads(threads)
+    return {name: seconds["float32"] / spent for name, spent in seconds.items()}
 
 
 def reset_peak_memory(device) -> None:

@@ -4,6 +4,7 @@ It imports Python's own library only, also on Python 3.8: tools/choose_torch.py 
 """
 
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
@@ -105,10 +106,8 @@ def strip_gloo_banner(text) -> str:
 
 @lru_cache
 def torch_release() -> tuple:
-    """The release of the torch installed here, as (major, minor). Imports torch."""
-    import torch
-
-    return number(torch.__version__)
+    """The release of the torch installed here, as (major, minor)."""
+    return number(version_of("torch"))
 
 
 def serve_store(listening, port, host="127.0.0.1"):
@@ -127,22 +126,18 @@ def recompile_reason(compilation) -> str:
     return getattr(compilation, "recompile_reason", unknown) or ""
 
 
-@lru_cache
 def isolated() -> dict:
-    """Options of torch.compile that keep the recompilations of one compiled function apart from another's."""
-    import inspect
-
+    """Options of torch.compile that keep recompilations of one function apart from another's, if it has any."""
     import torch
 
-    # Torch 2.12 has no such option: functions that share their code share their recompilations.
-    return {"isolate_recompiles": True} if "isolate_recompiles" in inspect.signature(torch.compile).parameters else {}
+    known = inspect.signature(torch.compile).parameters  # in 2.12 functions that share their code share them
+    return {"isolate_recompiles": True} if "isolate_recompiles" in known else {}
 
 
 def device_memory(kind):
     """The module with `reset_peak_memory_stats` and `max_memory_allocated` for devices of `kind` (not "cpu")."""
     import torch
 
-    # torch.accelerator has had them since 2.9.
     return torch.accelerator if torch_release() >= (2, 9) else torch.get_device_module(kind)
 
 

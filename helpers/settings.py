@@ -41,37 +41,21 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """The description of one field.
-
-    Attributes:
-        name, default: of the field; without a default it may be None.
-        type: bool, int, float or str; object if only the reader's own function will do.
-        help: what it is, for people.
-        table: {allowed value: its summary, or an object with a `summary` and perhaps `aliases`}, for names.
-        noun: what sentences and the form call it.
-        range: of a number, one of RANGES (by default FROM_1 of a whole number, else FROM_0).
-        own: (whether an object of the reader's will do in the place of a name, what such an object is in words).
-        bare: the value that the option has when it is given without one.
-        changes_learning: whether another value trains another model, by more than the rounding of sums.
-        changes_timing: whether another value changes the time of a step on the same machine.
-        spreads: whether it decides how the work of an update is divided among devices.
-        in_checkpoint: whether a run can go on only from a checkpoint with the same value; the name of a property
-            of RunConfig that has to agree in its place, if there is one.
-    """
+    """The description of one field."""
 
     name: str
-    type: type
-    default: Any
-    help: str = ""
-    table: dict = field(default_factory=dict)
-    noun: str = ""
-    range: str = ""
-    own: tuple[Callable, str] | None = None
-    bare: Any = None
-    changes_learning: bool = False
-    changes_timing: bool = False
-    spreads: bool = False
-    in_checkpoint: bool | str = False
+    type: type  # bool, int, float or str; object if only the reader's own function will do
+    default: Any  # where it is None, the value may be
+    help: str = ""  # what it is, for people
+    table: dict = field(default_factory=dict)  # {allowed name: a summary, or a row with `summary`, perhaps `aliases`}
+    noun: str = ""  # what sentences and the form call it
+    range: str = ""  # of a number, one of RANGES (by default FROM_1 of a whole number, else FROM_0)
+    own: tuple[Callable, str] | None = None  # whether the reader's own object will do; what that is, in words
+    bare: Any = None  # the value of its option when that is given without one
+    changes_learning: bool = False  # whether another value trains another model, by more than the rounding of sums
+    changes_timing: bool = False  # whether another value changes the time of a step on the same machine
+    spreads: bool = False  # whether it decides how the work of an update is divided among devices
+    in_checkpoint: bool | str = False  # whether a checkpoint has to agree in it, or in this property of RunConfig
 
     @property
     def choices(self) -> dict:
