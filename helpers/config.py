@@ -8,7 +8,7 @@ from typing import Any
 
 from . import device, releases
 from .data.recipes import RECIPES
-from .settings import ABOVE_0, BELOW_1, FROM_0, ConfigError, described, setting, settings_of
+from .settings import ABOVE_0, BELOW_1, FROM_0, ConfigError, setting, settings_of
 
 # The names that settings are chosen from, and what each means. Implemented in helpers.training and helpers.compiler.
 MODELS = {
@@ -383,7 +383,7 @@ class RunConfig:
 
 
 SETTINGS = settings_of(RunConfig)  # {name: Setting}, in the order above
-RunConfig.__doc__ += described(SETTINGS)
+RunConfig.__doc__ += "\n    Attributes:\n" + "\n".join(f"        {s.name}: {s.help}." for s in SETTINGS.values())
 
 
 def peak_lr(lr, scaling, global_batch, base_batch) -> float:

@@ -52,10 +52,9 @@ class Machine:
         return ". ".join(filter(None, (text.format(**known), releases.idle_gpus())))
 
     def as_dict(self) -> dict:
-        """The same as a dict, for a record, with what the libraries of this process use of the CPU. Imports torch.
+        """The same for a record, with what the libraries of this process use of the CPU. Imports torch.
 
-        "capability" names the instructions for which torch chose its kernels, "limits" the environment variables
-        that keep libraries from using all that the CPU has.
+        "capability": the instructions that torch chose its kernels for; "limits": variables that hold libraries back.
         """
         import torch
 
@@ -65,11 +64,7 @@ class Machine:
 
 
 def machine(kind=None) -> Machine:
-    """The machine as seen by a run on `kind` (default: the best there is).
-
-    Raises:
-        ValueError: there is no such device here.
-    """
+    """The machine as seen by a run on `kind` (default: the best there is); ValueError without such a device."""
     here = accelerator_kind()
     kind = kind or os.environ.get("HELPERS_DEVICE") or here or "cpu"
     if kind not in KINDS:

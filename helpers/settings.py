@@ -1,8 +1,7 @@
 """How a setting of a run is described: what it may be, what it is for, and what changes when it is changed.
 
-Each field of `helpers.config.RunConfig` carries such a description. Checks, the options of the command line,
-differences between two runs, what a checkpoint must agree on and the form's controls are all made from it, so that a
-new field needs no other list.
+Each field of `helpers.config.RunConfig` carries such a description. Checks, options of the command line, differences
+between runs, what a checkpoint must agree on and the form's controls are made from it: a new field needs no other list.
 """
 
 import argparse
@@ -110,15 +109,6 @@ def settings_of(config_class) -> dict:
         told = {"noun": one.name.replace("_", " "), **one.metadata}
         found[one.name] = Setting(one.name, [*kinds, object][0], one.default, **told)
     return found
-
-
-def described(settings) -> str:
-    """The settings as the lines of a docstring's "Attributes"."""
-    lines = ["", "    Attributes:"]
-    for one in settings.values():
-        names = f": {', '.join(map(repr, one.table))}" if one.table else ""
-        lines.append(f"        {one.name}: {one.help}{names}{f'; or {one.own[1]}' if one.own else ''}.")
-    return "\n".join(lines)
 
 
 def add_options(parser, command, settings) -> None:
