@@ -64,12 +64,12 @@ def load(path, device="cpu"):
     Raises:
         CheckpointError: the file, or one of the folder's, is truncated or altered.
     """
-    path, damaged = Path(path), "is damaged: delete it, or go on from an older one"
+    path, damaged = Path(path), "is damaged: delete this checkpoint, or go on from an older one"
     if path.is_dir():
         state = load(path / RUN, device)
         for name, expected in state["files"].items():
             if not (path / name).is_file() or digest((path / name).read_bytes()).hex() != expected:
-                raise CheckpointError(f"{path / name} of {path.name} {damaged}")
+                raise CheckpointError(f"{path / name} {damaged}")
         return {**state, "folder": path}
     raw = path.read_bytes() if path.is_file() else b""
     if digest(raw[:-32]) != raw[-32:]:
