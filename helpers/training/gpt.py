@@ -82,8 +82,7 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Each position looks at all others, or with `causal` at itself and those before it.
 
-    The outputs of `qkv` are ordered by head, and the number of heads follows from their number: where `qkv` is split
-    by its outputs among devices, each of them computes whole heads, and nothing here changes.
+    Outputs of `qkv` are ordered by head, whose number follows from theirs: devices that share them have whole heads.
     """
 
     def __init__(self, width, heads, causal):

@@ -40,11 +40,8 @@ def loss_of(model):
 def build(name, classes, length=None) -> nn.Module:
     """A freshly initialised model for images [N, 3, H, W] with `classes` outputs; `gpt` is for tokens [N, `length`].
 
-    `resnet8` and `resnet20` are the small networks for 32×32 images of He et al., "Deep residual learning for image
-    recognition" (arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are torchvision's, made for 224×224 images.
-
-    Raises:
-        ValueError: there is no such model.
+    `resnet8` and `resnet20` are for images of 32×32 (He et al., "Deep residual learning for image recognition",
+    arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are torchvision's, for 224×224.
     """
     if name not in MODELS:
         raise ValueError(f"no model called {name!r}; there are {', '.join(MODELS)}")

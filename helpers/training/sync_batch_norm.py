@@ -1,8 +1,7 @@
 """BatchNorm over the global batch: PyTorch's own on GPUs, the same arithmetic by hand on CPUs.
 
-`torch.nn.SyncBatchNorm` raises on CPU tensors. Ours adds up sums, squares and counts over the
-ranks with an all-reduce that autograd can differentiate, as in Ioffe and Szegedy,
-"Batch normalization" (arXiv:1502.03167), with the batch of all ranks as the batch.
+`torch.nn.SyncBatchNorm` raises on CPU tensors. Ours adds up sums, squares and counts over the ranks with an all-reduce
+that autograd can differentiate (Ioffe and Szegedy, "Batch normalization", arXiv:1502.03167, over the batch of all).
 """
 
 import torch
