@@ -6,6 +6,7 @@ the import also starts the fork server in the background, so that the first laun
 
 import importlib
 import sys
+from contextlib import suppress
 
 _NAMES = {  # module: its public names
     "comparison.form": ("form",),
@@ -51,10 +52,8 @@ def _set_up(shell):
         magic.run(line, cell)
 
     shell.register_magic_function(ranks, "cell", "ranks")
-    try:
+    with suppress(Exception):  # a launch will say what is wrong; an import must not fail over it
         client.server()
-    except Exception:  # a launch will say what is wrong; an import must not fail over it
-        pass
 
 
 if (_ipython := sys.modules.get("IPython")) and hasattr(_ipython.get_ipython(), "kernel"):

@@ -25,9 +25,8 @@ def _parser():
     from .config import SETTINGS
     from .report.cli import add_to as add_report
 
-    parser = argparse.ArgumentParser(
-        prog="python -m helpers", description="Train on one or more devices and measure it."
-    )
+    about = "Train on one or more devices and measure it."
+    parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name, function, text):
@@ -37,14 +36,14 @@ def _parser():
 
     about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched, with ddp for several."
     add_options(command("train", _train, about), "train", SETTINGS)
-    about = "The ladder on this machine: baseline, DataParallel, DDP; leaves records and a report."
-    ladder = command("run", _run, f"{about} On accelerators the model is resnet50 unless you name one.")
+    about = "The ladder on this machine (baseline, DataParallel, DDP) and a report; on accelerators of resnet50."
+    ladder = command("run", _run, about)
     add_options(ladder, "run", SETTINGS)
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
     ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
-    for add_to in (add_cluster, add_report):
-        add_to(commands)
+    add_cluster(commands)
+    add_report(commands)
     command("records", _records, "List the records on this machine.")
     return parser
 
@@ -59,27 +58,21 @@ def _train(options):
     rank, size, local_rank = group.place()
     here = group.local_size(size)
     launched = size > 1 or _is_rank()
-    settings = chosen(options, SETTINGS)
     if options.log_every < 1:
         raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
-    log = Log(options.log_every)
-    devices = settings.setdefault("nproc_per_node", here)
-    if launched and devices != here:
-        raise ValueError(f"--nproc-per-node is {devices}, but {here} processes were launched; leave it out")
-    if launched and size % here:
-        raise ValueError(f"{here} of {size} ranks are on this host; start the same number on each")
-    settings["nnodes"] = size // here if launched else 1
-    settings.setdefault("strategy", "ddp" if devices > 1 or size > 1 else "baseline")
-    config = RunConfig(**settings)
+    settings = {"nproc_per_node": here, "nnodes": size // here if launched else 1, **chosen(options, SETTINGS)}
+    devices = settings["nproc_per_node"]
+    if launched and (devices != here or size % here):
+        raise ValueError(f"--nproc-per-node is {devices}, and {here} of {size} ranks were started on this host")
+    config = RunConfig(**{"strategy": "ddp" if devices > 1 or size > 1 else "baseline", **settings})
     if launched and config.compiler == "xla":
         command = f"python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
         raise ValueError(f"--compiler-opt=xla needs the XLA environment; let the command start the ranks: {command}")
+    log = Log(options.log_every)
     record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
     if record is not None:
-        print(_line(record))
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
-        place = f"{host}{results_root() / 'runs' / record['run_id']}.json"
-        print(f"record: {place}")
+        print(f"{_line(record)}\nrecord: {host}{results_root() / 'runs' / record['run_id']}.json")
 
 
 def _line(record):
@@ -117,11 +110,8 @@ def _run(options):
     made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
     found = report.everything()
     paths = found.write(results_root() / "report")
-    print()
-    print(found.text())
-    print()
-    for name, path in paths.items():
-        print(f"{name}: {path}")
+    print("", found.text(), "", *(f"{name}: {path}" for name, path in paths.items()), sep="
+")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
 
 
@@ -131,8 +121,8 @@ def _records(options):
 
     records = read.read_all()
     for record in records:
-        completed = record["status"] == "completed"
-        print(record["run_id"], record["status"], _line(record) if completed else record["error"])
+        said = _line(record) if record["status"] == "completed" else record["error"]
+        print(record["run_id"], record["status"], said)
     print(f"{len(records)} record(s) in {results_root() / 'runs'}")
 
 
@@ -140,17 +130,13 @@ def _is_rank():
     return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
 
 
-def _leave(code):
-    """Exit with status `code`."""
-    if _is_rank():
-        # In a rank that torchrun or mpirun started, threads of torch.distributed can outlive the interpreter and abort
-        # its shutdown ("terminate called without an active exception") after all the work has been done.
-        multiprocessing.util._run_finalizers()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    raise SystemExit(code)
-
-
 if __name__ == "__main__":
-    _leave(main())
+    status = main()
+    if not _is_rank():
+        raise SystemExit(status)
+    # In a rank that torchrun or mpirun started, threads of torch.distributed can outlive the interpreter and abort
+    # its shutdown ("terminate called without an active exception") after all the work has been done.
+    multiprocessing.util._run_finalizers()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import device, releases
 from .data.recipes import RECIPES
-from .settings import ConfigError, described, setting, settings_of
+from .settings import ABOVE_0, BELOW_1, FROM_0, ConfigError, setting, settings_of
 
 # The names that settings are chosen from, and what each means. Implemented in helpers.training and helpers.compiler.
 MODELS = {
@@ -42,7 +42,7 @@ RECOMPUTED = {
     "selective": "matrix products, convolutions and attention are kept, the rest is computed again",
 }
 OPTIMIZERS = {"sgd": "SGD with momentum", "adamw": "AdamW, which scales the step of each weight by itself"}
-SCALING = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the power of the global batch that the rate grows with
+RULES = {"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"}
 SCHEDULES = {
     "constant": "the peak rate to the end",
     "cosine": "falls along half a cosine",
@@ -57,28 +57,17 @@ INPUT_PATHS = {
 
 @dataclass(frozen=True)
 class Strategy:
-    """A row of STRATEGIES: what a RunConfig has to know of a strategy, without importing torch.
+    """A row of STRATEGIES: what a RunConfig has to know of a strategy, without importing torch."""
 
-    Attributes:
-        label, summary: its name in labels; what it is, in a few words.
-        trains: "module:class" of its helpers.training.strategies.Strategy.
-        ranks: whether each device has a process.
-        most: the most devices that it uses.
-        settings: those that it can change, of the settings that only some strategies have.
-        compilers: those that it can be combined with.
-        refuses: yields (fields, message) of what is wrong with a RunConfig.
-        refuses_kind: why it cannot train on a kind of device, or "".
-    """
-
-    label: str
-    summary: str
-    trains: str
-    ranks: bool = True
-    most: float = inf
-    settings: tuple = ("sync_batch_norm",)
-    compilers: tuple = tuple(COMPILERS)
-    refuses: Callable = lambda config: ()
-    refuses_kind: Callable = lambda kind: ""
+    label: str  # its name in labels
+    summary: str  # what it is, in a few words
+    trains: str  # "module:class" of its helpers.training.strategies.Strategy
+    ranks: bool = True  # whether each device has a process
+    most: float = inf  # devices that it uses
+    settings: tuple = ("sync_batch_norm",)  # that it can change, of those that only some strategies have
+    compilers: tuple = tuple(COMPILERS)  # that it can be combined with
+    refuses: Callable = lambda config: ()  # yields (fields, message) of what is wrong with a RunConfig
+    refuses_kind: Callable = lambda kind: ""  # why it cannot train on a kind of device, or ""
 
 
 def _data_parallel_refuses(config):
@@ -91,8 +80,8 @@ def _fsdp_refuses(config):
     groups = config.shard_groups
     if groups and (min(groups) < 2 or prod(groups) != config.devices):
         found = f"shard 'hybrid' cannot divide {config.devices} rank(s) on {config.nnodes} host(s)"
-        needs = "it needs 2 or more equal replicas (hosts, or halves of one host's ranks) of 2 or more ranks"
-        yield ("shard", "nproc_per_node"), f"{found}: {needs}. Use 4, or another even number, or shard='full'"
+        needs = "2 or more equal replicas (hosts, or halves of one host's ranks) of 2 or more ranks"
+        yield ("shard", "nproc_per_node"), f"{found}; it needs {needs}"
     if PRECISIONS[config.precision].masters and config.model in WITH_BATCH_NORM:
         yield ("precision", "strategy", "model"), no_batch_norm(config.model, config.precision)
 
@@ -127,27 +116,19 @@ STRATEGIES = {
         refuses_kind=releases.fsdp_refusal,
     ),
 }
+ONLY = {name for row in STRATEGIES.values() for name in row.settings}  # settings that only some strategies have
 
 
 @dataclass(frozen=True)
 class Precision:
-    """A row of PRECISIONS: in which format a run keeps and computes what. Its name is its label.
+    """A row of PRECISIONS: in which format a run keeps and computes what. Its name is its label."""
 
-    Attributes:
-        summary: what it is, in a few words.
-        dtype: name of the format that most is computed in.
-        autocast: whether torch.amp picks the format of each operation.
-        masters: whether the optimizer updates fp32 copies of weights in `dtype`; norm layers stay in fp32.
-        aliases: other names for it, such as those of NVIDIA's apex.
-        trains: "module:class" of its helpers.training.precision.MixedPrecision.
-    """
-
-    summary: str
-    dtype: str = "float32"
-    autocast: bool = False
-    masters: bool = False
-    aliases: tuple = ()
-    trains: str = "helpers.training.precision:MixedPrecision"
+    summary: str  # what it is, in a few words
+    dtype: str = "float32"  # the format that most is computed in
+    autocast: bool = False  # whether torch.amp picks the format of each operation
+    masters: bool = False  # whether the optimizer updates fp32 copies of weights in `dtype`; norm layers stay in fp32
+    aliases: tuple = ()  # other names for it, such as those of NVIDIA's apex
+    trains: str = "helpers.training.precision:MixedPrecision"  # "module:class" of its MixedPrecision
 
     @property
     def half_weights(self) -> bool:
@@ -183,11 +164,15 @@ PEAK = dict(changes_learning=True, in_checkpoint="peak_lr")  # decides the peak 
 TIMES = dict(changes_timing=True)
 BOTH = LEARNS | TIMES
 SPREADS = dict(changes_timing=True, spreads=True)  # learning changes only through the local batch
-OWN_MODEL = dict(own=callable, or_own="a function without arguments that makes yours")
-OWN_DATA = dict(own=_is_data, or_own="a pair (train, test) of map-style datasets, or a function that returns one")
-OWN_LOSS = dict(own=callable, or_own="a function (outputs, labels) -> mean loss, or None")
-RULES = {"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"}
 SAVES = ("checkpoint_every", "resume")
+XLA_LACKS = ("activation_checkpointing", "sync_batch_norm", "channels_last", "optimizer", *SAVES)
+ENDS = dict(changes_learning=True)  # a checkpoint can be trained further
+MODEL = dict(table=MODELS, own=(callable, "a function without arguments that makes yours"))
+TWO_SETS = dict(
+    table=DATA, own=(_is_data, "a pair (train, test) of map-style datasets, or a function that returns one")
+)
+LOSS = dict(own=(callable, "a function (outputs, labels) -> mean loss, or None"))
+COMPILED = dict(table=COMPILERS, bare="auto", **TIMES)
 
 
 @dataclass(frozen=True)
@@ -199,80 +184,49 @@ class RunConfig:
     Give either `epochs` or `steps`; with neither, one epoch.
     """
 
-    model: str | Callable = setting("resnet8", "a model's name", table=MODELS, **OWN_MODEL, **BOTH)
-    data: str | Any = setting("digits", "a data set's name", table=DATA, **OWN_DATA, **BOTH)
+    model: str | Callable = setting("resnet8", "a model's name", **MODEL, **BOTH)
+    data: str | Any = setting("digits", "a data set's name", **TWO_SETS, **BOTH)
     strategy: str = setting("baseline", "how the work is divided among devices", table=STRATEGIES, **SPREADS)
     nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
-    nnodes: int = setting(
-        1, "hosts that take part, with ddp, zero1 or fsdp (see `python -m helpers cluster`)", noun="hosts", **SPREADS
-    )
+    nnodes: int = setting(1, "hosts that take part (see `python -m helpers cluster`)", noun="hosts", **SPREADS)
     global_batch: int | None = setting(
         None, "samples in one update of the weights, over all devices", spreads=True, **BOTH
     )
     local_batch: int | None = setting(
-        None,
-        "samples that a device sees in one step; BatchNorm's statistics are theirs",
-        flags=("batch-size",),
-        changes_learning=True,
-        **SPREADS,
+        None, "samples that a device sees in one step; BatchNorm's statistics are theirs", **ENDS, **SPREADS
     )
-    epochs: int | None = setting(None, "passes over the training set", changes_learning=True)
-    steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
+    epochs: int | None = setting(None, "passes over the training set", **ENDS)
+    steps: int | None = setting(None, "updates of the weights, instead of epochs", **ENDS)
     optimizer: str = setting("sgd", "what turns gradients into updates", table=OPTIMIZERS, **BOTH)
-    lr: float = setting(0.05, "the rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
-    momentum: float = setting(0.9, "momentum of SGD", below=1, **LEARNS)
+    lr: float = setting(0.05, "the rate for a global batch of base_batch", noun="learning rate", range=ABOVE_0, **PEAK)
+    momentum: float = setting(0.9, "momentum of SGD", range=BELOW_1, **LEARNS)
     weight_decay: float = setting(5e-4, "weight decay of the optimizer", **LEARNS)
-    accumulation: int = setting(
-        1,
-        "micro-batches of local_batch whose gradients make one update of the weights",
-        noun="micro-batches",
-        **SPREADS,
-    )
+    accumulation: int = setting(1, "micro-batches in one update of the weights", noun="micro-batches", **SPREADS)
     lr_scaling: str = setting("none", "how the peak rate follows the global batch", table=RULES, **PEAK)
     base_batch: int = setting(64, "the global batch that lr is meant for", **PEAK)
     lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", **LEARNS)
     schedule: str = setting("constant", "what the rate does after the warm-up", table=SCHEDULES, **LEARNS)
-    clip_norm: float | None = setting(None, "the largest norm of all gradients together (none: any)", above=0, **BOTH)
-    precision: str = setting("fp32", "the level of mixed precision", table=PRECISIONS, flags=("amp-level",), **BOTH)
+    clip_norm: float | None = setting(None, "the largest norm of all gradients (none: any)", range=ABOVE_0, **BOTH)
+    precision: str = setting("fp32", "the level of mixed precision", table=PRECISIONS, **BOTH)
     channels_last: bool = setting(False, "whether images keep the channels of a pixel side by side", **TIMES)
-    compiler: str = setting(
-        "none",
-        "what compiles the model; the option without a value means auto",
-        table=COMPILERS,
-        flags=("compiler-opt",),
-        bare="auto",
-        **TIMES,
-    )
+    compiler: str = setting("none", "what compiles the model; the option without a value means auto", **COMPILED)
     sync_batch_norm: bool = setting(
-        False,
-        "whether BatchNorm uses the batches of all ranks together, with ddp, zero1 or fsdp",
-        noun="SyncBatchNorm",
-        only=True,
-        **BOTH,
+        False, "whether BatchNorm uses the batches of all ranks together", noun="SyncBatchNorm", **BOTH
     )
-    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", table=SHARDS, only=True, **TIMES)
-    offload: bool = setting(
-        False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", only=True, **TIMES
-    )
+    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", table=SHARDS, **TIMES)
+    offload: bool = setting(False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", **TIMES)
     activation_checkpointing: str | None = setting(
-        None,
-        "what is computed again in the backward pass instead of being kept (none: nothing)",
-        table=RECOMPUTED,
-        **TIMES,
+        None, "what the backward pass computes again (none: nothing)", table=RECOMPUTED, **TIMES
     )
-    loss: Callable | None = setting(None, "what is minimised (None: cross entropy)", **OWN_LOSS, **BOTH)
-    seed: int = setting(0, "of the weights, the order of samples and augmentation", least=0, **LEARNS)
+    loss: Callable | None = setting(None, "what is minimised (None: cross entropy)", **LOSS, **BOTH)
+    seed: int = setting(0, "of the weights, the order of samples and augmentation", range=FROM_0, **LEARNS)
     threads: int | None = setting(None, "CPU threads a device (none: the machine's, see helpers.device)", **TIMES)
     # The machine of a record says which device was used, so `device` itself makes no difference between two records.
-    device: str | None = setting(
-        None, "a kind of device (none: the best there is)", table=dict.fromkeys(device.KINDS, "")
-    )
+    device: str | None = setting(None, "a kind of device (none: the best there is)", table=dict.fromkeys(device.KINDS))
     input_path: str = setting("fast", "how batches are made", table=INPUT_PATHS, **TIMES)
-    num_workers: int = setting(
-        2, "worker processes a device, with input_path workers", least=0, flags=("workers",), **TIMES
-    )
+    num_workers: int = setting(2, "worker processes a device, with input_path workers", range=FROM_0, **TIMES)
     augment: bool = setting(True, "whether training images are shifted and flipped", noun="augmentation", **BOTH)
-    warmup_steps: int = setting(3, "first steps, trained like all others but left out of the timing", least=0)
+    warmup_steps: int = setting(3, "first steps, trained like all others but left out of the timing", range=FROM_0)
     evaluate: bool = setting(True, "whether accuracy on the whole test set is measured at the end of the run")
     evaluate_every: int | None = setting(None, "epochs between measurements of accuracy (none: only at the end)")
     checkpoint_dir: str | None = setting(None, "folder to save checkpoints in (none: never)")
@@ -284,7 +238,7 @@ class RunConfig:
         for name, one in settings_of(type(self)).items():
             self._set(name, one.checked(getattr(self, name)))
         self._complete()
-        for fields, message in self._problems():
+        for fields, message in (*self._problems(), *STRATEGIES[self.strategy].refuses(self)):
             raise ConfigError(fields, message)
 
     def _set(self, name, value):
@@ -294,8 +248,8 @@ class RunConfig:
 
     def _complete(self):
         parts = self.devices * self.accumulation
-        counts = [(n, getattr(self, n)) for n in ("nproc_per_node", "nnodes", "accumulation")]
-        product = " × ".join(f"{name} {count}" for name, count in counts if count > 1 or name == "nproc_per_node")
+        counts = {name: getattr(self, name) for name in ("nproc_per_node", "nnodes", "accumulation")}
+        product = " × ".join(f"{name} {count}" for name, count in counts.items())
         whole, local = self.global_batch, self.local_batch
         if local is not None and whole is not None and whole != local * parts:
             found = f"global_batch {whole} is not local_batch {local} × {product} = {local * parts}"
@@ -304,8 +258,8 @@ class RunConfig:
         if whole % parts:
             below = whole - whole % parts
             near = " or ".join(str(n) for n in (below, below + parts) if n)
-            found = f"global_batch {whole} cannot be split evenly over {product}"
-            raise ConfigError(["global_batch", "nproc_per_node"], f"{found}. The nearest that can: {near}")
+            found = f"global_batch {whole} cannot be split evenly over {product}; choose {near}"
+            raise ConfigError(["global_batch", "nproc_per_node"], found)
         self._set("global_batch", whole)
         self._set("local_batch", whole // parts)
         self._set("epochs", 1 if self.epochs is None and self.steps is None else self.epochs)
@@ -324,62 +278,46 @@ class RunConfig:
         return " · ".join(parts)
 
     def _problems(self):
-        """(fields to change, message) of each combination that cannot be."""
-        strategy, called = STRATEGIES[self.strategy], f"strategy {self.strategy!r}"
+        """(fields to change, message) of each combination that cannot be, whatever the strategy's own."""
+        strategy, given = STRATEGIES[self.strategy], {name: repr(getattr(self, name)) for name in SETTINGS}
         changed = [name for name, one in SETTINGS.items() if getattr(self, name) != one.default]
+
+        def clash(name, other, advice):
+            return (name, other), f"{name} {given[name]} cannot be combined with {other} {given[other]}; {advice}"
+
         if self.nproc_per_node > strategy.most:
-            found = f"{called} uses {strategy.most} device, nproc_per_node is {self.nproc_per_node}"
-            yield ("strategy", "nproc_per_node"), f"{found}; for more choose 'ddp' (or 'data_parallel')"
+            yield clash("strategy", "nproc_per_node", "for more devices choose 'ddp' (or 'data_parallel')")
         if self.nnodes > 1 and not strategy.ranks:
-            yield ("strategy", "nnodes"), f"{called} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"
+            yield clash("strategy", "nnodes", "for several hosts choose 'ddp'")
         for name in changed:
-            if SETTINGS[name].only and name not in strategy.settings:
-                able = " or ".join(repr(other) for other, one in STRATEGIES.items() if name in one.settings)
-                found = f"{name} is {getattr(self, name)!r}, which only strategy {able} can do, not {self.strategy!r}"
-                yield (name, "strategy"), f"{found}; leave it out, or change the strategy"
+            if name in ONLY and name not in strategy.settings:
+                able = " or ".join(repr(other) for other, row in STRATEGIES.items() if name in row.settings)
+                yield clash(name, "strategy", f"leave it out, or choose {able}")
         if self.compiler not in strategy.compilers:
-            able = " or ".join(map(repr, strategy.compilers))
-            yield (
-                ("compiler", "strategy"),
-                f"{called} cannot be combined with compiler {self.compiler!r}; choose {able}",
-            )
-        yield from strategy.refuses(self)
+            yield clash("compiler", "strategy", f"choose {' or '.join(map(repr, strategy.compilers))}")
         if self.compiler == "xla":
-            yield from self._problems_of_xla(changed)
+            for name in XLA_LACKS:
+                if name in changed:
+                    yield clash(name, "compiler", "leave it out")
+            if self.device not in (None, "cpu"):
+                yield clash("device", "compiler", "leave it out: XLA selects its own device")
+            if self.model in OF_TOKENS:
+                yield clash("model", "compiler", "choose one for images")
+            if PRECISIONS[self.precision].half_weights:
+                able = ", ".join(name for name, row in PRECISIONS.items() if not row.half_weights)
+                yield clash("precision", "compiler", f"choose one of {able}")
         if self.epochs is not None and self.steps is not None:
-            both = f"both epochs ({self.epochs}) and steps ({self.steps}) are given"
-            yield ("epochs", "steps"), f"{both}; give one of the two"
+            yield clash("epochs", "steps", "give one of the two")
         for name in ("lr_warmup_epochs", "evaluate_every"):
-            if self.epochs is not None and (getattr(self, name) or 0) > self.epochs:
-                found = f"{name} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)"
-                yield (name, "epochs"), found
+            if self.epochs and (getattr(self, name) or 0) > self.epochs:
+                yield clash(name, "epochs", "the run ends before")
         if self.evaluate_every and not self.evaluate:
-            yield (
-                ("evaluate_every", "evaluate"),
-                "evaluate_every is given, but evaluate is False; leave one of them out",
-            )
+            yield clash("evaluate_every", "evaluate", "leave one of them out")
         if any(getattr(self, name) for name in SAVES) and not self.checkpoint_dir:
             yield ["checkpoint_dir"], "checkpoint_every and resume need a checkpoint_dir to save to and load from"
         if isinstance(self.model, str) and isinstance(self.data, str):
-            reads, holds = ("tokens" if name in OF_TOKENS else "images" for name in (self.model, self.data))
-            if reads != holds:
-                fits = "data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"
-                found = f"model {self.model!r} reads {reads}, and data {self.data!r} holds {holds}"
-                yield ("model", "data"), f"{found}; choose {fits}"
-
-    def _problems_of_xla(self, changed):
-        for name in ("activation_checkpointing", "sync_batch_norm", "channels_last", "optimizer", *SAVES):
-            if name in changed:
-                found = f"{name} is {getattr(self, name)!r}, which is not supported with XLA"
-                yield (name, "compiler"), f"{found}; leave it out"
-        if self.device not in (None, "cpu"):
-            yield ("device", "compiler"), f"device is {self.device!r}, and XLA selects its own device; leave it out"
-        if self.model in OF_TOKENS:
-            yield ("model", "compiler"), f"model {self.model!r} is not supported with XLA; choose one for images"
-        if PRECISIONS[self.precision].half_weights:
-            able = ", ".join(name for name, one in PRECISIONS.items() if not one.half_weights)
-            found = f"precision {self.precision!r} is not supported with XLA"
-            yield ("precision", "compiler"), f"{found}; it can be {able}"
+            if (self.model in OF_TOKENS) != (self.data in OF_TOKENS):
+                yield clash("model", "data", "model 'gpt' reads data 'tokens', all others read images")
 
     # -- use ------------------------------------------------------------------------------
 
@@ -424,16 +362,10 @@ class RunConfig:
 
         The global batch stays the same unless a batch size is among the changes.
         """
-        if "local_batch" in changes:
-            changes.setdefault("global_batch", None)
-        else:
-            changes["local_batch"] = None
-        if "steps" in changes:
-            changes.setdefault("epochs", None)
-        elif "epochs" in changes:
-            changes.setdefault("steps", None)
-        changes.setdefault("label", "")
-        return replace(self, **changes)
+        follow = {"label": "", "global_batch" if "local_batch" in changes else "local_batch": None}
+        if "steps" in changes or "epochs" in changes:
+            follow.update(steps=None, epochs=None)
+        return replace(self, **{**follow, **changes})
 
     def as_dict(self) -> dict:
         """Plain values for a record; the reader's own objects by their names."""
@@ -444,25 +376,19 @@ class RunConfig:
         value = getattr(self, name)
         if name == "loss" and value is None:
             return "cross_entropy"
-        return value if value is None or isinstance(value, (bool, int, float, str)) else name_of(value)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        thing = value[0] if isinstance(value, (tuple, list)) else value
+        return getattr(thing, "__qualname__", type(thing).__name__).replace("<locals>.", "")
 
 
 SETTINGS = settings_of(RunConfig)  # {name: Setting}, in the order above
-RunConfig.__doc__ += described(SETTINGS)
+RunConfig.__doc__ += "\n    Attributes:\n" + "\n".join(f"        {s.name}: {s.help}." for s in SETTINGS.values())
 
 
 def peak_lr(lr, scaling, global_batch, base_batch) -> float:
-    """The rate for `global_batch`, where `lr` is meant for `base_batch`, by a rule of SCALING."""
-    return lr * (global_batch / base_batch) ** SCALING[scaling]
-
-
-def name_of(thing) -> str:
-    """What to call a model or data set in a record."""
-    if isinstance(thing, str):
-        return thing
-    if isinstance(thing, (tuple, list)):
-        return type(thing[0]).__name__
-    return getattr(thing, "__qualname__", type(thing).__name__).replace("<locals>.", "")
+    """The rate for `global_batch`, where `lr` is meant for `base_batch`, by one of RULES."""
+    return lr * (global_batch / base_batch) ** {"none": 0, "linear": 1, "sqrt": 0.5}[scaling]
 
 
 def precision_of(name) -> Precision:
@@ -482,6 +408,6 @@ def precision_refusal(name, kind) -> str:
 def no_batch_norm(model, precision) -> str:
     """Why FSDP does not train a model with BatchNorm at a precision with masters."""
     dtype = PRECISIONS[precision].dtype
-    instead = next(name for name, one in PRECISIONS.items() if one.dtype == dtype and not one.half_weights)
-    why = f"gathers all weights in {dtype}, and {model} has BatchNorm, whose statistics stay in float32"
-    return f"at precision {precision!r} strategy 'fsdp' {why}; choose {instead!r}"
+    instead = next(name for name, row in PRECISIONS.items() if row.dtype == dtype and not row.half_weights)
+    why = f"with precision {precision!r} strategy 'fsdp' gathers all weights in {dtype}"
+    return f"{why}, and {model} has BatchNorm, whose statistics stay in float32; choose {instead!r}"

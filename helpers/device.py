@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import inf
@@ -24,37 +25,20 @@ FORMATS = ("float32", "bfloat16", "float16")
 INSTRUCTIONS = "avx2 avx512f avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_fp16 asimd sve bf16".split()
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
-DRIVERS = {  # files that hold the version of an accelerator's driver
-    "cuda": ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"),
-    "npu": ("/usr/local/Ascend/driver/version.info",),
-}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices that a run on this machine uses.
+    """The devices that a run on this machine uses."""
 
-    Attributes:
-        kind: one of KINDS.
-        count: how many devices of that kind; on a CPU how many ranks play one each.
-        name: the device's own name.
-        backend: the process-group backend that goes with it.
-        cores: CPU cores this process may use (cgroup limits and affinity respected).
-        threads: CPU threads of each rank, the same in every run of a comparison.
-        instructions: those of INSTRUCTIONS that the CPU has.
-        driver: version of the accelerator's driver; "" on a CPU, or where it cannot be read.
-        bf16: whether it has instructions for bfloat16: "native", or "emulated"; "" if that is not known.
-    """
-
-    kind: str
-    count: int
-    name: str
-    backend: str
-    cores: int
-    threads: int
-    instructions: tuple = ()
-    driver: str = ""
-    bf16: str = ""
+    kind: str  # one of KINDS
+    count: int  # devices of that kind; on a CPU how many ranks play one each
+    name: str  # the device's own
+    backend: str  # the process-group backend that goes with it
+    cores: int  # CPU cores this process may use (cgroup limits and affinity respected)
+    threads: int  # CPU threads of each rank, the same in every run of a comparison
+    instructions: tuple = ()  # those of INSTRUCTIONS that the CPU has
+    bf16: str = ""  # whether there are instructions for it: "native", or "emulated"; "" if that is not known
 
     def describe(self) -> str:
         """One line for people."""
@@ -64,15 +48,13 @@ class Machine:
         text = _(
             "no accelerator: {count} CPU process(es) of {threads} thread(s) emulate the devices "
             "({name}, {cores} cores{bf16})"
-        ).format(**known)
-        idle = releases.idle_gpus()
-        return f"{text}. {idle}" if idle else text
+        )
+        return ". ".join(filter(None, (text.format(**known), releases.idle_gpus())))
 
     def as_dict(self) -> dict:
-        """The same as a dict, for a record, with what the libraries of this process use of the CPU. Imports torch.
+        """The same for a record, with what the libraries of this process use of the CPU. Imports torch.
 
-        "capability" names the instructions for which torch chose its kernels, "limits" the environment variables
-        that keep libraries from using all that the CPU has.
+        "capability": the instructions that torch chose its kernels for; "limits": variables that hold libraries back.
         """
         import torch
 
@@ -82,15 +64,9 @@ class Machine:
 
 
 def machine(kind=None) -> Machine:
-    """The machine as seen by a run on `kind` (default: the best there is).
-
-    Raises:
-        ValueError: there is no such device here.
-    """
-    kind = kind or _wanted_kind(os.environ)
+    """The machine as seen by a run on `kind` (default: the best there is); ValueError without such a device."""
     here = accelerator_kind()
-    if kind is None:
-        kind = here or "cpu"
+    kind = kind or os.environ.get("HELPERS_DEVICE") or here or "cpu"
     if kind not in KINDS:
         raise ValueError(f"no device called {kind!r}; known are {', '.join(KINDS)}")
     if kind not in ("cpu", here):
@@ -98,18 +74,16 @@ def machine(kind=None) -> Machine:
     cores = usable_cores()
     count = max(2, min(cores, MOST_CPU_DEVICES)) if kind == "cpu" else _count(kind)
     threads = max(1, cores // count)
-    known = dict(instructions=_instructions(), driver=_driver(kind), bf16=_bf16(kind))
-    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, threads, **known)
+    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, threads, _instructions(), _bf16(kind))
 
 
 def choose(at_least=2) -> Machine:
     """The machine for lessons that need several devices; sets HELPERS_DEVICE and returns it.
 
-    With fewer than `at_least` accelerators the CPU's processes emulate the devices, because two ranks
-    cannot share an accelerator; a choice made in HELPERS_DEVICE before is kept.
+    With fewer than `at_least` accelerators the CPU emulates the devices, unless HELPERS_DEVICE was set before.
     """
     here = machine()
-    if here.kind != "cpu" and here.count < at_least and not _wanted_kind(os.environ):
+    if here.kind != "cpu" and here.count < at_least and not os.environ.get("HELPERS_DEVICE"):
         here = machine("cpu")
     os.environ["HELPERS_DEVICE"] = here.kind
     return here
@@ -130,15 +104,11 @@ def accelerator_kind():
 def accelerator_count(environment=None) -> int:
     """Accelerators that ranks started with `environment` will see; 0 where they run on the CPU."""
     environment = os.environ if environment is None else environment
-    if _wanted_kind(environment) == "cpu":
-        return 0
-    kind = accelerator_kind()
-    if kind is None:
-        return 0
+    kind = accelerator_kind() if environment.get("HELPERS_DEVICE") != "cpu" else None
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if kind == "cuda" and visible is not None:
         return min(_count(kind), len([d for d in visible.split(",") if d.strip() not in ("", "-1")]))
-    return _count(kind)
+    return _count(kind) if kind else 0
 
 
 def usable_cores() -> int:
@@ -149,8 +119,7 @@ def usable_cores() -> int:
 
 def usable_memory() -> int:
     """Bytes of memory that this process and those it starts may use: the machine's, or what the container leaves."""
-    machine_has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(min(machine_has, container_limits()[1]))
+    return int(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), container_limits()[1]))
 
 
 @lru_cache  # a launch asks several times, and each look takes 2 ms
@@ -173,10 +142,9 @@ def container_limits(root="/sys/fs/cgroup", own="/proc/self/cgroup") -> tuple:
 
 def _text(file):
     """What is in `file`; "" where there is none."""
-    try:
+    with suppress(OSError):
         return Path(file).read_text()
-    except OSError:
-        return ""
+    return ""
 
 
 def oversubscribed(devices, threads=None, kind=None) -> str:
@@ -185,17 +153,14 @@ def oversubscribed(devices, threads=None, kind=None) -> str:
     wanted = devices * (threads or here.threads)
     if here.kind != "cpu" or wanted <= here.cores:
         return ""
-    return (
-        f"{devices} device(s) with {wanted} CPU threads in all take turns on {here.cores} cores: "
-        f"their times are not those of {devices} devices"
-    )
+    turns = f"{devices} device(s) with {wanted} CPU threads in all take turns on {here.cores} cores"
+    return f"{turns}: their times are not those of {devices} devices"
 
 
 def of_rank(local_rank=0, kind=None):
     """The torch.device of a local rank, made current. Raises ValueError if there is none.
 
-    The one place where an emulated device is given out, to those who name its kind: it can be
-    learned on, but no run that is measured may use it, so `machine` does not know it.
+    Only here is an emulated device given out, to those who name its kind: no run that is measured may use it.
     """
     import torch
 
@@ -203,12 +168,10 @@ def of_rank(local_rank=0, kind=None):
         kind = machine(kind).kind
     if kind in ("cpu", "mps"):
         return torch.device(kind)
-    count = _count(kind)
-    if local_rank >= count:
+    if local_rank >= (count := _count(kind)):
         raise ValueError(f"local rank {local_rank} has no device of its own: there are {count} here")
-    device = torch.device(kind, local_rank)
     torch.accelerator.set_device_index(local_rank)
-    return device
+    return torch.device(kind, local_rank)
 
 
 def synchronize(device) -> None:
@@ -222,9 +185,8 @@ def synchronize(device) -> None:
 def dtypes(kind=None) -> dict:
     """The floating formats that a device of `kind` computes in, with their speed relative to float32.
 
-    Found by running a convolution forward and backward in each (about half a second, once): tables
-    of instruction sets would not tell what a library makes of them. A format that the device
-    cannot compute in is absent; one far below 1 is emulated.
+    Found by running a convolution forward and backward in each (about half a second, once): tables of instruction
+    sets would not tell what a library makes of them. One far below 1 is emulated.
     """
     here = machine(kind)
     return dict(_dtypes(here.kind, here.threads))
@@ -234,47 +196,34 @@ def dtypes(kind=None) -> dict:
 def _dtypes(kind, use_threads):
     import torch
 
-    threads = torch.get_num_threads()
+    batch, channels = (8, 64) if kind == "cpu" else (64, 256)  # enough work to outweigh the start of it
+    threads, seconds = torch.get_num_threads(), {}
     torch.set_num_threads(use_threads)
-    try:
-        seconds = {name: _convolution_time(torch.device(kind), getattr(torch, name)) for name in FORMATS}
-    finally:
-        torch.set_num_threads(threads)
-    return {name: seconds["float32"] / spent for name, spent in seconds.items() if spent}
-
-
-def _convolution_time(device, dtype):
-    """The least of three times (s) of a convolution's forward and backward, or None if it cannot be done."""
-    import torch
-
-    batch, channels = (8, 64) if device.type == "cpu" else (64, 256)  # enough work to outweigh the start of it
-    spent = []
-    try:
-        images = torch.randn(batch, channels, 16, 16, device=device).to(dtype).requires_grad_()
-        weights = torch.randn(channels, channels, 3, 3, device=device).to(dtype).requires_grad_()
-        while len(spent) < 4:
-            began = time.perf_counter()
-            torch.nn.functional.conv2d(images, weights, padding=1).sum().backward()
-            synchronize(device)
-            spent.append(time.perf_counter() - began)
-    except (RuntimeError, TypeError, NotImplementedError):  # what torch raises varies with the device
-        return None
-    return min(spent[1:])
+    for dtype, spent in ((getattr(torch, name), []) for name in FORMATS):
+        with suppress(RuntimeError, TypeError, NotImplementedError):  # what torch raises varies with the device
+            images = torch.randn(batch, channels, 16, 16, device=kind).to(dtype).requires_grad_()
+            weights = torch.randn(channels, channels, 3, 3, device=kind).to(dtype).requires_grad_()
+            for _repeat in range(4):
+                began = time.perf_counter()
+                torch.nn.functional.conv2d(images, weights, padding=1).sum().backward()
+                synchronize(images.device)
+                spent.append(time.perf_counter() - began)
+            seconds[str(dtype).removeprefix("torch.")] = min(spent[1:])
+    torch.set_num_threads(threads)
+    return {name: seconds["float32"] / spent for name, spent in seconds.items()}
 
 
 def reset_peak_memory(device) -> None:
     """Start a new measurement of `peak_memory`."""
     if device.type == "cpu":
-        try:
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak resident set size
-        except OSError:
-            pass
-    else:
-        if device.type == "cuda":
-            import torch
+        return
+    if device.type == "cuda":
+        import torch
 
-            torch.cuda.init()  # else the allocator knows no device yet: torch.cuda's function, used up to 2.8, raises
-        releases.device_memory(device.type).reset_peak_memory_stats(device)
+        torch.cuda.init()  # else the allocator knows no device yet: torch.cuda's function, used up to 2.8, raises
+    releases.device_memory(device.type).reset_peak_memory_stats(device)
 
 
 def peak_memory(device) -> int:
@@ -286,23 +235,17 @@ def peak_memory(device) -> int:
             return int(line.split()[1]) * 1024
     import resource
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _is_emulated(kind):
     """Whether `kind` is a device that `platforms.npu` has put here."""
-    module = getattr(sys.modules.get("torch"), kind or "", None)
-    return bool(getattr(module, "EMULATED", False))
-
-
-def _wanted_kind(environment):
-    return environment.get("HELPERS_DEVICE") or None
+    return getattr(getattr(sys.modules.get("torch"), kind or "", None), "EMULATED", False)
 
 
 @lru_cache
 def _may_have_accelerator():
-    """A cheap look that spares an import of torch on machines that surely have none."""
+    """A look that spares an import of torch on machines that surely have none."""
     if "torch" in sys.modules or sys.platform != "linux":
         return True
     signs = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/davinci_manager", "/dev/accel", "/dev/dri")
@@ -325,30 +268,22 @@ def _name(kind):
 
 
 def _instructions():
-    known = _cpuinfo()
-    flags = {*known.get("flags", "").split(), *known.get("Features", "").split()}  # x86 and Arm
+    flags = f"{_cpuinfo().get('flags', '')} {_cpuinfo().get('Features', '')}".split()  # x86 and Arm
     return tuple(name for name in INSTRUCTIONS if name in flags)
 
 
 @lru_cache
 def _cpuinfo():
     """What Linux says of the first core, as {name: text}; {} elsewhere."""
-    first = _text("/proc/cpuinfo").partition("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, colon, value in pairs}
-
-
-def _driver(kind):
-    texts = (_text(path).strip() for path in DRIVERS.get(kind, ()))
-    return next((text.splitlines()[0] for text in texts if text), "")
+    pairs = (line.partition(":") for line in _text("/proc/cpuinfo").partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _colon, value in pairs}
 
 
 def _bf16(kind):
-    if kind == "cpu":
-        known = _instructions()
-        return "" if not known else "native" if BF16 & {*known} else "emulated"
-    if kind != "cuda":
-        return ""
-    import torch
+    if kind == "cuda":
+        import torch
 
-    return "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"
+        return "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"
+    if kind != "cpu" or not _instructions():
+        return ""
+    return "native" if BF16 & {*_instructions()} else "emulated"

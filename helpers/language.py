@@ -49,20 +49,16 @@ def _message(message, values):
 
 def shown(text) -> str:
     """`text` in the reader's language: a Message with its values, which may be Messages; another text by `_`."""
-    if isinstance(text, Message):
-        return _(text.message).format(**{name: _value(value) for name, value in text.values.items()})
-    return _(text)
-
-
-def _value(value):
-    return shown(value) if isinstance(value, Message) else value
+    if not isinstance(text, Message):
+        return _(text)
+    values = {name: shown(value) if isinstance(value, Message) else value for name, value in text.values.items()}
+    return _(text.message).format(**values)
 
 
 def chosen() -> str:
     """The language: a key of CATALOGS, or "en"."""
-    wanted = os.environ.get("HELPERS_LANG")
-    if not wanted:  # Jupyter sets it to the path of the notebook
-        wanted = os.path.basename(os.path.dirname(os.environ.get("JPY_SESSION_NAME", "")))
+    folder = os.path.basename(os.path.dirname(os.environ.get("JPY_SESSION_NAME", "")))  # of the notebook
+    wanted = os.environ.get("HELPERS_LANG") or folder
     short = re.split(r"[-_.]", wanted.lower())[0]
     return short if short in CATALOGS else "en"
 

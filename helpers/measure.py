@@ -9,11 +9,7 @@ AT_LEAST = 5  # fewer samples have no spread worth showing
 
 
 def summary(samples) -> dict:
-    """Median, quartiles, extremes and number of `samples` (any unit; at least AT_LEAST of them).
-
-    Raises:
-        ValueError: there are too few samples for a spread.
-    """
+    """Median, quartiles, extremes and number of `samples` (any unit); ValueError for fewer than AT_LEAST."""
     values = sorted(float(sample) for sample in samples)
     if len(values) < AT_LEAST:
         raise ValueError(f"{len(values)} sample(s): at least {AT_LEAST} are needed for a median and its spread")
@@ -24,12 +20,9 @@ def summary(samples) -> dict:
 def median_interval(samples) -> tuple:
     """(low, high): where the true median lies with a confidence of 95%, for independent `samples` in any unit.
 
-    Both ends are samples: below the median lies as many of n as heads fall in n tosses of a coin (order statistics).
-    The spread of the samples does not shrink with their number, this interval does. It knows nothing of what slowed
-    all samples alike. Five samples reach 94%.
-
-    Raises:
-        ValueError: there are fewer than AT_LEAST samples.
+    Both ends are samples: below the median lie as many of n as heads fall in n tosses of a coin (order statistics).
+    It shrinks as samples grow, and knows nothing of what slowed all samples alike. Five samples reach 94%; with fewer
+    than AT_LEAST it raises ValueError.
     """
     values = sorted(map(float, samples))
     n = summary(values)["n"]
@@ -41,10 +34,7 @@ def median_interval(samples) -> tuple:
 
 
 class TimeBreakdown:
-    """The wall time of a run, by part.
-
-    Each second belongs to exactly one part; a part can be entered many times.
-    """
+    """The wall time of a run, by part: each second belongs to exactly one, and a part can be entered many times."""
 
     def __init__(self, clock=perf_counter):
         self.seconds, self._clock, self._open, self._mark = {}, clock, [], 0.0

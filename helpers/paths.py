@@ -1,8 +1,6 @@
-"""Where the kit keeps data sets, results and caches.
+"""Where the kit keeps data sets, results and caches: beside the package where it runs from a clone.
 
-All live beside the package when it runs from a clone, so a notebook, a script and
-`make run` see the same files whatever folder they were started in. The environment
-variables HELPERS_DATA, HELPERS_RESULTS and HELPERS_CACHE point elsewhere.
+The environment variables HELPERS_DATA, HELPERS_RESULTS and HELPERS_CACHE point elsewhere.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Which release of torch the kit can use here, and what differs between releases; the one place that asks.
 
-It imports nothing but Python's own library, also on Python 3.8: tools/choose_torch.py reads it before anything is
-installed.
+It imports Python's own library only, also on Python 3.8: tools/choose_torch.py reads it before anything is installed.
 """
 
 import importlib.metadata
+import inspect
 import json
 import os
 import platform
@@ -35,9 +35,9 @@ def version_of(package):
 
 
 def without_cuda(torch, vision):
-    """Whether `torch` is a CPU-only build for which PyPI's torchvision, which is missing or there, will not do.
+    """Whether of these versions `torch` is a CPU-only build, for which PyPI's torchvision (`vision`, or none) fails.
 
-    Both are versions. PyPI's torchvision for Linux and x86-64 links to CUDA's libraries: `import torchvision` fails.
+    That for Linux and x86-64 links to CUDA's libraries.
     """
     unfit = torch.endswith("+cpu") and "+" not in (vision or "")
     return unfit and (sys.platform, platform.machine()) == ("linux", "x86_64")
@@ -67,10 +67,9 @@ def idle_gpus() -> str:
 
     if torch.cuda.is_available():
         return ""
-    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     return (
-        f"{len(found)} × {found[0][0]} (driver {found[0][1]}) cannot be used by torch {torch.__version__}, which is "
-        f"{built}: in the project, `python tools/choose_torch.py` names the torch that can. {ON_CPU}"
+        f"{len(found)} × {found[0][0]} (driver {found[0][1]}) cannot be used by torch {torch.__version__} (for CUDA: "
+        f"{torch.version.cuda}): in the project, `python tools/choose_torch.py` names the torch that can. {ON_CPU}"
     )
 
 
@@ -78,36 +77,20 @@ def idle_gpus() -> str:
 def check() -> None:
     """Raises UnfitTorch if torch is missing or too old; does not import it."""
     torch = version_of("torch")
-    if torch is None:
-        raise UnfitTorch(f"{sys.executable} has no torch: {sys.executable} -m pip install torch torchvision")
-    if number(torch) < number(OLDEST):
-        raise UnfitTorch(
-            f"torch {torch} is older than {OLDEST}, the oldest that the kit runs on: "
-            f"{sys.executable} -m pip install --upgrade torch torchvision"
-        )
+    if torch is None or number(torch) < number(OLDEST):
+        found = "no torch" if torch is None else f"torch {torch}, which is older than {OLDEST}"
+        command = f"{sys.executable} -m pip install --upgrade torch torchvision"
+        raise UnfitTorch(f"the kit needs torch {OLDEST} or newer, and here is {found}: {command}")
 
 
 def need_torchvision(what) -> None:
-    """Raises UnfitTorch, with the command that leaves torch as it is, if torchvision is not installed."""
+    """Raises UnfitTorch, with the command that leaves torch as it is, if there is no torchvision that fits."""
     torch, vision = version_of("torch"), version_of("torchvision")
-    if without_cuda(torch, vision):
-        where = "from the address that https://pytorch.org/get-started/locally gives for CPU"
-        raise UnfitTorch(f"{what} needs a torchvision built without CUDA: install torchvision torch=={torch} {where}")
-    if vision is None:
-        command = f"{sys.executable} -m pip install torchvision torch=={torch}"
-        raise UnfitTorch(f"{what} needs torchvision, which is not installed: {command}")
-
-
-def check_gloo() -> None:
-    """Raises UnfitTorch if this torch cannot connect processes on CPUs. Imports torch."""
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_gloo_available():
-        release = ".".join(map(str, number(version_of("torch"))))
-        raise UnfitTorch(
-            f"torch {version_of('torch')} was built without gloo, through which ranks communicate; PyPI's has it: "
-            f"{sys.executable} -m pip install --force-reinstall 'torch=={release}.*'"
-        )
+    unfit = without_cuda(torch, vision)
+    if unfit or vision is None:
+        where = " from the address that https://pytorch.org/get-started/locally gives for CPU" if unfit else ""
+        command = f"{sys.executable} -m pip install torchvision torch=={torch}{where}"
+        raise UnfitTorch(f"{what} needs a torchvision that fits torch {torch}: {command}")
 
 
 # -- what differs between releases ----------------------------------------------------------------
@@ -123,50 +106,38 @@ def strip_gloo_banner(text) -> str:
 
 @lru_cache
 def torch_release() -> tuple:
-    """The release of the torch installed here, as (major, minor). Imports torch."""
-    import torch
-
-    return number(torch.__version__)
+    """The release of the torch installed here, as (major, minor)."""
+    return number(version_of("torch"))
 
 
 def serve_store(listening, port, host="127.0.0.1"):
-    """A TCPStore on a socket that listens already: nobody can take its port, and nobody comes too early.
-
-    Args:
-        listening: the socket's file descriptor, which the store then owns.
-        port, host: the socket's address.
-    """
+    """A TCPStore on a socket, given by its file descriptor, that listens already: nobody can take its port."""
     from torch.distributed import TCPStore
 
-    # From 2.4 to 2.6 the newer of torch's two servers takes no such socket. Clients do not notice which one serves.
-    older = {"use_libuv": False} if (2, 4) <= torch_release() < (2, 7) else {}
+    # In 2.6 the newer of torch's two servers takes no such socket. Clients do not notice which one serves.
+    older = {"use_libuv": False} if torch_release() < (2, 7) else {}
     return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening, **older)
 
 
 def recompile_reason(compilation) -> str:
     """Why a frame was compiled again, of an entry of torch's compilation metrics; "" for the first time."""
-    if hasattr(compilation, "recompile_reason"):
-        return compilation.recompile_reason or ""
     again = str(compilation.compile_id).partition("/")[2] not in ("0", "")
-    return "this release of torch does not say why; 2.8 does" if again else ""
+    unknown = "this release of torch does not say why; 2.8 does" if again else ""
+    return getattr(compilation, "recompile_reason", unknown) or ""
 
 
-@lru_cache
 def isolated() -> dict:
-    """Options of torch.compile that keep the recompilations of one compiled function apart from another's."""
-    import inspect
-
+    """Options of torch.compile that keep recompilations of one function apart from another's, if it has any."""
     import torch
 
-    # Torch 2.12 has no such option: functions that share their code share their recompilations.
-    return {"isolate_recompiles": True} if "isolate_recompiles" in inspect.signature(torch.compile).parameters else {}
+    known = inspect.signature(torch.compile).parameters  # in 2.12 functions that share their code share them
+    return {"isolate_recompiles": True} if "isolate_recompiles" in known else {}
 
 
 def device_memory(kind):
     """The module with `reset_peak_memory_stats` and `max_memory_allocated` for devices of `kind` (not "cpu")."""
     import torch
 
-    # torch.accelerator has had them since 2.9.
     return torch.accelerator if torch_release() >= (2, 9) else torch.get_device_module(kind)
 
 
@@ -175,17 +146,14 @@ def fsdp_refusal(kind) -> str:
     version = version_of("torch")
     if kind != "cpu" or number(version) >= (2, 8):
         return ""
-    return (
-        f"strategy 'fsdp' on CPUs needs torch 2.8 or newer, and this is {version}, whose FSDP averages gradients by an "
-        "operation that gloo does not have; choose strategy 'zero1', or upgrade torch"
-    )
+    why = f"needs torch 2.8 or newer, and this is {version}, whose FSDP averages gradients by what gloo cannot"
+    return f"strategy 'fsdp' on CPUs {why}; choose strategy 'zero1', or upgrade torch"
 
 
 def flight_records():
     """What this rank's flight recorder holds of gloo: a dict for each of the last collectives, the oldest first.
 
-    It records where TORCH_FR_BUFFER_SIZE was set before the process group was made. None with torches such as 2.6,
-    whose recorder knows NCCL only.
+    It records where TORCH_FR_BUFFER_SIZE was set before the group was made. None where it knows NCCL only (torch 2.6).
     """
     from torch._C import _distributed_c10d as c10d
 

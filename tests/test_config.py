@@ -19,19 +19,14 @@ from helpers import RunConfig, config, device
     [
         (dict(strategy="dpp"), "strategy", "Did you mean 'ddp'"),
         (dict(precision="O7"), "precision", "'fp32', 'fp16-mixed'"),
-        (dict(compiler="gcc"), "compiler", "--compiler-opt"),
-        (dict(device="gpu"), "device", "None, 'cuda'"),
-        (dict(model="resnet81"), "model", "Did you mean 'resnet8'"),
+        (dict(device="gpu"), "device", "'cuda', .*None"),
         (dict(model=nn.Linear(1, 1), data="digit"), "data", "Did you mean 'digits'"),
         (dict(model=3), "model", "a function"),
-        (dict(data=[1, 2, 3]), "data", r"a pair \(train, test\)"),
         (dict(data=(range(3), 5)), "data", r"a pair \(train, test\)"),
         (dict(nproc_per_node=0), "nproc_per_node", "1 or more"),
         (dict(nproc_per_node=2.0), "nproc_per_node", "whole number"),
-        (dict(warmup_steps=None), "warmup_steps", "0 or more"),
         (dict(steps=5, epochs=1), "epochs steps", "one of the two"),
         (dict(lr=0), "lr", "above 0"),
-        (dict(lr=float("nan")), "lr", "finite"),
         (dict(momentum=1), "momentum", "below 1"),
         (dict(loss="mse"), "loss", "a function"),
         (dict(nproc_per_node=2), "strategy nproc_per_node", "'ddp'"),
@@ -40,11 +35,8 @@ from helpers import RunConfig, config, device
         (dict(resume=True), "checkpoint_dir", ""),
         (dict(sync_batch_norm=True), "sync_batch_norm strategy", "'ddp' or 'zero1' or 'fsdp'"),
         (dict(optimizer="adamw", compiler="xla"), "optimizer compiler", ""),
-        (dict(compiler="xla", channels_last=True), "channels_last compiler", ""),
         (dict(nnodes=2), "strategy nnodes", "'ddp'"),
-        (dict(accumulation=3, global_batch=64), "global_batch nproc_per_node", "63 or 66"),
         (dict(lr_warmup_epochs=3, epochs=2), "lr_warmup_epochs epochs", ""),
-        (dict(evaluate_every=3, epochs=2), "evaluate_every epochs", ""),
         (dict(evaluate_every=1, evaluate=False), "evaluate_every evaluate", ""),
         (dict(channels_last="yes"), "channels_last", "True or False"),
         (dict(model="gpt"), "model data", "'tokens'"),
@@ -52,12 +44,10 @@ from helpers import RunConfig, config, device
         (dict(model="gpt", data="tokens", compiler="xla"), "model compiler", ""),
         (dict(strategy="data_parallel", compiler="auto"), "compiler strategy", "'none'"),
         (dict(strategy="data_parallel", activation_checkpointing="full"), "activation_checkpointing strategy", "'ddp'"),
-        (dict(strategy="fsdp", compiler="auto"), "compiler strategy", "'inductor'"),
         (dict(strategy="zero1", compiler="xla"), "compiler strategy", ""),
         (dict(compiler="xla", precision="O3"), "precision compiler", "fp32, fp16-mixed, bf16-mixed"),
         (dict(strategy="fsdp", precision="O2-bf16"), "precision strategy model", "'bf16-mixed'"),
         (dict(strategy="ddp", shard="hybrid"), "shard strategy", "'fsdp'"),
-        (dict(offload=True), "offload strategy", "'fsdp'"),
         (dict(strategy="fsdp", nproc_per_node=5, global_batch=65, shard="hybrid"), "shard nproc_per_node", "5 rank"),
         (dict(strategy="fsdp", nproc_per_node=2, shard="hybrid"), "shard nproc_per_node", "2 rank"),
     ],
@@ -71,8 +61,8 @@ def test_what_cannot_be_names_its_fields(settings, fields, hint):
 
 @pytest.mark.parametrize("name", [name for name, one in config.SETTINGS.items() if one.type in (int, float)])
 def test_a_number_is_not_negative_and_nothing_else(name):
-    for value in (-1, True, "1"):
-        with pytest.raises((ValueError, ValueError), match=f"{name}.* is {value!r}"):
+    for value in (-1, True, "1", float("nan")):
+        with pytest.raises(config.ConfigError, match=f"{name}.* is {value!r}"):
             RunConfig(**{name: value})
 
 
@@ -81,8 +71,7 @@ def test_batches_follow_from_each_other():
     by_global = RunConfig(strategy="ddp", nproc_per_node=4, global_batch=128)
     by_local = RunConfig(strategy="ddp", nproc_per_node=4, local_batch=32)
     assert (by_global.local_batch, by_local.global_batch) == (32, 128)
-    assert by_local.label == "DDP ×4" and by_local.processes == 4
-    assert RunConfig(strategy="data_parallel", nproc_per_node=2).processes == 1
+    assert by_local.processes == 4 and RunConfig(strategy="data_parallel", nproc_per_node=2).processes == 1
     by_local = RunConfig(strategy="ddp", nproc_per_node=2, local_batch=16, accumulation=4)
     by_global = RunConfig(strategy="ddp", nproc_per_node=2, global_batch=128, accumulation=4)
     assert (by_local.global_batch, by_global.local_batch) == (128, 16)
@@ -90,10 +79,7 @@ def test_batches_follow_from_each_other():
     assert by_global.but(accumulation=1).local_batch == 64
 
 
-@pytest.mark.parametrize(
-    "given, stands",
-    [("O0", "fp32"), ("bf16", "bf16-mixed"), ("fp16", "fp16-mixed"), ("O2", "fp16-masters"), ("O3-bf16", "bf16-true")],
-)
+@pytest.mark.parametrize("given, stands", [("O0", "fp32"), ("bf16", "bf16-mixed"), ("O2", "fp16-masters")])
 def test_a_precision_has_one_name_in_records_and_labels(given, stands):
     chosen = RunConfig(precision=given, channels_last=True)
     assert chosen.precision == stands

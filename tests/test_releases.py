@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers import RunConfig, launch, ranks, releases, run
+from helpers import RunConfig, launch, releases, run
 from helpers import __main__ as cli
-from helpers.launcher import client
 from tools import choose_torch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +38,7 @@ def test_releases_are_compared_as_numbers():
 
 def test_a_torch_too_old_is_named_with_the_command_before_any_process_starts(installed):
     installed(torch="2.4.1")
-    with pytest.raises(releases.UnfitTorch, match=r"torch 2\.4\.1 is older than 2\.6.*pip install --upgrade torch"):
+    with pytest.raises(releases.UnfitTorch, match=r"torch 2\.4\.1.*pip install --upgrade torch"):
         launch(print, 2)
 
 
@@ -65,31 +64,6 @@ def test_a_torch_without_cuda_gets_no_torchvision_that_wants_it(vision, fits, mo
     monkeypatch.setattr(subprocess, "call", called.extend)
     choose_torch.install(constraints)
     assert called[-1].endswith("[vision]") == fits
-
-
-def test_a_torch_without_gloo(monkeypatch):
-    import torch.distributed as dist
-
-    monkeypatch.setattr(dist, "is_gloo_available", lambda: False)
-    monkeypatch.setattr(releases, "version_of", lambda name: "2.8.1+mine")
-    with pytest.raises(releases.UnfitTorch, match=r"torch 2\.8\.1\+mine was built without gloo.*'torch==2\.8\.\*'"):
-        releases.check_gloo()
-
-
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
-def test_a_launch_on_a_torch_without_gloo(method, tmp_path, monkeypatch):
-    planted = "import torch.distributed as dist\ndist.is_gloo_available = lambda: False\n"
-    (tmp_path / "sitecustomize.py").write_text(planted)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("HELPERS_START_METHOD", method)
-    monkeypatch.setattr(client, "_servers", {})
-    with pytest.raises(RuntimeError, match="without gloo.*pip install") as caught:
-        launch(print, 1)
-    assert method == "spawn" or caught.type is releases.UnfitTorch and "Traceback" not in str(caught.value)
-    if method == "fork":
-        monkeypatch.setattr(client, "_servers", {})
-        with pytest.raises(releases.UnfitTorch, match="without gloo"):
-            ranks(1)
 
 
 def test_a_gpu_that_torch_cannot_use_is_not_passed_over(tmp_path, monkeypatch, capsys):

@@ -225,7 +225,7 @@ def add_to(subcommands):
     sub = subcommands.add_parser("cluster", help=about, description=about, allow_abbrev=False)
     sub.set_defaults(command=_command)
     for name in ("nnodes", "nproc_per_node"):
-        SETTINGS[name].add_option(sub, required=True)
+        sub.add_argument(f"--{name.replace('_', '-')}", type=int, required=True, help=SETTINGS[name].help)
     sub.add_argument("--format", choices=FORMATS, help="only this one (default: all three)")
     sub.add_argument("--hosts", help="their names, a,b,c")
     sub.add_argument("--rdzv-endpoint", help="HOST:PORT where they meet (default: the first host, 29400)")

@@ -10,7 +10,7 @@ from textwrap import indent
 
 from .. import device as devices
 from .. import plots
-from ..config import SETTINGS, ConfigError, RunConfig
+from ..config import ONLY, SETTINGS, ConfigError, RunConfig
 from ..language import _
 from ..measure import AT_LEAST
 from ..plots import style
@@ -20,9 +20,8 @@ from .ladder import compare
 NAME = "choose and run"  # of the comparisons, in their records
 VARIED = ("strategy", "nproc_per_node", "precision", "compiler")  # the baseline has their defaults
 FIRST = ("model", "data", *VARIED, "global_batch", "steps")
-ONLY = [name for name, setting in SETTINGS.items() if setting.only]  # what a baseline cannot have
 LEFT_OUT = {*FIRST, *NO_OPTION["run"], "device"} - {*ONLY}
-MORE = [name for name, setting in SETTINGS.items() if setting.plain and name not in LEFT_OUT]
+MORE = [name for name, setting in SETTINGS.items() if setting.type is not object and name not in LEFT_OUT]
 # JupyterLab takes keys for itself unless a text field has the focus: in a list, "x" would cut the cell. The attribute
 # leaves them to the list.
 KEYS = (

@@ -13,7 +13,6 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from .. import releases
 from . import context, forkserver, interpreter
 from .errors import LauncherError
 
@@ -108,11 +107,8 @@ class Server:
             self.process.wait()
 
     def _lost(self):
-        output = self._last_output()
-        _, unfit, why = output.rpartition("UnfitTorch: ")  # the last line of its traceback
-        if unfit:
-            return releases.UnfitTorch(why)
-        return LauncherError(f"the fork server ended unexpectedly; the next launch starts a new one. {output}")
+        found = "the fork server ended unexpectedly; the next launch starts a new one"
+        return LauncherError(f"{found}. {self._last_output()}")
 
     def _last_output(self):
         self.log.seek(0)

@@ -25,8 +25,6 @@ import tempfile
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from .. import releases
-
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
 FDS_OF_RUN = ("payload", "store")
 READY, PREPARED = b"+", b"!"  # what the server says: it serves; all is imported
@@ -63,7 +61,6 @@ def _import_torch():
     import torch.distributed
     import torch.nn.parallel  # noqa: F401
 
-    releases.check_gloo()
     _settle()
     return autoload != "0" and bool(entry_points(group="torch.backends"))
 

@@ -146,7 +146,6 @@ def _move_in(surroundings, plan, rank):
 def _settle_torch(threads, device_plugins):
     import torch
 
-    releases.check_gloo()  # a fork server has done so, too, but not one that spawns
     # OMP_NUM_THREADS is read when the runtime is loaded, which happened before the fork.
     torch.set_num_threads(threads)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -15,6 +15,7 @@ from ..paths import replace_file
 
 KEEP = 2  # the newest, and the one before it in case the newest is damaged
 NAME = re.compile(r"step-(\d{9})(\.pt)?")  # a file, or the folder of a sharded one
+PROGRESS = ("step", "curve", "trained_s")  # of a loop.Run
 RUN = "run.pt"  # in the folder: all but the tensors
 
 
@@ -30,8 +31,8 @@ def digest(data) -> bytes:
 def save(folder, step, state) -> Path:
     """Write `state` (tensors and plain values) as the checkpoint of `step`; older ones are removed.
 
-    The file appears under its name only when all of it is on disk, so a crash at any moment leaves
-    the checkpoints before it as they were. To be called by one rank only.
+    The file has its name when all of it is on disk: a crash leaves the checkpoints before it as they were. To be
+    called by one rank only.
     """
     path = Path(folder, f"step-{step:09d}.pt")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,11 +42,9 @@ def save(folder, step, state) -> Path:
 
 
 def write(path, state) -> None:
-    """Write `state` to a file, with its checksum; of a folder to its RUN."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    data = buffer.getvalue()
-    replace_file(path / RUN if path.is_dir() else path, data + digest(data))
+    """Write `state` to a file, with its checksum."""
+    torch.save(state, buffer := io.BytesIO())
+    replace_file(path, buffer.getvalue() + digest(buffer.getvalue()))
 
 
 def keep_newest(folder) -> None:
@@ -65,30 +64,21 @@ def load(path, device="cpu"):
     Raises:
         CheckpointError: the file, or one of the folder's, is truncated or altered.
     """
-    path = Path(path)
+    path, damaged = Path(path), "is damaged: delete this checkpoint, or go on from an older one"
     if path.is_dir():
         state = load(path / RUN, device)
         for name, expected in state["files"].items():
             if not (path / name).is_file() or digest((path / name).read_bytes()).hex() != expected:
-                raise _damaged(path, f"{name} is missing or altered")
+                raise CheckpointError(f"{path / name} {damaged}")
         return {**state, "folder": path}
-    if not path.is_file():
-        raise _damaged(path.parent, f"{path.name} is missing")
-    raw = path.read_bytes()
-    data, checksum = raw[:-32], raw[-32:]
-    if digest(data) != checksum:
-        raise _damaged(path, f"its {len(raw)} bytes do not match their checksum")
-    return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
-
-
-def _damaged(path, what):
-    return CheckpointError(f"{path} is damaged: {what}. Delete it, or go on from an older one")
+    raw = path.read_bytes() if path.is_file() else b""
+    if digest(raw[:-32]) != raw[-32:]:
+        raise CheckpointError(f"{path} {damaged}")
+    return torch.load(io.BytesIO(raw[:-32]), map_location=device, weights_only=True)
 
 
 def latest(folder, device="cpu"):
-    """The newest sound checkpoint in `folder`, or None if there is none at all.
-
-    A damaged one is named in a warning and the one before it is used.
+    """The newest sound checkpoint in `folder`, or None if there is none at all; damaged ones are warned of.
 
     Raises:
         CheckpointError: there are checkpoints, but all of them are damaged.
@@ -116,16 +106,9 @@ def save_run(run) -> None:
     """Write a checkpoint of `run`, a loop.Run; to be called by all its ranks at the same step."""
     states = [None] * run.world.size
     dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout
-    state = {
-        "run": identity(run),
-        "shapes": _shapes(run),
-        "step": run.step,
-        "scaler": run.precision.scaler.state_dict(),
-        "skipped": run.precision.skipped,
-        "rng": states,
-        "curve": run.curve,
-        "trained_s": run.trained_s,
-    }
+    state = {"run": identity(run), "shapes": _shapes(run), "rng": states}
+    state.update({name: getattr(run, name) for name in PROGRESS})
+    state.update(scaler=run.precision.scaler.state_dict(), skipped=run.precision.skipped)
     run.strategy.save(run, state)
     dist.barrier()  # nobody trains on before the checkpoint is there
 
@@ -146,7 +129,7 @@ def resume(run) -> None:
     if run.precision.scaler.is_enabled():
         run.precision.scaler.load_state_dict(state["scaler"])
     run.precision.skipped = state["skipped"]
-    run.step, run.curve, run.trained_s = state["step"], state["curve"], state["trained_s"]
+    vars(run).update({name: state[name] for name in PROGRESS})
     if len(state["rng"]) == run.world.size:
         torch.set_rng_state(state["rng"][run.world.rank].cpu())
 
@@ -159,8 +142,8 @@ def check_unused(config) -> None:
     """
     there = found(config.checkpoint_dir) if config.checkpoint_every else []
     if there:
-        found_there = f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name})"
-        raise ValueError(f"{found_there}; set resume (--resume) to go on, or choose an empty checkpoint_dir")
+        earlier = f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name})"
+        raise ValueError(f"{earlier}; set resume (--resume) to go on, or choose an empty checkpoint_dir")
 
 
 def _newest(run, mine):
@@ -170,9 +153,7 @@ def _newest(run, mine):
     if min(steps) == max(steps):
         return mine
     if mine and "folder" in mine:
-        raise CheckpointError(
-            f"{mine['folder']} is not there on all hosts: a sharded checkpoint needs a checkpoint_dir that they share"
-        )
+        raise CheckpointError(f"{mine['folder']} is not there on all hosts; let them share a checkpoint_dir")
     source = steps.index(max(steps))
     state = [latest(run.config.checkpoint_dir) if run.world.rank == source else None]
     dist.broadcast_object_list(state, source)
@@ -180,16 +161,13 @@ def _newest(run, mine):
 
 
 def _check_same_run(run, state):
-    mine, theirs = identity(run), state["run"]
+    mine, theirs, shapes = identity(run), state["run"], _shapes(run)
     other = [f"{k} {theirs.get(k)!r} (this run: {mine[k]!r})" for k in mine if theirs.get(k) != mine[k]]
-    shapes = _shapes(run)
     wrong = [name for name in shapes if state["shapes"].get(name) != shapes[name]][:1]
     other += [f"{name} has {state['shapes'].get(name)} (this run: {shapes[name]})" for name in wrong]
     if other:
-        raise CheckpointError(
-            f"the checkpoint in {run.config.checkpoint_dir} is of another run: {', '.join(other)}. "
-            "Choose an empty checkpoint_dir, or the same settings"
-        )
+        found = f"the checkpoint in {run.config.checkpoint_dir} is of another run: {', '.join(other)}"
+        raise CheckpointError(f"{found}. Choose an empty checkpoint_dir, or the same settings")
 
 
 def _shapes(run):
@@ -201,7 +179,5 @@ def identity(run) -> dict:
     config = run.config
     agreeing = [one for one in settings_of(type(config)).values() if one.in_checkpoint]
     names = [one.name if one.in_checkpoint is True else one.in_checkpoint for one in agreeing]
-    known = {name: config.recorded(name) for name in names}
-    if config.schedule != "constant":  # it bends towards the end of the run
-        known["total steps"] = run.total_steps
-    return known
+    ends = {"total steps": run.total_steps} if config.schedule != "constant" else {}  # it bends towards the end
+    return {name: config.recorded(name) for name in names} | ends

@@ -12,11 +12,8 @@ ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
 def prepare(config, model, strategy, log) -> None:
     """Make `model` compute as `config.compiler` says; call it before the model is wrapped.
 
-    "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed
-    it; the precision stays the run's. "inductor" switches torch.compile on, come what may.
-
-    Args:
-        log: gets a line of text when something takes long.
+    "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed it. `log` gets a
+    line of text when something takes long.
     """
     if config.compiler == "none":
         return
@@ -53,11 +50,6 @@ def plan_is_chosen(config, model) -> bool:
     return config.compiler != "auto" or model.tuner.done
 
 
-def eager():
-    """A context that runs compiled modules eagerly, so that an evaluation does not trigger a recompilation."""
-    return torch.compiler.set_stance("force_eager")
-
-
 def measured(config, model) -> dict | None:
     """What the record keeps: the plan, what was tried and what it cost; None without a compiler."""
     if config.compiler == "none":
@@ -73,11 +65,8 @@ def measured(config, model) -> dict | None:
     }
     if config.compiler == "auto":
         tuner = model.tuner
-        found.update(
-            plan=str(tuner.choice) if tuner.done else None,
-            rows=tuner.rows(),
-            summary=tuner.summary(),
-        )
+        found["plan"] = str(tuner.choice) if tuner.done else None
+        found.update(rows=tuner.rows(), summary=tuner.summary())
     return found
 
 
@@ -85,6 +74,5 @@ def note(config, model) -> str:
     """A sentence for the run's note; "" if there is none."""
     if config.compiler != "auto":
         return ""
-    if not model.tuner.done:
-        return "the run ended before the tuner had chosen: give it more steps"
-    return f"plan: {model.tuner.choice}"
+    unsure = "the run ended before the tuner had chosen: give it more steps"
+    return f"plan: {model.tuner.choice}" if model.tuner.done else unsure

@@ -31,8 +31,7 @@ class CPUDataParallel(nn.Module):
 class _Replicas(torch.autograd.Function):
     """Replicate, apply in parallel, gather; backward does the reverse.
 
-    On GPUs autograd has a thread for each device, so the replicas' backward passes overlap. On a
-    CPU it would run them one after the other; here each replica's backward gets its thread.
+    Autograd has a thread for each GPU, and one for all CPU cores: here each replica's backward gets its own.
     """
 
     @staticmethod

@@ -21,14 +21,9 @@ class GPT(nn.Module):
     an `nn.Sequential` of some of them.
 
     Args:
-        layers: blocks, one after the other.
-        width: numbers that describe a position between two blocks.
-        heads: of the attention; they share the width evenly.
-        vocabulary: different tokens.
-        length: the most tokens in a sequence.
-
-    Raises:
-        ValueError: the width cannot be shared evenly by the heads.
+        layers, width: blocks, one after the other; numbers that describe a position between two of them.
+        heads: of the attention; they share the width evenly, or a ValueError is raised.
+        vocabulary, length: different tokens; the most tokens in a sequence.
     """
 
     def __init__(self, layers=4, width=128, heads=4, vocabulary=64, length=64):
@@ -63,10 +58,8 @@ class Embedding(nn.Module):
 
     def forward(self, tokens):
         if tokens.is_floating_point() or tokens.dim() != 2:
-            raise TypeError(
-                f"gpt reads tokens, whole numbers [N, length]; it was given {tokens.dtype} {list(tokens.shape)}. "
-                "Choose data='tokens', or a data set of pairs (tokens, next tokens)"
-            )
+            given = f"it was given {tokens.dtype} {list(tokens.shape)}"
+            raise TypeError(f"gpt reads tokens, whole numbers [N, length], and {given}; choose data='tokens'")
         there, most = tokens.shape[1], self.positions.num_embeddings
         if there > most:
             raise ValueError(f"a sequence has {there} tokens, gpt was made for {most}; make it with length={there}")
@@ -89,8 +82,7 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Each position looks at all others, or with `causal` at itself and those before it.
 
-    The outputs of `qkv` are ordered by head, and the number of heads follows from their number: where `qkv` is split
-    by its outputs among devices, each of them computes whole heads, and nothing here changes.
+    Outputs of `qkv` are ordered by head, whose number follows from theirs: devices that share them have whole heads.
     """
 
     def __init__(self, width, heads, causal):

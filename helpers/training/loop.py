@@ -41,17 +41,15 @@ def train(config, started=None, tell=emit):
     Raises:
         ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they should, or a
             new run would start among the checkpoints of another.
-        CheckpointError: none of the checkpoints to resume from is sound, or they belong to a different run.
+        CheckpointError: no checkpoint to resume from is sound, or they belong to a different run.
     """
     parts = measure.TimeBreakdown()
     parts.seconds["start"] = time.time() - (started or process_start())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
-    # What is offloaded is reduced on the CPU, which NCCL cannot.
-    cuda = device.machine(config.device).kind == "cuda"
-    backend = "cpu:gloo,cuda:nccl" if config.offload and cuda else None
+    kind = device.machine(config.device).kind  # what is offloaded is reduced on the CPU, which NCCL cannot
+    backend = "cpu:gloo,cuda:nccl" if config.offload and kind == "cuda" else None
     with parts.part("start"), distributed(config.device, backend) as world:
-        run = Run(config, world, parts, tell if world.is_main else lambda *_, **__: None)
-        return run.complete()
+        return Run(config, world, parts, tell if world.is_main else lambda *_, **__: None).complete()
 
 
 class Run:
@@ -80,8 +78,7 @@ class Run:
         recompute.prepare(self.model, config.activation_checkpointing)
         compiled.prepare(config, self.model, self.strategy, lambda text: self.tell("note", text=text))
         self.wrapped = self.strategy.wrap(self.model, self.precision.gathered_in)
-        crowded = device.oversubscribed(config.nproc_per_node, config.threads, config.device)
-        self.note = _joined(self.strategy.note, crowded)
+        self.note = device.oversubscribed(config.nproc_per_node, config.threads, config.device)
         kind, options = OPTIMIZERS[config.optimizer]
         options = {name: getattr(config, name) for name in options}
         self.optimizer = self.strategy.optimizer(kind, self.precision.parameters, lr=config.peak_lr, **options)
@@ -187,10 +184,7 @@ class Run:
         return self.precision.forward(model, inputs)
 
     def _activations(self):
-        """A context that counts the activations of the first forward pass if it is not timed, and they can be seen.
-
-        They cannot in compiled code, in the threads of DataParallel and in XLA.
-        """
+        """A context that counts activations if the first forward pass is not timed and not compiled or in threads."""
         seen = self.config.compiler == "none" and self.strategy.visible
         untimed = self.step == self.first_step and self.warm_from > 0
         return memory.Activations(self.model) if seen and untimed and self.activations is None else nullcontext()
@@ -202,7 +196,8 @@ class Run:
         self.peak_memory = max(self.peak_memory, device.peak_memory(self.world.device))  # that of training
         if not self.config.evaluate or self.test_set is None:
             return None
-        with self.parts.part("evaluation"), compiled.eager():
+        # Compiled modules run eagerly: an evaluation shall not trigger a recompilation.
+        with self.parts.part("evaluation"), torch.compiler.set_stance("force_eager"):
             found = evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
         self.strategy.after_evaluation(self.model)
         return found
@@ -211,8 +206,7 @@ class Run:
         epoch, more = divmod(self.step, len(self.loader))
         if not self.config.evaluate_every or more or epoch % self.config.evaluate_every:
             return
-        found = self._evaluation()
-        if found is not None:
+        if (found := self._evaluation()) is not None:
             self.curve.append({"epoch": epoch, "step": self.step, "train_s": self.trained_s, **found})
         self.wrapped.train()
         device.reset_peak_memory(self.world.device)
@@ -226,8 +220,7 @@ class Run:
     # -- what is left behind --------------------------------------------------------------
 
     def _measured(self, evaluation):
-        losses = torch.stack(self.losses).double() if self.losses else torch.zeros(0, dtype=torch.float64)
-        losses = losses.to(self.world.device)
+        losses = torch.tensor([float(loss) for loss in self.losses], dtype=torch.float64, device=self.world.device)
         dist.all_reduce(losses)  # once for all steps: a reduction a step would slow what is being measured
         losses = (losses / self.world.size).tolist()
         held = memory.held(self.model, self.precision.parameters, self.optimizer)
@@ -236,10 +229,12 @@ class Run:
         peaks, held = map(list, zip(*memories, strict=True))
         if not self.world.is_main:
             return None
+        notes = self.strategy.note, self.note, compiled.note(self.config, self.model)
+        timed = {"step_time_s": self.step_times, "input_wait_s": self.waits}
+        rates = {"images_per_s": [self.config.global_batch / seconds for seconds in self.step_times]}
         enough = len(self.step_times) >= measure.AT_LEAST
-        rates, scales = [self.config.global_batch / seconds for seconds in self.step_times], self.loss_scales
         return {
-            "note": _joined(self.note, compiled.note(self.config, self.model)),
+            "note": "; ".join(filter(None, notes)),
             "compiler": compiled.measured(self.config, self.model),
             "first_step": self.first_step,
             "steps": self.step,
@@ -247,17 +242,10 @@ class Run:
             "hosts": [{"name": host.name, "ranks": list(host.ranks)} for host in self.world.hosts],
             "restarts": self.restarts,
             "communication": self.strategy.communication(self.wrapped),
-            "step_time_s": measure.summary(self.step_times) if enough else None,
-            "images_per_s": measure.summary(rates) if enough else None,
-            "input_wait_s": measure.summary(self.waits) if enough else None,
-            "samples": {
-                "step_time_s": self.step_times,
-                "input_wait_s": self.waits,
-                "loss": losses,
-                "loss_scale": scales,
-            },
+            **{name: measure.summary(values) if enough else None for name, values in (timed | rates).items()},
+            "samples": {**timed, "loss": losses, "loss_scale": self.loss_scales},
             "skipped_steps": self.precision.skipped,
-            "loss_scale": scales[-1] if scales else None,
+            "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs,
@@ -272,14 +260,9 @@ class Run:
         }
 
 
-def _joined(*notes):
-    return "; ".join(filter(None, notes))
-
-
 def _check_hosts(config, world):
-    counts = {f"{host.name} runs {len(host.ranks)}" for host in world.hosts if len(host.ranks) != config.nproc_per_node}
-    if len(world.hosts) != config.nnodes or (config.nnodes > 1 and counts):
-        raise ValueError(
-            f"{config.label} is meant for nnodes={config.nnodes} hosts with nproc_per_node={config.nproc_per_node} "
-            f"ranks each; there are {len(world.hosts)} ({', '.join(sorted(counts)) or 'each with that many'})"
-        )
+    counts = [len(host.ranks) for host in world.hosts]
+    if len(counts) != config.nnodes or (config.nnodes > 1 and {*counts} != {config.nproc_per_node}):
+        found = ", ".join(f"{host.name} runs {len(host.ranks)}" for host in world.hosts)
+        meant = f"{config.nnodes} hosts with {config.nproc_per_node} ranks each"
+        raise ValueError(f"{config.label} is meant for {meant} (nnodes, nproc_per_node); {found}")

@@ -21,12 +21,12 @@ def held(model, parameters, optimizer) -> dict:
     own = list(model.parameters())
     known = {id(p) for p in own}
     masters = [p for p in parameters if id(p) not in known]
-    own_state = getattr(optimizer, "optim", optimizer).state  # inside of a ZeroRedundancyOptimizer this rank's share
-    state = [value for of_one in own_state.values() for value in of_one.values()]
+    shares = getattr(optimizer, "optim", optimizer).state  # inside of a ZeroRedundancyOptimizer this rank's share
+    state = [value for of_one in shares.values() for value in of_one.values()] + masters
     return {
         "parameters": _bytes(own),
         "gradients": _bytes(p.grad for p in (*own, *masters)),
-        "optimizer state": _bytes(state) + _bytes(masters),
+        "optimizer state": _bytes(state),
     }
 
 
@@ -36,10 +36,9 @@ def _bytes(tensors):
 
 
 class Activations(TorchDispatchMode):
-    """Counts what a forward pass in its block leaves for the backward pass: `bytes`, known when the block ends.
+    """Counts the `bytes` that a forward pass in its block leaves for the backward pass; known when the block ends.
 
-    These are the tensors made in the block that are still alive at its end, the weights excepted. That includes
-    copies of weights in a half format, and whatever activation checkpointing keeps.
+    These are the tensors made in the block and alive at its end, copies of weights in a half format among them.
     """
 
     def __init__(self, model):

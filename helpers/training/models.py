@@ -4,6 +4,8 @@ A ResNet is nearly all convolution. `silunet`, `silu_mlp` and `transformer` have
 of which reads and writes its whole tensor unless a compiler fuses it.
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -12,27 +14,21 @@ from .gpt import GPT, Block, gpt, next_token_loss
 
 
 def make(model, classes, length=None) -> nn.Module:
-    """The model that a RunConfig asks for: by name, or by the reader's own function.
+    """The model that a RunConfig asks for, by name, or by the reader's own function: a TypeError if it makes no module.
 
     Args:
         classes: of the data set, or None; for text the words of the vocabulary.
         length: tokens in a sequence of text.
-
-    Raises:
-        TypeError: the function does not return a module.
-        ValueError: no such name, or the number of classes is not known.
     """
     if not callable(model):
         if classes is None:
-            raise ValueError(
-                f"how many classes has your data set? Give it an attribute `classes`, or replace {model!r} by a "
-                "function that makes your model"
-            )
+            found = "how many classes has your data set? Give it an attribute `classes`"
+            raise ValueError(f"{found}, or replace {model!r} by a function that makes your model")
         return build(model, classes, length)
     made = model()
     if not isinstance(made, nn.Module):
-        name = getattr(model, "__name__", model)
-        raise TypeError(f"{name}() returned {type(made).__name__}, not a torch.nn.Module")
+        found = f"{getattr(model, '__name__', model)}() returned {type(made).__name__}"
+        raise TypeError(f"{found}, not a torch.nn.Module")
     return made
 
 
@@ -44,22 +40,17 @@ def loss_of(model):
 def build(name, classes, length=None) -> nn.Module:
     """A freshly initialised model for images [N, 3, H, W] with `classes` outputs; `gpt` is for tokens [N, `length`].
 
-    `resnet8` and `resnet20` are the small networks for 32×32 images of He et al., "Deep residual learning for image
-    recognition" (arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are torchvision's, made for 224×224 images.
-
-    Raises:
-        ValueError: there is no such model.
+    `resnet8` and `resnet20` are for images of 32×32 (He et al., "Deep residual learning for image recognition",
+    arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are torchvision's, for 224×224.
     """
     if name not in MODELS:
-        there = ", ".join(MODELS)
-        raise ValueError(f"no model called {name!r}; there are {there}, or pass a function that makes yours")
+        raise ValueError(f"no model called {name!r}; there are {', '.join(MODELS)}")
     if name == "gpt":
         return gpt(vocabulary=classes, **({"length": length} if length else {}))
-    small = {"silunet": SiLUNet, "silu_mlp": SiLUMLP, "transformer": Transformer}
-    if name in small:
-        return small[name](classes)
-    if name in ("resnet8", "resnet20"):
-        return SmallResNet(1 if name == "resnet8" else 3, classes)
+    own = {"silunet": SiLUNet, "silu_mlp": SiLUMLP, "transformer": Transformer}
+    own.update(resnet8=partial(SmallResNet, 1), resnet20=partial(SmallResNet, 3))
+    if name in own:
+        return own[name](classes)
     import torchvision.models
 
     return getattr(torchvision.models, name)(num_classes=classes)
@@ -98,13 +89,9 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, channels, width, stride):
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(channels, width, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-        )
+        first = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        second = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.body = nn.Sequential(*first, *second)
         self.shortcut = nn.Identity()
         if stride != 1 or channels != width:
             self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
@@ -135,14 +122,9 @@ class SeparableBlock(nn.Module):
 
     def __init__(self, width):
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
-            nn.BatchNorm2d(width),
-            nn.SiLU(),
-            nn.Conv2d(width, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.SiLU(),
-        )
+        depthwise = nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False), nn.BatchNorm2d(width), nn.SiLU()
+        pointwise = nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width), nn.SiLU()
+        self.body = nn.Sequential(*depthwise, *pointwise)
 
     def forward(self, x):
         return x + self.body(x)
@@ -154,9 +136,8 @@ class SiLUMLP(nn.Module):
     def __init__(self, classes, width=256, depth=6):
         super().__init__()
         self.stem = nn.Sequential(nn.AdaptiveAvgPool2d(8), nn.Flatten(), nn.Linear(3 * 64, width))
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU()) for _ in range(depth)
-        )
+        layers = (nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU()) for _ in range(depth))
+        self.layers = nn.ModuleList(layers)
         self.head = nn.Linear(width, classes)
 
     def forward(self, images):
@@ -167,10 +148,9 @@ class SiLUMLP(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small vision transformer: patches of 4×4 pixels, pre-norm blocks, mean over the patches.
+    """A small vision transformer: patches of 4×4 pixels, pre-norm blocks, mean over the patches (arXiv:2010.11929).
 
     Images [N, 3, H, W] with H and W multiples of 4, up to 64 -> [N, classes].
-    (Dosovitskiy et al., arXiv:2010.11929)
     """
 
     def __init__(self, classes, width=64, depth=2, heads=4):

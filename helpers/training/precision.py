@@ -47,25 +47,19 @@ class MixedPrecision:
         self.gathered_in = self.dtype if sharded and row.masters else None
         casts = row.half_weights and not self.gathered_in
         self._autocast = row.autocast and not self.gathered_in
-        self.scaler = torch.amp.GradScaler(
-            self.device.type, init_scale, growth_interval=growth_interval, enabled=row.scaled
-        )
-        self.skipped = 0
+        options = {"growth_interval": growth_interval, "enabled": row.scaled}
+        self.scaler, self.skipped = torch.amp.GradScaler(self.device.type, init_scale, **options), 0
         own = list(model.parameters())
         exact = {p: p.detach().clone() for p in own} if casts and row.masters else {}
-        if casts:
-            self._cast(model, leave=NORMS if row.masters else ())
+        for module in model.modules() if casts else ():
+            if not (row.masters and isinstance(module, NORMS)):
+                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                    if tensor.is_floating_point():
+                        tensor.data = tensor.data.to(self.dtype)
         self._masters = {  # of each cast weight the value before rounding
             p: nn.Parameter(value.float()) for p, value in exact.items() if p.dtype == self.dtype and p.requires_grad
         }
         self.input_dtype = next((p.dtype for p in own if p.is_floating_point()), torch.get_default_dtype())
-
-    def _cast(self, model, leave):
-        for module in model.modules():
-            if not isinstance(module, leave):
-                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                    if tensor.is_floating_point():
-                        tensor.data = tensor.data.to(self.dtype)
 
     @cached_property
     def parameters(self) -> list:
@@ -94,9 +88,8 @@ class MixedPrecision:
     def step(self, optimizer, clip_norm=None) -> bool:
         """Update the weights; False if the scaler left the update out because of an overflow.
 
-        Gradients are divided by the scale before they are clipped to the norm `clip_norm`, and the
-        scale changes once here, at the end of the global step, so that all micro-batches of a step
-        have the same.
+        Gradients are divided by the scale before they are clipped to the norm `clip_norm`. The scale changes here
+        only: all micro-batches of a step have the same.
         """
         for weight, master in self._masters.items():
             master.grad = None if weight.grad is None else weight.grad.to(master.dtype)
@@ -148,10 +141,8 @@ def advice(name, kind) -> dict | None:
     if dtype == "float32":  # nothing to compare, so nothing to measure
         return None
     speeds = devices.dtypes(kind)
-    if speeds.get(dtype, 0) >= 1:
-        return None
-    faster = next((other for other, ratio in speeds.items() if ratio > 1), None)
-    return {"precision": name, "dtype": dtype, "conv_ratio": round(speeds.get(dtype, 0), 4), "faster": faster}
+    ratio, faster = speeds.get(dtype, 0), next((other for other, ratio in speeds.items() if ratio > 1), None)
+    return {"precision": name, "dtype": dtype, "conv_ratio": round(ratio, 4), "faster": faster} if ratio < 1 else None
 
 
 def advice_text(found) -> str:
@@ -162,6 +153,5 @@ def advice_text(found) -> str:
         "{precision} will be slower than fp32 on this device: a convolution, forward and backward, ran at "
         "{conv_ratio:.2g} times the speed in {dtype} when it was tried just now"
     ).format(**found)
-    if found["faster"]:
-        return _("{slow}; {faster} is faster here").format(slow=slow, faster=found["faster"])
-    return _("{slow}; no half format is faster here").format(slow=slow)
+    ending = _("{slow}; {faster} is faster here") if found["faster"] else _("{slow}; no half format is faster here")
+    return ending.format(slow=slow, faster=found["faster"])

@@ -36,14 +36,10 @@ def prepare(model, what) -> None:
     Raises:
         ValueError: the model has no such units.
     """
-    if what is None:
-        return
-    parts = units(model)
-    if not parts:
-        raise ValueError(
-            f"activation_checkpointing needs modules to recompute, and {type(model).__name__} has no children with "
-            "weights of their own; give it `blocks`, an nn.ModuleList, or leave the setting out"
-        )
+    parts = units(model) if what else []
+    if what and not parts:
+        found = f"{type(model).__name__} has no children with weights of their own, so nothing to recompute"
+        raise ValueError(f"activation_checkpointing: {found}; give it `blocks`, an nn.ModuleList, or leave it out")
     for unit in parts:
         norms = [m for m in unit.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
         unit.forward = partial(_recomputed, unit.forward, what, norms)

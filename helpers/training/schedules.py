@@ -1,16 +1,14 @@
 """Which learning rate a step gets: a peak that follows the batch, a warm-up, and a decay.
 
-Linear scaling and warm-up: Goyal et al., "Accurate, large minibatch SGD" (arXiv:1706.02677);
-square-root scaling: Krizhevsky, "One weird trick" (arXiv:1404.5997); cosine decay: Loshchilov and
-Hutter, "SGDR" (arXiv:1608.03983); constant with a cooldown: Hägele et al., "Scaling laws and
-compute-optimal training beyond fixed training durations" (arXiv:2405.18392).
+Linear scaling and warm-up: Goyal et al. (arXiv:1706.02677); square-root scaling: Krizhevsky (arXiv:1404.5997); cosine
+decay: Loshchilov and Hutter (arXiv:1608.03983); constant with a cooldown: Hägele et al. (arXiv:2405.18392).
 """
 
 import math
 
-from ..config import SCALING, peak_lr
+from ..config import peak_lr
 
-__all__ = ["COOLDOWN", "SCALING", "factor", "peak_lr"]
+__all__ = ["COOLDOWN", "factor", "peak_lr"]
 COOLDOWN = 0.3  # the last share of the updates after the warm-up, in which "cooldown" decays
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from .checkpoint import CheckpointError, digest, keep_newest, write
+from .checkpoint import RUN, CheckpointError, digest, keep_newest, write
 
 METADATA = ".metadata"  # of torch.distributed.checkpoint: which tensor is where
 
@@ -38,18 +38,15 @@ def save(run, state) -> None:
             tensors["model"].pop(name, None)
     dist.barrier()
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(making))
-    mine = [*making.glob(f"__{run.world.rank}_*"), *([making / METADATA] if run.world.is_main else [])]
+    mine = [*making.glob(f"__{run.world.rank}_*"), *[making / METADATA] * run.world.is_main]
     digests = [None] * run.world.size
     dist.all_gather_object(digests, {file.name: digest(file.read_bytes()).hex() for file in mine})
     if not run.world.is_main:
         return
     files = {name: value for of_rank in digests for name, value in of_rank.items()}
     if missing := [name for name in files if not (making / name).is_file()]:
-        raise CheckpointError(
-            f"{missing[0]} of {path} was written on another host; a sharded checkpoint needs a checkpoint_dir that "
-            "all hosts share"
-        )
-    write(making, {"files": files, **state})
+        raise CheckpointError(f"{missing[0]} of {path} is on another host; let all share a checkpoint_dir")
+    write(making / RUN, {"files": files, **state})
     if path.is_dir():  # a damaged one
         path.rename(path.with_name(f".{path.name}.old.part"))
     making.rename(path)
@@ -71,13 +68,8 @@ def load_full(run, state) -> None:
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
     names = dict(enumerate(name for name, _ in run.model.named_parameters()))
-    set_state_dict(
-        run.model,
-        run.optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=_renamed(state["optimizer"], names),
-        options=StateDictOptions(full_state_dict=True),
-    )
+    whole = {"model_state_dict": state["model"], "optim_state_dict": _renamed(state["optimizer"], names)}
+    set_state_dict(run.model, run.optimizer, **whole, options=StateDictOptions(full_state_dict=True))
 
 
 def whole(run, folder) -> dict:

@@ -66,14 +66,13 @@ class FSDP(Strategy):
             raise ValueError(no_batch_norm(type(model).__name__, config.precision))
         if not any(p.requires_grad for p in model.parameters()):
             raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
-        names = {"mesh_dim_names": ("replicas", "shards")} if groups else {}
+        names = ("replicas", "shards") if groups else None
         options = {
-            "mesh": init_device_mesh(kind, groups or (torch.distributed.get_world_size(),), **names),
+            "mesh": init_device_mesh(kind, groups or (torch.distributed.get_world_size(),), mesh_dim_names=names),
             "mp_policy": MixedPrecisionPolicy(gathered_in, torch.float32 if gathered_in else None),
             "offload_policy": CPUOffloadPolicy(pin_memory=kind == "cuda") if config.offload else OffloadPolicy(),
+            **({"reshard_after_forward": False} if config.shard == "grad_op" else {}),
         }
-        if config.shard == "grad_op":
-            options["reshard_after_forward"] = False
         for module in (*units(model), model):
             fully_shard(module, **options)
             if kind == "cpu":  # gloo's average was a sum in some releases (pytorch issue 162338)
@@ -83,10 +82,8 @@ class FSDP(Strategy):
     @contextmanager
     def without_reduction(self, wrapped):
         wrapped.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            wrapped.set_requires_gradient_sync(True)
+        yield
+        wrapped.set_requires_gradient_sync(True)
 
     def compiled_parts(self, model):
         return units(model)  # weights are gathered between them, which no graph can contain

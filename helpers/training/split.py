@@ -23,19 +23,13 @@ class CannotSplit(ValueError):
 
 
 def check(model, tensor=1, pipeline=1) -> None:
-    """Refuse numbers that do not divide the model; ask before any process starts.
-
-    Args:
-        model: a GPT. tensor: ranks that share each layer. pipeline: stages that share the blocks.
+    """Refuse numbers that do not divide a GPT: ranks that share each layer, or stages that share the blocks.
 
     Raises:
         CannotSplit: the heads or the blocks cannot be shared out evenly, or the model is none that a plan is made for.
     """
     if not isinstance(model, GPT):
-        raise CannotSplit(
-            f"{type(model).__name__} has no plan to be split by: plans name the layers of helpers.training.gpt.GPT. "
-            "Make one with gpt(), or let strategy 'fsdp' shard the model"
-        )
+        raise CannotSplit(f"{type(model).__name__} has no plan to be split by; make a gpt(), or choose strategy 'fsdp'")
     attention = model.blocks[0].attention
     heads = attention.qkv.out_features // (3 * attention.width_of_head)
     share_evenly(heads, "heads", tensor, "tensor-parallel ranks")
@@ -47,11 +41,8 @@ def share_evenly(count, things, by, whom) -> int:
     if isinstance(by, bool) or not isinstance(by, int) or by < 1:
         raise CannotSplit(f"{by!r} {whom}: give a whole number, 1 or more")
     if count % by:
-        fitting = [str(n) for n in range(1, count + 1) if count % n == 0]
-        raise CannotSplit(
-            f"{count} {things} cannot be shared evenly by {by} {whom}. Choose {', '.join(fitting[:-1])} or "
-            f"{fitting[-1]} of them, or make the number of {things} a multiple of {by}"
-        )
+        fitting = " or ".join(str(n) for n in range(1, count + 1) if count % n == 0)
+        raise CannotSplit(f"{count} {things} cannot be shared evenly by {by} {whom}; choose {fitting} of them")
     return count // by
 
 
@@ -68,8 +59,7 @@ def stages_of(rank, ranks, schedule) -> tuple:
 def stage(model, number, stages) -> nn.Sequential:
     """Stage `number` of a GPT: its blocks, after the embedding in the first one, before the head in the last.
 
-    Raises:
-        CannotSplit: the blocks cannot be shared out evenly, or there is no stage of that number.
+    Raises CannotSplit where the blocks cannot be shared out evenly, or there is no stage of that number.
     """
     each = share_evenly(len(model.blocks), "blocks", stages, "pipeline stages")
     if not 0 <= number < stages:
@@ -93,10 +83,8 @@ def schedule(name, stages, micro_batches, loss):
     kind = getattr(pipelining, f"Schedule{name}", None)
     if kind is None:
         there = [name[8:] for name in dir(pipelining) if name.startswith("Schedule")]
-        raise CannotSplit(
-            f"torch {releases.version_of('torch')} has no pipeline schedule {name!r}; it has {', '.join(there)}. "
-            "ZBVZeroBubble is in 2.7 and later, DualPipeV in 2.9 and later"
-        )
+        found = f"torch {releases.version_of('torch')} has no pipeline schedule {name!r}; it has {', '.join(there)}"
+        raise CannotSplit(f"{found}. ZBVZeroBubble is in 2.7 and later, DualPipeV in 2.9 and later")
     known = inspect.signature(kind).parameters
     if not hasattr(schedules, "_wait_batch_p2p"):  # such as 2.6, which waits for the last message only, as NCCL needs
         schedules._batch_p2p = lambda ops, desc=None: _Works(dist.batch_isend_irecv(ops)) if ops else None

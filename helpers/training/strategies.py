@@ -36,10 +36,8 @@ def data_parallel(model, device, devices):
 class Strategy:
     """Training on one device; the others change what differs.
 
-    Attributes:
-        sharded: whether a rank has only shards of the weights.
-        visible: whether this thread runs all of the forward pass, so that activations can be counted.
-        note: for the record.
+    `sharded`: a rank has only shards of the weights. `visible`: this thread runs all of the forward pass, so that
+    activations can be counted. `note`: for the record.
     """
 
     sharded, visible, note = False, True, ""
@@ -108,11 +106,9 @@ class DDP(Strategy):
         return wrapped.no_sync()
 
     def communication(self, wrapped):
-        """None for one rank.
+        """None for one rank. "hidden_s" ran while the backward pass computed, "exposed_s" after it, waits included.
 
-        DDP times its first ten steps, and every hundredth after them. "hidden_s" ran while the backward pass still
-        computed, "exposed_s" passed after it, the wait for a slower rank included.
-        See torch.nn.parallel.DistributedDataParallel._get_ddp_logging_data (torch/csrc/distributed/c10d/logger.cpp).
+        DDP times its first ten steps and every hundredth after them (torch/csrc/distributed/c10d/logger.cpp).
         """
         clocks = wrapped._get_ddp_logging_data()
         total, hidden = (clocks.get(f"avg_backward_{name}_time", 0) for name in ("comm", "compute_comm_overlap"))
@@ -126,7 +122,7 @@ class ZeRO1(DDP):
     """DDP, and every rank updates the weights of its share and sends them to the others (arXiv:1910.02054)."""
 
     def optimizer(self, kind, parameters, **options):
-        from torch.distributed.optim import ZeroRedundancyOptimizer  # slow, and only needed here
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # slow
 
         return ZeroRedundancyOptimizer(parameters, kind, **options)
 

@@ -1,8 +1,7 @@
 """BatchNorm over the global batch: PyTorch's own on GPUs, the same arithmetic by hand on CPUs.
 
-`torch.nn.SyncBatchNorm` raises on CPU tensors. Ours adds up sums, squares and counts over the
-ranks with an all-reduce that autograd can differentiate, as in Ioffe and Szegedy,
-"Batch normalization" (arXiv:1502.03167), with the batch of all ranks as the batch.
+`torch.nn.SyncBatchNorm` raises on CPU tensors. Ours adds up sums, squares and counts over the ranks with an all-reduce
+that autograd can differentiate (Ioffe and Szegedy, "Batch normalization", arXiv:1502.03167, over the batch of all).
 """
 
 import torch
@@ -10,18 +9,14 @@ import torch.distributed as dist
 from torch import nn
 
 
-def convert(model, device):
-    """`model` with every BatchNorm layer replaced by one that sees the global batch."""
+def convert(module, device):
+    """`module` with every BatchNorm layer replaced by one that sees the global batch."""
     if device.type != "cpu":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    return _replaced(model)
-
-
-def _replaced(module):
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return CPUSyncBatchNorm.of(module)
     for name, child in module.named_children():
-        setattr(module, name, _replaced(child))
+        setattr(module, name, convert(child, device))
     return module
 
 
@@ -67,15 +62,12 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         mean = total / count
         variance = (squares / count - mean.square()).clamp_min(0)
         if self.training and self.track_running_stats:
-            self._keep(mean.detach(), variance.detach(), count.item())
+            self.num_batches_tracked += 1
+            share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            unbiased = variance * (count / (count - 1).clamp_min(1))  # as BatchNorm keeps it
+            for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                kept.lerp_(new.detach().to(kept.dtype), share)
         shape = [1, -1] + [1] * (batch.dim() - 2)
         scale = torch.rsqrt(variance + self.eps) * (self.weight if self.affine else 1)
         shift = (self.bias if self.affine else 0) - mean * scale
         return (batch * scale.view(shape) + shift.view(shape)).to(given)
-
-    def _keep(self, mean, variance, count):
-        self.num_batches_tracked += 1
-        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        unbiased = variance * count / max(count - 1, 1)  # as BatchNorm keeps it
-        for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-            kept.lerp_(new.to(kept.dtype), share)

@@ -64,16 +64,6 @@ def test_an_evaluation_is_not_worth_a_compilation():
     assert record["measured"]["evaluation"]["count"] > 0
 
 
-@pytest.mark.long
-def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
-    settings = dict(model=tiny, compiler="auto", checkpoint_dir=str(tmp_path / "saved"), checkpoint_every=5, **TINY)
-    helpers.run(RunConfig(steps=10, **settings), timeout=1800)
-    record = helpers.run(RunConfig(steps=15, resume=True, **settings), timeout=1800)
-    straight = helpers.run(RunConfig(model=tiny, steps=15, **TINY), timeout=1800)
-    assert record["measured"]["first_step"] == 10
-    assert losses(record) == pytest.approx(losses(straight)[10:], rel=1e-4)
-
-
 def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_XLA_PYTHON", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="make xla"):

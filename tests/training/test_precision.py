@@ -11,7 +11,7 @@ from toys import ToySet, batch, smooth_net
 import helpers
 from helpers import RankError, RunConfig, device, launch
 from helpers.comparison import ladder
-from helpers.config import PRECISIONS, Precision, precision_refusal
+from helpers.config import PRECISIONS, precision_refusal
 from helpers.training import checkpoint, precision, strategies
 from helpers.training.loop import train
 from helpers.training.precision import MixedPrecision
@@ -92,24 +92,6 @@ def test_masters_move_where_half_weights_cannot():
     assert moved["bf16-masters"] == pytest.approx(0.99, abs=0.004)
 
 
-@pytest.mark.long
-def test_o2_with_activations_forced_to_fp32_follows_an_fp32_run():
-    forced = Precision("masters in fp32", masters=True)
-    results = []
-    for level in (forced, "fp32"):
-        net, mixed = made(level)
-        optimizer = torch.optim.SGD(mixed.parameters, lr=0.05, momentum=0.9)
-        for _ in range(20):
-            images, labels = batch(torch.float32)
-            mixed.zero_grad()
-            mixed.backward(F.cross_entropy(mixed.forward(net, images), labels))
-            assert mixed.step(optimizer)
-        results.append(mixed.parameters)
-    assert results[0][0] is not results[1][0] and results[0][0].dtype == torch.float32
-    for master, plain in zip(*results, strict=True):
-        assert torch.allclose(master, plain, rtol=0, atol=1e-6)
-
-
 def test_clipping_sees_gradients_without_the_scale():
     norms = []
     for scale in (1.0, 2.0**12):
@@ -177,16 +159,11 @@ def test_a_run_records_scales_and_skipped_steps():
 # -- in a run -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "fp16-mixed",
-        *(
-            pytest.param(of, marks=pytest.mark.long)
-            for of in ("fp16-masters", "bf16-mixed", "bf16-masters", "bf16-true")
-        ),
-    ],
-)
+def some_long(short, *long):
+    return pytest.mark.parametrize("name", [short, *(pytest.param(of, marks=pytest.mark.long) for of in long)])
+
+
+@some_long("fp16-mixed", "fp16-masters", "bf16-mixed", "bf16-masters", "bf16-true")
 def test_every_level_learns_like_fp32(name):
     exact, half = (losses(precision=p, strategy="ddp", nproc_per_node=2)["samples"]["loss"] for p in ("fp32", name))
     assert half[-1] < half[0]
@@ -194,13 +171,7 @@ def test_every_level_learns_like_fp32(name):
     assert half == pytest.approx(exact, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bf16-mixed",
-        *(pytest.param(of, marks=pytest.mark.long) for of in ("bf16-masters", "bf16-true")),
-    ],
-)
+@some_long("bf16-mixed", "bf16-masters", "bf16-true")
 def test_data_parallel_threads_compute_in_the_format_too(name):
     one = losses(precision=name)["samples"]["loss"]
     many = losses(precision=name, strategy="data_parallel", nproc_per_node=2)["samples"]["loss"]
@@ -216,18 +187,10 @@ def test_data_parallel_threads_compute_in_the_format_too(name):
 
 
 def test_synchronised_norm_takes_half_batches():
-    whole = losses(model=net_with_norm, precision="bf16-mixed", global_batch=8)
-    local, synced = (
-        losses(
-            model=net_with_norm,
-            precision="bf16-mixed",
-            strategy="ddp",
-            nproc_per_node=2,
-            global_batch=8,
-            sync_batch_norm=s,
-        )
-        for s in (False, True)
-    )
+    settings = dict(model=net_with_norm, precision="bf16-mixed", global_batch=8)
+    whole = losses(**settings)
+    settings.update(strategy="ddp", nproc_per_node=2)
+    local, synced = (losses(**settings, sync_batch_norm=synced) for synced in (False, True))
 
     def far(run):
         pairs = zip(run["samples"]["loss"], whole["samples"]["loss"], strict=True)
@@ -236,9 +199,7 @@ def test_synchronised_norm_takes_half_batches():
     assert far(synced) < far(local) / 3
 
 
-@pytest.mark.parametrize(
-    "name", ["fp16-masters", *(pytest.param(of, marks=pytest.mark.long) for of in ("fp16-mixed", "bf16-masters"))]
-)
+@some_long("fp16-masters", "fp16-mixed", "bf16-masters")
 def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
     calls = []
 
@@ -276,12 +237,6 @@ class RefusesChannelsLast(nn.Sequential):
 
 
 # -- what the device can do ---------------------------------------------------------------
-
-
-def test_fp32_is_not_measured_against_itself(monkeypatch):
-    monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
-    assert precision.advice("fp32", "cpu") is None and precision_refusal("O0", "cpu") == ""
-    RunConfig().check_machine()
 
 
 def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(monkeypatch):
@@ -322,3 +277,5 @@ def test_a_level_that_will_be_slower_is_said_once_before_the_runs(monkeypatch, c
     assert said.count(precision.advice_text(found)) == 1
     assert said.index(precision.advice_text(found)) < said.index("baseline · fp16-mixed: done")
     assert precision.advice("bf16", "cpu") is None and precision.advice_text(None) == ""
+    monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
+    assert precision.advice("fp32", "cpu") is None and precision_refusal("O0", "cpu") == ""

@@ -53,21 +53,8 @@ def test_a_run_uses_the_rate_of_its_schedule(monkeypatch):
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(torch.optim.SGD, "step", step)
-    train(
-        RunConfig(
-            model=float64_net,
-            data=toy_data,
-            global_batch=32,
-            base_batch=16,
-            lr_scaling="linear",
-            lr=0.05,
-            epochs=2,
-            lr_warmup_epochs=0.5,
-            schedule="linear",
-            evaluate=False,
-            threads=1,
-            device="cpu",
-        )
-    )
+    settings = dict(model=float64_net, data=toy_data, global_batch=32, base_batch=16, lr=0.05, lr_scaling="linear")
+    settings.update(epochs=2, lr_warmup_epochs=0.5, schedule="linear", evaluate=False, threads=1, device="cpu")
+    train(RunConfig(**settings))
     expected = [0.25, 0.5, 0.75, *(1 - k / 9 for k in range(9))]
     assert used == pytest.approx([0.1 * share for share in expected])

@@ -264,7 +264,7 @@ def test_damage_is_named_and_the_one_before_is_used(saved, tmp_path, harm):
     if harm == "altered":
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-    with pytest.warns(UserWarning, match=f"{newest.name} is damaged: {path.name} is missing.*Trying the one before"):
+    with pytest.warns(UserWarning, match=f"{newest.name}/{path.name} is damaged.*Trying the one before"):
         assert checkpoint.latest(folder)["step"] == 2
 
 

@@ -98,16 +98,15 @@ def slow_loss(outputs, labels):
 @pytest.mark.parametrize("harm", ["empty", "cut", "one bit", "text"])
 def test_damage_of_any_kind_is_noticed_and_the_one_before_used(tmp_path, harm):
     before, path = (checkpoint.save(tmp_path, step, {"step": step, "weights": torch.randn(100)}) for step in (2, 3))
-    data = bytearray(path.read_bytes())
-    if harm == "one bit":
-        data[len(data) // 2] ^= 1
-    harmed = {"empty": b"", "cut": bytes(data[:-100]), "one bit": bytes(data), "text": b"not a checkpoint"}[harm]
-    path.write_bytes(harmed)
+    data = path.read_bytes()
+    flipped = bytes([data[200] ^ 1])
+    harmed = {"empty": b"", "cut": data[:-100], "one bit": data[:200] + flipped + data[201:], "text": b"no checkpoint"}
+    path.write_bytes(harmed[harm])
     with pytest.raises(checkpoint.CheckpointError, match=f"{path.name} is damaged"):
         checkpoint.load(path)
     with pytest.warns(UserWarning, match="Trying the one before it"):
         assert checkpoint.latest(tmp_path)["step"] == 2
-    before.write_bytes(harmed)
+    before.write_bytes(harmed[harm])
     with pytest.raises(checkpoint.CheckpointError, match="all 2 checkpoints"), pytest.warns(UserWarning):
         checkpoint.latest(tmp_path)
 
@@ -126,7 +125,7 @@ def test_checkpoints_never_run_code(tmp_path):
 def stopped(tmp_path_factory):
     """The checkpoint of a run's first steps."""
     folder = tmp_path_factory.mktemp("stopped")
-    losses(config(folder, steps=5))
+    losses(config(folder, steps=5, schedule="cosine"))
     return folder
 
 
@@ -134,13 +133,14 @@ def stopped(tmp_path_factory):
     "change, named",
     [
         (dict(lr=0.1), "peak_lr 0.05 (this run: 0.1)"),
+        (dict(steps=9), "total steps 5 (this run: 9)"),
         (dict(loss=slow_loss), "loss 'cross_entropy' (this run: 'slow_loss')"),
         (dict(sync_batch_norm=True), "sync_batch_norm False (this run: True)"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(stopped, change, named):
     with pytest.raises(RankError, match=re.escape(f"of another run: {named}")):
-        losses(config(stopped, resume=True, **change))
+        losses(config(stopped, resume=True, **{"schedule": "cosine", "steps": 5, **change}))
 
 
 # -- records ------------------------------------------------------------------------------
@@ -157,15 +157,8 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     def slow_net():
         return nn.Sequential(net_with_dropout(), Slow())
 
-    record = helpers.run(
-        config(
-            tmp_path,
-            checkpoint_every=None,
-            checkpoint_dir=None,
-            data=late(toy_data),
-            model=late(slow_net),
-        )
-    )
+    unsaved = dict(checkpoint_every=None, checkpoint_dir=None)
+    record = helpers.run(config(tmp_path, data=late(toy_data), model=late(slow_net), **unsaved))
     measured, parts = record["measured"], record["measured"]["parts_s"]
     assert set(parts) == {"start", "data", "warm-up", "steps", "evaluation"}
     # What was planted, without which starting and stopping processes would have taken their time, too.
@@ -189,19 +182,11 @@ class Slow(nn.Module):
 
 
 def test_a_failed_run_leaves_a_record_too():
-    def broken():
-        class Broken(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.weight = nn.Parameter(torch.zeros(1))
-
-            def forward(self, x):
-                raise ZeroDivisionError("planted")
-
-        return Broken()
+    def loss(outputs, labels):
+        raise ZeroDivisionError("planted")
 
     with pytest.raises(RankError, match="planted"):
-        helpers.run(RunConfig(model=broken, data=toy_data, steps=5))
+        helpers.run(RunConfig(model=float64_net, loss=loss, data=toy_data, steps=5))
     (record,) = read.read_all()
     assert record["status"] == "failed" and "planted" in record["error"] and record["total_s"] > 0
 
@@ -244,12 +229,6 @@ def test_accuracy_on_the_way_does_not_change_the_training(tmp_path):
     assert measured["evaluation"]["accuracy"] == curve[-1]["accuracy"]
 
 
-@pytest.mark.long
-def test_accuracy_every_second_epoch(tmp_path):
-    measured = launch(train, 2, config(tmp_path, steps=None, epochs=3, evaluate_every=2), timeout=600)[0]
-    assert [p["epoch"] for p in measured["curve"]] == [2] and measured["evaluation"]["count"] == 37
-
-
 def test_the_way_survives_a_stop(tmp_path):
     """Stopped at the end of an epoch, where a checkpoint and an evaluation are due at the same step."""
     settings = dict(evaluate_every=1, steps=None, epochs=3, checkpoint_every=6)
@@ -259,10 +238,3 @@ def test_the_way_survives_a_stop(tmp_path):
     assert both[:2] == first
     assert [p["accuracy"] for p in both] == [p["accuracy"] for p in whole] and len(both) == 3
     assert both[2]["train_s"] > both[1]["train_s"]
-
-
-@pytest.mark.long
-def test_a_bent_schedule_is_not_resumed_into_another_length(tmp_path):
-    losses(config(tmp_path, steps=5, schedule="cosine"))
-    with pytest.raises(RankError, match=r"total steps 5 \(this run: 20\)"):
-        losses(config(tmp_path, resume=True, schedule="cosine"))
