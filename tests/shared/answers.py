@@ -4,6 +4,7 @@ import ast
 import functools
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import cloudpickle
@@ -41,7 +42,9 @@ def known(notebook):
             body = [node for node in ast.parse(source).body if isinstance(node, DEFINITIONS)]
         except SyntaxError:  # prose, or a magic
             continue
-        exec(compile(ast.Module(body, []), notebook, "exec"), names)
+        for node in body:
+            with suppress(ImportError):  # of notebooks/scripts, which is on a notebook's path only
+                exec(compile(ast.Module([node], []), notebook, "exec"), names)
     return names
 
 
