@@ -57,7 +57,6 @@ class TestDataParallel(Checks):
             "return devices * => return",
             lambda fixed, each, n: int(fixed / (each * (n - 1) / n)) + 1,
             "int(fixed // saved) + 1 => max(1, math.ceil(fixed / saved))",
-            "+ 1) => + 2)",
             "per_image * (devices - 1) => per_image * devices",
             "return None => return 1",
             lambda fixed, each, n: None,
@@ -144,7 +143,6 @@ class TestHosts(Checks):
             lambda backward, ready, costs: costs[-1],
             lambda backward, ready, costs: sum(costs) - backward,
             lambda backward, ready, costs: max(0, sum(costs) - backward),
-            lambda backward, ready, costs: sum(costs) + 1,
         ],
     }
 
