@@ -56,7 +56,6 @@ LONG = (  # files that take longest, the longest first, in `make test` (notebook
     "test_background",
     "test_persistent_ranks_kernel",
     "test_persistent_ranks",
-    "test_hvd_wire",
     "test_checks_on_ranks",
     "test_page",
     "test_apex",

@@ -110,8 +110,7 @@ def _run(options):
     made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
     found = report.everything()
     paths = found.write(results_root() / "report")
-    print("", found.text(), "", *(f"{name}: {path}" for name, path in paths.items()), sep="
-")
+    print("", found.text(), "", *(f"{name}: {path}" for name, path in paths.items()), sep="\n")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
 
 

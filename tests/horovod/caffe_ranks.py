@@ -104,7 +104,6 @@ def with_caffe(folder):
     solver = hvd.DistributedSolver(database_solver(folder, each))
     solver.step(STEPS)
     found["distance"]["Data layer"] = furthest(weights(solver), alone["Data layer"])
-    found["order"] = order(make(folder, SOLVERS["iter_size"], each, shard))
     found["first"] = first_forward(folder)
     found["fp16"] = furthest(half(folder, each, shard), alone["SGD with momentum"])
     found["by hand"] = furthest(by_hand(folder, each, shard), alone["SGD with momentum"])
@@ -202,18 +201,6 @@ def write_database(path):
 
 def database_solver(folder, batch):
     return make(folder, SOLVERS["Adam"], batch, net=DATABASE + NET[NET.index('layer { name: "conv"') :])
-
-
-def order(solver):
-    """The order in which Caffe does the parts of one iteration."""
-    log = []
-    solver.net.before_forward(lambda layer: log.append("forward") if layer == 0 else None)
-    solver.net.after_backward(lambda layer: log.append("backward") if layer == 0 else None)
-    start = weights(solver)
-    moved = lambda: "moved" if furthest(weights(solver), start) else "not moved"  # noqa: E731
-    solver.add_callback(lambda: log.append("on_start"), lambda: log.append("on_gradients_ready, " + moved()))
-    solver.step(1)
-    return [*log, moved()]
 
 
 def error_of(call, *args):

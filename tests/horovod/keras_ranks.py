@@ -435,92 +435,8 @@ def unordered():
     return wrong, [refused(in_session), refused(lambda: dataset.map(lambda i: hvd.allreduce(tf.cast(i, tf.float32))))]
 
 
-def random_programs(count=20, seed=0):
-    """Programs drawn at random, which call collectives eagerly or in a tf.function: what came out wrong.
-
-    The names come again in the next program, and some programs run several times, so that requests get numbers.
-    """
-    import tensorflow as tf
-
-    import platforms.horovod.tensorflow as hvd
-
-    random, wrong = np.random.default_rng(seed), []
-    for _ in range(count):
-        steps = [_random_step(random, f"step {i}") for i in range(random.integers(1, 9))]
-        how = random.choice(["eager", "function", "loop"])
-
-        def program(steps=steps):
-            return [_collective(hvd, *step, hvd.rank(), hvd.size()) for step in steps]
-
-        def looped(program=program):
-            for _ in tf.range(2):
-                results = program()
-            return results
-
-        run = {"eager": program, "function": tf.function(program), "loop": tf.function(looped)}[how]
-        for step, result in [pair for _ in range(random.integers(1, 5)) for pair in zip(steps, run(), strict=True)]:
-            expected = _expected(*step, hvd.rank(), hvd.size())
-            if not np.array_equal(tf.cast(result, tf.float64).numpy(), expected):
-                wrong.append((how, step, result.numpy().tolist()))
-    return wrong
-
-
-def many_random_programs(count, seed):
-    import platforms.horovod.keras as hvd
-
-    hvd.init()
-    wrong = random_programs(count, seed)
-    hvd.shutdown()
-    return wrong
-
-
-def _random_step(random, name):
-    """(kind, dtype, reduction, rows, salt of the values, name or None)."""
-    kind = random.choice(["allreduce", "grouped", "allgather", "broadcast", "reducescatter", "alltoall"])
-    dtype = random.choice(["float16", "bfloat16", "float32", "float64", "int32", "int64"])
-    return (
-        str(kind),
-        str(dtype),
-        str(random.choice(["Sum", "Average", "Max"])),
-        int(random.integers(1, 4)),
-        int(random.integers(1, 50)),
-        name if random.random() < 0.5 else None,
-    )
-
-
-def _values(rows, salt, rank, size):
-    """[rows * size, 2]: even numbers, so that averages of two ranks are whole."""
-    return 2.0 * (np.arange(rows * size * 2).reshape(-1, 2) % 7 + salt + 3 * rank)
-
-
-def _collective(hvd, kind, dtype, op, rows, salt, name, rank, size):
-    import tensorflow as tf
-
-    x, op = tf.constant(_values(rows, salt, rank, size), dtype), getattr(hvd, op)
-    if kind == "grouped":
-        return hvd.grouped_allreduce([x, x + x], op=op, name=name)[1]
-    if kind in ("allreduce", "reducescatter"):
-        return getattr(hvd, kind)(x, op=hvd.Sum if kind == "reducescatter" else op, name=name)
-    return hvd.broadcast(x, salt % size, name) if kind == "broadcast" else getattr(hvd, kind)(x, name=name)
-
-
-def _expected(kind, dtype, op, rows, salt, name, rank, size):
-    given = np.stack([_values(rows, salt, other, size) for other in range(size)])
-    mine = slice(rank * rows, (rank + 1) * rows)
-    if kind in ("allreduce", "grouped"):
-        reduced = {"Sum": np.sum, "Average": np.mean, "Max": np.max}[op](given, axis=0)
-        return reduced * 2 if kind == "grouped" else reduced
-    return {
-        "allgather": given.reshape(-1, 2),
-        "broadcast": given[salt % size],
-        "reducescatter": given.sum(0)[mine],
-        "alltoall": given[:, mine].reshape(-1, 2),
-    }[kind]
-
-
 def errors():
     """The texts of what goes wrong."""
-    import keras
     import tensorflow as tf
 
     import platforms.horovod.tensorflow as hvd
@@ -549,7 +465,6 @@ def errors():
             hvd.init()
 
     x = tf.ones([2 + hvd.rank()])
-    legacy = type("Adam", (), {"__module__": "tf_keras.src.optimizers.adam"})()
     inputs, targets = data(embedding=True)
     model, compiled = network(0, embedding=True), network(0)
     passes = hvd.DistributedOptimizer(adam(), backward_passes_per_step=2)
@@ -564,7 +479,6 @@ def errors():
         "shapes": text(lambda: hvd.allreduce(x, name="mismatch")),
         "caught": caught(),
         "uninitialized": uninitialized(),
-        "legacy": text(lambda: hvd.DistributedOptimizer(legacy)),
         "no set": text(lambda: hvd.size_op(7)),
         "shapes in a function": text(tf.function(lambda: hvd.allreduce(x, name="mismatch again"))),
         "slices": text(lambda: fit(model, passes, inputs, targets, 8)),
@@ -572,11 +486,7 @@ def errors():
         "xla function": text(tf.function(lambda: hvd.allreduce(x), jit_compile=True)),
         "xla switched off": (several.jit_compile, [str(each.message) for each in told if "XLA" in str(each.message)]),
         "twice": text(lambda: hvd.DistributedOptimizer(passes)),
-        "old": text(lambda: hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))),
         "op": text(lambda: hvd.DistributedOptimizer(adam(), op=hvd.Sum, gradient_predivide_factor=2.0)),
         "min": text(lambda: hvd.allreduce(tf.IndexedSlices(x, tf.range(2 + hvd.rank())), op=hvd.Min)),
-        "elastic": text(lambda: hvd.elastic.run),
-        "global": text(lambda: hvd.broadcast_global_variables(0)),
         "after all": hvd.allreduce(tf.constant(1.0 + hvd.rank())).numpy().item(),
-        "keras": keras.__version__,
     }

@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import traceback
-import warnings
 import zlib
 
 import mxnet as mx
@@ -68,16 +67,6 @@ def case_allreduce_of_all_dtypes():
     check(scaled, np.full(2, 1.5 * hvd.size(), "float32"))
 
 
-def case_grouped_allreduce():
-    shapes = [(4, 3), (1,), (2, 2, 2)]
-    mine = [mx.nd.array(data_of(hvd.rank(), "float32", shape)) for shape in shapes]
-    results = hvd.grouped_allreduce(mine, average=False, name="group")
-    assert hvd.grouped_allreduce_(mine, average=False) is mine and hvd.grouped_allreduce([]) == []
-    for i, shape in enumerate(shapes):
-        check(results[i], sum(everyone("float32", shape)), 1e-6)
-        check(mine[i], sum(everyone("float32", shape)), 1e-6)
-
-
 def case_allgather_of_unequal_lengths():
     shapes = [(rank + 1, 3) for rank in range(hvd.size())]
     mine = mx.nd.array(data_of(hvd.rank(), "float32", shapes[hvd.rank()]))
@@ -105,14 +94,6 @@ def case_alltoall():
         received, counts = hvd.alltoall(mx.nd.array(data_of(rank, "float32", (rows, 3))), given)
         check(received, np.concatenate(wanted))
         check(counts, np.full(n, rank + 1, "int32"))
-
-
-def case_reducescatter():
-    rows = 2 * hvd.size() + 1
-    mine, total = mx.nd.array(data_of(hvd.rank(), "float32", (rows, 3))), sum(everyone("float32", (rows, 3)))
-    wanted = np.array_split(total, hvd.size())[hvd.rank()]
-    check(hvd.reducescatter(mine, hvd.Sum), wanted, 1e-6)
-    check(hvd.reducescatter(mine), wanted / np.float32(hvd.size()), 1e-6)
 
 
 def case_every_reduction():
@@ -296,24 +277,6 @@ def case_ranks_outside_the_process_set_train_alone():
     assert hvd.remove_process_set(alone)
 
 
-def case_an_optimizer_wrapped_twice_divides_once():
-    net, params = started()
-    wrapped = hvd.DistributedOptimizer(mx.optimizer.create("sgd", **OPTIMIZERS["sgd"]))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        trainer = hvd.DistributedTrainer(params, wrapped)
-    assert "DistributedOptimizer" in str(said[0].message)
-    train_my_part(net, trainer, BATCH)
-    assert_as_one_process(weights(net), "sgd")
-
-
-def case_gluon_s_own_trainer_with_a_distributed_optimizer():
-    net, params = started()
-    optimizer = hvd.DistributedOptimizer(mx.optimizer.create("adam", **OPTIMIZERS["adam"]), num_groups=3)
-    train_my_part(net, gluon.Trainer(params, optimizer, kvstore=None), BATCH)
-    assert_as_one_process(weights(net), "adam")
-
-
 def case_several_devices_of_one_process_are_refused():
     net = gluon.nn.Dense(3, in_units=6)
     net.initialize(Own(hvd.rank()), ctx=[mx.cpu(0), mx.cpu(1)])
@@ -452,18 +415,6 @@ def case_module_with_a_distributed_optimizer():
         for options in {}, {"gradient_predivide_factor": 2.0, "num_groups": 2}:
             inner = mx.optimizer.create(kind, rescale_grad=1 / BATCH, **settings)
             module_as_one_process(None, hvd.DistributedOptimizer(inner, **options), {}, *wanted)
-
-
-def case_an_optimizer_in_an_optimizer_is_still_that_optimizer():
-    inner = mx.optimizer.create("sgd", learning_rate=0.5, momentum=0.9)
-    outer = hvd.DistributedOptimizer(inner)
-    outer.set_learning_rate(0.25)
-    outer.wd = 0.125
-    outer.set_lr_mult({"a": 2.0})
-    assert (inner.lr, inner.wd, outer.momentum, outer.learning_rate) == (0.25, 0.125, 0.9, 0.25)
-    assert (
-        inner.lr_mult["a"] == 2.0 and inner.rescale_grad == 1 / hvd.size() and isinstance(outer, mx.optimizer.Optimizer)
-    )
 
 
 def main(folder, *chosen):

@@ -57,16 +57,11 @@ OTHERS = {
     "init": {"work": "comes_late_to_init", "size": 3, "victim": 0},
     "end 1": {"work": "ends_at_its_own_time", "size": 3, "victim": 0, "how": "shutdown"},
     "end 2": {"work": "ends_at_its_own_time", "size": 3, "victim": 2, "how": "nothing"},
-    "handles 0": {"work": "leaves_a_handle_behind", "size": 2, "victim": 1, "slow": 0},
-    "handles 1": {"work": "leaves_a_handle_behind", "size": 2, "victim": 1, "slow": 1},
-    "unread 0": {"work": "leaves_before_others_have_read", "size": 3, "victim": 0},
-    "unread 1": {"work": "leaves_before_others_have_read", "size": 2, "victim": 1},
     "early": {"work": "asks_and_leaves", "size": 2, "victim": 1},
     "forks": {"work": "forks", "size": 2},
     "interrupted": {"work": "interrupted", "size": 2},
     "in flight": {"work": "shuts_down_in_flight", "size": 2},
     "stopped": {"work": "stopped_for_a_while", "size": 2, "victim": 0},
-    "rest": {"work": "rests_after_a_loss", "size": 2, "victim": 1, "env": {"HOROVOD_CYCLE_TIME": "300"}},
     "alone": {"work": "alone", "size": 1},
     "one rank": {"work": "alone", "size": 1, "always": True},
 }
@@ -191,16 +186,14 @@ def test_a_rank_that_never_comes_is_named_and_a_late_one_is_waited_for(seen):
     assert seen["init"]["ranks"] == [{"sum": [3.0]}] * 3, seen["init"]
 
 
-@pytest.mark.parametrize("name", ["end 1", "end 2", "handles 0", "handles 1", "unread 0", "unread 1", "early"])
+@pytest.mark.parametrize("name", ["end 1", "end 2", "early"])
 def test_the_end_of_a_process_is_quiet(name, seen):
     told = seen[name]
     assert set(told["codes"]) == {0} and None not in told["ranks"], told  # "hung": it has waited out its patience
     assert not releases.strip_gloo_banner(told["said"]), told["said"]
 
 
-def test_what_was_sent_arrives_and_what_was_only_asked_for_is_refused_when_a_rank_leaves(seen):
-    for name in ("unread 0", "unread 1"):
-        assert seen[name]["ranks"] == [{"sum": 4950.0}] * OTHERS[name]["size"], seen[name]
+def test_what_was_only_asked_for_is_refused_when_a_rank_leaves(seen):
     saw = seen["early"]["ranks"][0]
     assert "RankLost" in saw["kinds"] and "rank 1 has shut down" in saw["text"], saw
     for saw in seen["in flight"]["ranks"]:
@@ -225,11 +218,6 @@ def test_the_stop_button_works_while_a_rank_waits(seen):
     assert seen["interrupted"]["ranks"][0]["took"] < SOON, seen["interrupted"]
 
 
-def test_a_survivor_rests(seen):
-    saw = seen["rest"]["ranks"][0]
-    assert min(saw["used"]) < 0.05 and "RankLost" in saw["kinds"], saw
-
-
 def ends_without_shutdown(naps, late):
     import time
 
@@ -249,11 +237,8 @@ def ends_without_shutdown(naps, late):
     "late, naps",
     [
         ((0, 0.3, 0), (0.3, 0, 0)),
-        *(
-            pytest.param(late, naps, marks=pytest.mark.long)
-            for late in ((0, 0, 0), (0, 0.3, 0), (0.3, 0, 0.1))
-            for naps in ((0, 0, 0), (0, 0.3, 0.1), (0.3, 0, 0))
-        ),
+        pytest.param((0, 0, 0), (0, 0.3, 0.1), marks=pytest.mark.long),
+        pytest.param((0.3, 0, 0.1), (0, 0, 0), marks=pytest.mark.long),
     ],
 )
 def test_launched_ranks_need_not_shut_down(naps, late, capfd):

@@ -33,7 +33,6 @@ CASES = [
     "process_sets",
     "overflow",
     "unordered",
-    "random_programs",
     "errors",
 ]
 
@@ -169,19 +168,6 @@ def test_unordered_operations_are_named_or_refused(given):
 
 
 @extra
-def test_random_programs(given):
-    assert given("random_programs") == [[], []]
-
-
-@extra
-@pytest.mark.long
-@pytest.mark.parametrize("size", (2, 3))
-def test_many_random_programs(size):
-    options = dict(python=PYTHON, threads=1, env=QUIET, timeout=1800)
-    assert launch(keras_ranks.many_random_programs, size, 1000, size, **options) == [[]] * size
-
-
-@extra
 def test_errors_say_what_happened(given):
     for rank in given("errors"):
         assert rank["shapes"].startswith("FailedPreconditionError") and "mismatch" in rank["shapes"]
@@ -191,12 +177,10 @@ def test_errors_say_what_happened(given):
             assert "NotImplementedError" in rank[case] and "jit_compile=False" in rank[case]
         assert rank["xla switched off"] == (False, ["jit_compile is switched off: XLA cannot call the other ranks"])
         assert rank["caught"] and "hvd.init()" in rank["uninitialized"]
-        assert "tf_keras" in rank["legacy"] and "env -u TF_USE_LEGACY_KERAS" in rank["legacy"]
         assert "no process set 7" in rank["no set"]
-        assert "distributed already" in rank["twice"] and "keras.optimizers" in rank["old"]
+        assert "distributed already" in rank["twice"]
         assert rank["op"] == "ValueError: gradient_predivide_factor not supported with op != Average"
         assert rank["min"].startswith("NotImplementedError: Only Sum and Average")
-        assert "platforms.horovod.torch.elastic" in rank["elastic"] and "broadcast_variables" in rank["global"]
         assert rank["after all"] == 1.5
 
 

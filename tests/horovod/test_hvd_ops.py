@@ -20,12 +20,6 @@ def test_every_case(size, sections, needed):
     helpers.launch(lab.run, size, sections, needed, threads=1, timeout=1800)
 
 
-@pytest.mark.parametrize("size, capacity", [(2, "0"), *(pytest.param(n, "5", marks=pytest.mark.long) for n in (2, 4))])
-def test_steps_that_repeat_with_few_numbers(size, capacity):
-    env = {"HOROVOD_CACHE_CAPACITY": capacity, "HOROVOD_FUSION_THRESHOLD": "30", "HOROVOD_CYCLE_TIME": "1"}
-    helpers.launch(lab.run, size, ("repeat", "join", "mismatch"), threads=1, timeout=1800, env=env)
-
-
 def test_the_core_imports_neither_a_framework_nor_helpers():
     """MXNet's ranks run on Python 3.8, which helpers is not written for."""
     code = (

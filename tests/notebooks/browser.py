@@ -1,32 +1,19 @@
-"""Chromium for tests, with a notebook in it: what a reader sees and does with mouse and keyboard.
+"""Chromium for tests, with a notebook in it: what a reader sees and does with mouse and keyboard."""
 
-Screenshots are kept in the folder HELPERS_ARTIFACTS, or in build/browser of the clone.
-"""
-
-import os
 import re
 import shutil
 import sys
-import tempfile
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 
-from kernel import ROOT, descendants, running, wait_until
+from kernel import wait_until
 from lab import PATIENCE
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--force-color-profile=srgb",
-)
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --force-color-profile=srgb"
+).split()
 FAILED = "application/vnd.jupyter.stderr", "application/vnd.jupyter.error"
 
 # A text stands on all backgrounds of the elements around it, the nearest on top, and may be translucent itself.
@@ -60,55 +47,35 @@ def why_not() -> str:
     return "" if program() else f"no {' or '.join(BROWSERS[:3])} on the path (on Debian: apt install chromium)"
 
 
-def artefacts() -> Path:
-    """The folder for screenshots."""
-    folder = Path(os.environ.get("HELPERS_ARTIFACTS") or ROOT / "build" / "browser")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 @contextmanager
-def page(lab):
-    """A browser with one tab, see Page; it is gone afterwards."""
+def tab(address):
+    """A tab of Chromium; `tab.problems` lists errors of its console and what it asked of other hosts than `address`."""
     from playwright.sync_api import sync_playwright
 
-    with tempfile.TemporaryDirectory(prefix="helpers-browser-", ignore_cleanup_errors=True) as profile:
-        before = descendants(os.getpid())
-        with sync_playwright() as playwright:
-            context = playwright.chromium.launch_persistent_context(
-                profile,
-                executable_path=program(),
-                headless=True,
-                args=FLAGS,
-                locale="en-US",
-                viewport={"width": 1280, "height": 1100},
-            )
-            family = descendants(os.getpid()) - before
-            try:
-                yield Page(lab, context)
-            finally:
-                context.close()
-        assert wait_until(lambda: not any(map(running, family)), 300) is not None, "the browser is still there"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program(), args=FLAGS)
+        tab = chromium.new_page(viewport={"width": 1280, "height": 1100}, locale="en-US")
+        tab.set_default_timeout(1000 * PATIENCE)
+        tab.problems = []
+
+        def asked(request):
+            if not request.url.startswith((address, address.replace("http", "ws", 1), "data:", "blob:")):
+                tab.problems.append(request.url)
+
+        tab.on("request", asked)
+        tab.on("websocket", asked)
+        tab.on("console", lambda message: message.type == "error" and tab.problems.append(message.text))
+        tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+        yield tab
+        chromium.close()
 
 
 class Page:
     """A tab with a notebook in it, and what a reader does there."""
 
-    def __init__(self, lab, context):
-        self.lab, self.name = lab, ""
-        self.errors, self.outside = [], []  # of the console; addresses that are not on this machine
-        self.tab = context.pages[0] if context.pages else context.new_page()
-        self.tab.set_default_timeout(1000 * PATIENCE)
+    def __init__(self, lab, tab):
+        self.lab, self.tab, self.name = lab, tab, ""
         self.tab.on("dialog", lambda dialog: dialog.accept())  # "leave the page?"
-        self.tab.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
-        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.tab.on("request", lambda request: self._asked(request.url))
-        self.tab.on("websocket", lambda websocket: self._asked(websocket.url))
-
-    def _asked(self, url):
-        here = (self.lab.url + "/", self.lab.url.replace("http", "ws", 1) + "/", "data:", "blob:")
-        if not url.startswith(here):
-            self.outside.append(url)
 
     def open(self, name):
         """Show a notebook and wait until its kernel can be used."""
@@ -196,16 +163,6 @@ class Page:
         written = lambda: self.pause() or (self.lab.folder / self.name).stat().st_mtime_ns != before  # noqa: E731
         assert wait_until(written, PATIENCE) is not None, "the notebook was not saved"
 
-    def press(self, button):
-        """The real mouse on the middle of `button`, once the page has come to rest under it."""
-        button.scroll_into_view_if_needed()
-        box = None
-        while box != (box := button.bounding_box()):
-            self.pause()
-        self.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        self.tab.mouse.down()
-        self.tab.mouse.up()
-
     def theme(self, name):
         """Menu Settings, Theme."""
         self.menu("Settings", "Theme", f"JupyterLab {name}")
@@ -219,10 +176,6 @@ class Page:
     def failures(self):
         """What cells wrote to stderr, and their exceptions."""
         return self.tab.locator(", ".join(f"[data-mime-type='{mime}']" for mime in FAILED)).all_text_contents()
-
-    def screenshot(self, name, of=None):
-        """A picture of the page, or of a part of it, among the artefacts."""
-        (of or self.tab).screenshot(path=str(artefacts() / f"{name}.png"))
 
 
 def program():

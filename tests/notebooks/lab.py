@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,10 @@ from kernel import ROOT, descendants, running, wait_until
 from tools.render_notebooks import METADATA
 
 PATIENCE = 240  # s that anything may take on a machine that others keep busy
+FOLDERS = (  # each is a variable and a folder of the lab's own
+    *(f"JUPYTER_{kind}_DIR" for kind in ("CONFIG", "DATA", "RUNTIME")),
+    *("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR", "HELPERS_RESULTS"),
+)
 SETTINGS = {"apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False}}  # no pop-ups
 
 
@@ -28,30 +31,21 @@ class Lab:
     """A running JupyterLab: its address, its folders, and what its server says of kernels."""
 
     def __init__(self, home):
-        self.home, self.folder, self.results = home, home / "notebooks", home / "results"
+        self.home, self.folder, self.results = home, home / "notebooks", home / "HELPERS_RESULTS"
         self.token = secrets.token_hex(16)
         for folder in (self.folder, self.results):
             folder.mkdir()
 
     def start(self):
         for name, values in SETTINGS.items():
-            file = self.home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            file = self.home / "JUPYTERLAB_SETTINGS_DIR" / "@jupyterlab" / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values))
         self.url = ""  # a free port that is chosen here could be taken before the lab binds it
+        options = [f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}"]
         with open(self.home / "lab.log", "w") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "jupyterlab",
-                    "--no-browser",
-                    "--allow-root",
-                    "--ip=127.0.0.1",
-                    "--port=0",
-                    f"--ServerApp.root_dir={self.folder}",
-                    f"--IdentityProvider.token={self.token}",
-                ],
+                [sys.executable, *"-m jupyterlab --no-browser --allow-root --ip=127.0.0.1 --port=0".split(), *options],
                 env=self.environment(),
                 stdout=log,
                 stderr=log,
@@ -62,25 +56,16 @@ class Lab:
             raise RuntimeError(f"JupyterLab did not start:\n{(self.home / 'lab.log').read_text()[-3000:]}")
 
     def environment(self):
-        # A kernel shows nothing of what its child processes print while this variable is set; the other
-        # is for notebooks that nobody looks at.
+        # A kernel shows nothing of what its child processes print while the first of these is set; the others are for
+        # notebooks that nobody looks at.
         kept = {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "HELPERS_PROGRESS", "NBVAL")}
-        own = {
-            "JUPYTER_CONFIG_DIR": "config",
-            "JUPYTER_DATA_DIR": "data",
-            "JUPYTER_RUNTIME_DIR": "runtime",
-            "JUPYTERLAB_SETTINGS_DIR": "settings",
-            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
-            "IPYTHONDIR": "ipython",
-            "HELPERS_RESULTS": "results",
-        }
-        return kept | {name: str(self.home / folder) for name, folder in own.items()} | {"PYTHONPATH": str(ROOT)}
+        return kept | {name: str(self.home / name) for name in FOLDERS} | {"PYTHONPATH": str(ROOT)}
 
     def answers(self):
         if self.process.poll() is not None:
             return False
         try:
-            told = json.loads((self.home / "runtime" / f"jpserver-{self.process.pid}.json").read_text())
+            told = json.loads((self.home / "JUPYTER_RUNTIME_DIR" / f"jpserver-{self.process.pid}.json").read_text())
             self.url = f"http://127.0.0.1:{told['port']}"
             return bool(self.ask("api"))
         except (OSError, ValueError):
@@ -123,9 +108,10 @@ class Lab:
         """The process ids of the ranks that run for a notebook: each leads a session of its own."""
         (session,) = self.sessions(name)
         file = f"kernel-{session['kernel']['id']}.json"
-        kernel = next(pid for pid in descendants(self.process.pid) if file in _command(pid))
+        kernel = next(pid for pid in descendants(self.process.pid) if file in str(_ask(psutil.Process.cmdline, pid)))
         server = {child.pid for child in psutil.Process(kernel).children()}
-        return {pid for pid in descendants(kernel) - server if running(pid) and _leads_a_session(pid)}
+        leads = lambda process: os.getsid(process.pid) == process.pid  # noqa: E731
+        return {pid for pid in descendants(kernel) - server if running(pid) and _ask(leads, pid)}
 
     def shut_down(self, name):
         """End the kernel of a notebook, as the list of running kernels in the lab does."""
@@ -141,37 +127,30 @@ class Lab:
 @contextmanager
 def started():
     """A Lab that runs; nothing of it is left afterwards."""
-    home = Path(tempfile.mkdtemp(prefix="helpers-lab-"))
-    lab = Lab(home)
-    try:
-        lab.start()
-        yield lab
-    finally:
-        family = {lab.process.pid, *descendants(lab.process.pid)}
-        lab.process.terminate()  # it ends its kernels, and they what they started
-        wait_until(lambda: lab.process.poll() is not None and not any(map(running, family)), 300)
-        left = [_command(pid) for pid in family if running(pid)]
-        for pid in filter(running, family):
-            os.kill(pid, signal.SIGKILL)
-        lab.process.wait()
-        shutil.rmtree(home, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="helpers-lab-", ignore_cleanup_errors=True) as home:
+        lab = Lab(Path(home))
+        try:
+            lab.start()
+            yield lab
+        finally:
+            family = {lab.process.pid, *descendants(lab.process.pid)}
+            lab.process.terminate()  # it ends its kernels, and they what they started
+            wait_until(lambda: lab.process.poll() is not None and not any(map(running, family)), 300)
+            left = [pid for pid in family if running(pid)]
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            lab.process.wait()
     assert not left, f"still there when the lab had ended: {left}"
+
+
+def _ask(of, pid):
+    """What `of` gives for a process, or None where that is gone."""
+    try:
+        return of(psutil.Process(pid))
+    except (ProcessLookupError, psutil.Error):
+        return None
 
 
 def _end_with_the_tests():
     """In the new process: the system is to end it when the tests are killed."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, linux/prctl.h
-
-
-def _command(pid):
-    try:
-        return " ".join(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return ""
-
-
-def _leads_a_session(pid):
-    try:
-        return os.getsid(pid) == pid
-    except ProcessLookupError:
-        return False

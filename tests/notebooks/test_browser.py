@@ -46,19 +46,18 @@ def page():
             second="second = helpers.run(config('the second run', 20), background=True)",
             again="helpers.panel()",
         )
-        with browser.page(jupyter) as page:
-            yield page
+        with browser.tab(jupyter.url) as tab:
+            yield browser.Page(jupyter, tab)
 
 
 @pytest.fixture(autouse=True)
-def a_page_in_order(page, request):
+def a_page_in_order(page):
     """Whatever a test does: the console holds no error, and nothing is asked of another machine."""
-    page.errors.clear()
+    page.tab.problems.clear()
     yield
-    page.screenshot(f"{request.node.name}-end")
     if any(session["kernel"]["execution_state"] != "idle" for session in page.lab.sessions(page.name)):
         page.lab.shut_down(page.name)  # the test failed in the middle of a run: the next one is not to wait for it
-    assert not page.errors and not page.outside
+    assert not page.tab.problems
 
 
 def open_after(page, name, cell):
@@ -110,9 +109,8 @@ def test_notebook_03_with_the_mouse(page):
     assert_moves(page, cell)
     until(page, lambda: page.lab.ranks(name), lambda: "no ranks")  # between two runs there are none
     assert not page.failures()
-    page.screenshot("03-running")
 
-    page.press(stop_button(page, cell))
+    stop_button(page, cell).click()
     page.wait_done(cell)
     until(page, lambda: "stopped" in states(page, cell), lambda: states(page, cell))
     assert not page.lab.ranks(name)
@@ -138,7 +136,6 @@ def test_without_a_mouse_and_in_the_dark(page):
     assert bar.count() == 1 and states(page, cell) == ["running", "waiting"]
     for theme in ("Dark", "Light"):
         page.theme(theme)
-        page.screenshot(f"panel-{theme.lower()}-close", page.cell(cell))
         assert_readable(page, cell)
 
     page.cell(cell).locator(".cm-content").click()
@@ -184,7 +181,7 @@ def test_runs_in_the_background(page):
     assert_moves(page, "first")  # the panel is back where it was
     page.run("again")
     assert_moves(page, "again")
-    page.press(stop_button(page, "again"))
+    stop_button(page, "again").click()
     until(page, lambda: states(page, "again")[-2:] == ["stopped", "done"], lambda: states(page, "again"))
     until(page, lambda: not page.lab.ranks(RUNS), lambda: "ranks are left")
     assert [record["status"] for record in page.lab.records()[-2:]] == ["stopped", "completed"]
@@ -204,19 +201,14 @@ def test_choose_and_run(page):
     form = page.cell(cell)
     run = form.get_by_role("button", name="Run the comparison")
     run.wait_for()
-    for theme in ("Dark", "Light"):
-        page.theme(theme)
-        form.scroll_into_view_if_needed()
-        page.screenshot(f"form-{theme.lower()}")
-        assert_readable(page, cell)
-
+    assert_readable(page, cell)
     records = len(page.lab.records())
     batch = form.get_by_role("textbox", name="global batch")
     batch.fill("65")
     batch.press("Tab")
     form.get_by_role("alert").get_by_text("65 cannot be split evenly").wait_for()
     assert run.is_disabled()
-    page.press(run)
+    run.click(force=True)
     page.pause(1)
     assert_readable(page, cell)
     assert not states(page, cell) and len(page.lab.records()) == records
@@ -230,7 +222,7 @@ def test_choose_and_run(page):
     form.get_by_text("Ready.").wait_for()
     wanted = "global_batch=32, steps=12", 'strategy="data_parallel"'
     until(page, lambda: all(text in form.text_content() for text in wanted), form.text_content)
-    page.press(run)
+    run.click()
     assert_image(form.locator("figure img"))
     assert form.locator("table tbody tr").count() == 2 and set(states(page, cell)) == {"done"}
     assert [record["status"] for record in page.lab.records()[records:]] == 2 * ["completed"]

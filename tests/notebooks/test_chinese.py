@@ -64,14 +64,8 @@ def check_emphasis(english, chinese):
         yield "Chinese in italics: make it bold"
 
 
-def glossary():
-    """{English term: what may stand for it}, longer terms first, since one may contain another."""
-    with open(translate.LOCALE / "glossary.csv", encoding="utf-8", newline="") as file:
-        rows = {row["english"]: row["chinese"].split("|") for row in csv.DictReader(file)}
-    return dict(sorted(rows.items(), key=lambda row: -len(row[0])))
-
-
-GLOSSARY = glossary()
+with open(translate.LOCALE / "glossary.csv", encoding="utf-8", newline="") as file:
+    GLOSSARY = {row["english"]: row["chinese"].split("|") for row in csv.DictReader(file)}  # a term: what it may be
 
 
 def spelt(term):
@@ -79,11 +73,12 @@ def spelt(term):
     return re.sub("[ -]", "[ -]", f"((?i:{term}))" if term.islower() else f"({term})")
 
 
-TERMS = re.compile(rf"\b(?:{'|'.join(map(spelt, GLOSSARY))})(?:s|es)?\b")
+LONGEST_FIRST = sorted(GLOSSARY, key=len, reverse=True)  # one may contain another
+TERMS = re.compile(rf"\b(?:{'|'.join(map(spelt, LONGEST_FIRST))})(?:s|es)?\b")
 
 
 def check_terms(english, chinese):
-    for term in {list(GLOSSARY)[found.lastindex - 1] for found in TERMS.finditer(bare(english))}:
+    for term in {LONGEST_FIRST[found.lastindex - 1] for found in TERMS.finditer(bare(english))}:
         if not any(word.lower() in chinese.lower() for word in GLOSSARY[term]):
             yield f"`{term}` is {' or '.join(GLOSSARY[term])} in locale/zh_CN/glossary.csv"
 
@@ -147,20 +142,6 @@ def without_prose(path):
 def test_nothing_but_prose_differs(name):
     assert without_prose(translate.target(name)) == without_prose(translate.source(name))
     assert not render_notebooks.check(translate.target(name))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_links_lead_somewhere(name):
-    page = translate.target(name).read_text(encoding="utf-8")
-    if name != translate.README:  # in the code of a notebook, "](" is no link
-        page = "\n".join(cell.source for cell in nbformat.reads(page, 4).cells if cell.cell_type == "markdown")
-    for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page):
-        assert (translate.target(name).parent / link).exists(), link
-
-
-def test_every_notebook_is_translated():
-    for folder in (FOLDER, FOLDER / "zh"):
-        assert sorted(path.stem for path in folder.glob("*.ipynb")) == NOTEBOOKS
 
 
 @pytest.mark.long
@@ -238,26 +219,10 @@ def test_cutting_into_messages_and_joining_them_changes_no_page(path):
 
 def test_a_new_measurement_needs_no_new_translation():
     seen = []
-
-    def say(message):
-        seen.append(message)
-        return message.upper() + "。"
-
-    first = (
-        "Speed-up on resnet8, batch 64, 2 rounds (Intel(R) Xeon(R) @ 2.80GHz, 2 cores); skipped: [1, 17]. Error -6.6%."
-    )
-    again = "Speed-up on resnet8, batch 32, 5 rounds (AMD EPYC, 16 cores); skipped: [3]. Error +1.2e-05%."
-    assert translate.alt(first, say).endswith("SKIPPED: [1, 17].。ERROR -6.6%.。")
-    assert translate.alt(again, say).startswith("SPEED-UP ON RESNET8, BATCH 32, 5 ROUNDS (AMD EPYC, 16 CORES);。")
-    assert (
-        seen[:3]
-        == seen[3:]
-        == [
-            "Speed-up on resnet8, batch {1}, {2} rounds ({3}, {4} cores);",
-            "skipped: [{1}].",
-            "Error {1}%.",
-        ]
-    )
+    say = lambda message: seen.append(message) or message.upper() + "。"  # noqa: E731
+    assert translate.alt("Speed-up, batch 64 (Intel(R) @ 2.80GHz, 2 cores). Error -6.6%.", say).endswith("-6.6%.。")
+    translate.alt("Speed-up, batch 32 (AMD EPYC, 16 cores). Error +1.2e-05%.", say)
+    assert seen[:2] == seen[2:] == ["Speed-up, batch {1} ({2}, {3} cores).", "Error {1}%."]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +230,6 @@ def test_a_new_measurement_needs_no_new_translation():
     [
         ("在3个rank (`a,b`),见[文](a.md):1,024", "在 3 个 rank（`a,b`），见[文](a.md)：1,024"),
         ("样本 0, 1 在 f(x), 12:30;", "样本 0, 1 在 f(x), 12:30；"),
-        ("A, b: (c)", "A, b: (c)"),
         ("| 图 |\n|:---|\n| ![图](a,b.svg) |", "| 图 |\n|:---|\n| ![图](a,b.svg) |"),
     ],
 )

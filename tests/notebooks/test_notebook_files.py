@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook
 
 from tools import render_notebooks
 
@@ -142,17 +142,3 @@ def test_a_notebook_with_a_problem_is_not_written(source, problems, tmp_path, ca
     errors = capsys.readouterr().err
     assert all(problem in errors for problem in problems)
     assert path.read_bytes() == before
-
-
-def test_a_folded_cell_is_folded_in_jupyter():
-    cell = new_code_cell("1 + 1", metadata={"tags": ["hide-input"]})
-    text = render_notebooks.canonical(new_notebook(cells=[cell]))
-    assert nbformat.reads(text, as_version=4).cells[0].metadata.jupyter.source_hidden
-
-
-def test_a_stream_cut_in_pieces_is_put_together():
-    figure = new_output("display_data", data={"image/png": PIXEL, "text/plain": "a bar"})
-    texts = [new_output("stream", name="stderr" if text == "d" else "stdout", text=text) for text in "abcd"]
-    pieces = [*texts[:2], figure, *texts[2:]]
-    outputs = render_notebooks.canonical_outputs(pieces, 1)
-    assert [output.get("text") for output in outputs] == ["ab", None, "c", "d"]

@@ -14,24 +14,12 @@ CELLS = {
 }
 
 
-def problems_of(page):
-    """Links to cells that are not there, and rows without a kind, or without a reason where nothing runs."""
-    links = LINK.findall(page)
-    if page.count("../notebooks/") != len(links):
-        yield "a link to a notebook names no cell"
+def test_every_cell_that_the_page_names_exists_and_each_row_has_a_kind():
+    links = LINK.findall(PAGE)
+    assert len(links) == PAGE.count("../notebooks/") > 100, "a link to a notebook names no cell"
     for number, text, name, cell in links:
-        if cell not in CELLS.get(name, ()):
-            yield f"{name} has no cell {cell}"
-        if (number, text) != (name[:2], cell):
-            yield f"the link `{text}` leads to {cell} of {name}"
-    for row in re.findall(r"^\| .*\|$", page.partition("\n## ")[2], re.MULTILINE):
+        assert cell in CELLS.get(name, ()) and (number, text) == (name[:2], cell), (text, name, cell)
+    for row in re.findall(r"^\| .*\|$", PAGE.partition("\n## ")[2], re.MULTILINE):
         *_, kind = row.strip("| ").split(" | ")
-        if kind != "kind" and not kind.startswith(KINDS):
-            yield f"no kind: {row}"
-        if re.search("named only(?![:;,])", kind):
-            yield f"no reason: {row}"
-
-
-def test_every_cell_that_the_page_names_exists():
-    assert list(problems_of(PAGE)) == []
-    assert len(re.findall("^## ", PAGE, re.MULTILINE)) == 6 and len(LINK.findall(PAGE)) > 100
+        assert kind == "kind" or kind.startswith(KINDS), row
+        assert not re.search("named only(?![:;,])", kind), f"no reason: {row}"

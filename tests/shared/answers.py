@@ -1,8 +1,10 @@
 """The exercises of a notebook, and the tests that the checks of every notebook have to pass."""
 
+import ast
 import functools
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import cloudpickle
@@ -12,6 +14,10 @@ import pytest
 from exercises import check, ranks
 
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+CALL = re.compile(r"^check\.(\w+)\((\w+)\).*$", re.MULTILINE)
+# Wrong in every exercise: no function, one that fails, one that forgets to return, one that returns something else.
+NONSENSE = (3, lambda *given: 1 / 0, lambda *given: None, lambda *given: "text")
+DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 
 
 @functools.cache
@@ -20,16 +26,39 @@ def cells(notebook):
     return {cell.id: cell.source for cell in nbformat.read(NOTEBOOKS / notebook, as_version=4).cells}
 
 
-def function(name, source, **names):
-    """The function `name` that `source` defines where `names` are known; calls of the check are left out."""
-    namespace = {"__name__": "reader", **names}
-    exec(re.sub(r"^check\..*$", "", source, flags=re.MULTILINE), namespace)
+@functools.cache
+def exercises(notebook):
+    """{check: (id of the cell that calls it, name that it is called with)}."""
+    calls = ((cell, CALL.search(source)) for cell, source in cells(notebook).items())
+    return {call[1]: (cell, call[2]) for cell, call in calls if call}
+
+
+@functools.cache
+def known(notebook):
+    """The names that the notebook imports and the functions that it defines."""
+    names = {"__name__": "reader"}
+    for source in cells(notebook).values():
+        try:
+            body = [node for node in ast.parse(source).body if isinstance(node, DEFINITIONS)]
+        except SyntaxError:  # prose, or a magic
+            continue
+        for node in body:
+            with suppress(ImportError):  # of notebooks/scripts, which is on a notebook's path only
+                exec(compile(ast.Module([node], []), notebook, "exec"), names)
+    return names
+
+
+def function(name, source, notebook, **names):
+    """The function `name` that `source` defines in this notebook, where `names` are known too."""
+    namespace = {**known(notebook), **names}
+    exec(CALL.sub("", source), namespace)
     return namespace[name]
 
 
-def solution(source):
-    """The code in a folded solution."""
-    return re.search(r"```python\n(.*?)```", source, re.DOTALL)[1]
+def solution(notebook, exercise):
+    """The code in the folded solution."""
+    cell = exercises(notebook)[exercise][0].removesuffix("-code")
+    return re.search(r"```python\n(.*?)```", cells(notebook)[f"{cell}-solution"], re.DOTALL)[1]
 
 
 def edited(source, edits):
@@ -46,7 +75,7 @@ def objection(name, mistake, capsys):
     assert getattr(check, name)(mistake) is False
     # gloo of releases such as 2.10 says on stdout that it is connected.
     hint = re.sub(r"^\[rank \d+\] \[Gloo\].*\n", "", capsys.readouterr().out, flags=re.MULTILINE)
-    assert hint.startswith("Not yet. ")
+    assert hint
     return hint
 
 
@@ -54,55 +83,55 @@ class Checks:
     """What holds for the checks of a notebook; its test class inherits this and names what is its own.
 
     Attributes:
-        notebook: its file. known: names that its exercises use.
-        exercises: {check: (prefix of its cells' ids, name that the cells define)}; None: tested elsewhere.
-        mistakes: {check: [mistake, or a tuple of mistakes of one kind]}; a text with " => " edits the solution.
+        notebook: its file. known: names that its exercises use, beyond imports and definitions.
+        mistakes: {check: [one mistake of each kind]}; a text with " => " edits the solution.
+        right: {check: [another right answer]}; edits, too.
         slow: checks that start processes or compile; a quick run tries the solution only, the notebook its attempt.
         marks: {check: pytest's marks, such as a reason to skip it}.
     """
 
-    notebook, known, exercises, mistakes, slow, marks = "", {}, {}, {}, (), {}
+    notebook, known, mistakes, right, slow, marks = "", {}, {}, {}, (), {}
 
     @pytest.fixture(autouse=True)
-    def patient(self, monkeypatch):
-        """A busy machine may need long for what is right."""
+    def as_in_the_notebook(self, monkeypatch):
+        """In its folder; a busy machine may need long for what is right."""
+        monkeypatch.chdir(NOTEBOOKS)
         monkeypatch.setattr(ranks, "PATIENCE", 200)
 
     def __init_subclass__(cls):
         cloudpickle.register_pickle_by_value(sys.modules[cls.__module__])  # else ranks import pytest to find a mistake
 
     @classmethod
-    def answer(cls, exercise, mistake):
-        """The reader's answer: the solution after edits, or `mistake` itself where it is not a text of edits."""
-        if not isinstance(mistake, str) or " => " not in mistake:
-            return mistake
-        cell, name = cls.exercises[exercise]
-        return function(name, edited(solution(cells(cls.notebook)[f"{cell}-solution"]), mistake), **cls.known)
+    def answer(cls, exercise, answer):
+        """The reader's answer: the solution after edits, or `answer` itself where it is not a text of edits."""
+        if not isinstance(answer, str) or " => " not in answer:
+            return answer
+        source = edited(solution(cls.notebook, exercise), answer)
+        return function(exercises(cls.notebook)[exercise][1], source, cls.notebook, **cls.known)
 
-    def test_the_solution_is_right_and_the_first_attempt_is_not(self, exercise, capsys):
-        cell, name = self.exercises[exercise]
-        sources = cells(self.notebook)
-        attempt = sources.get(f"{cell}-code") or sources[cell]
-        assert f"check.{exercise}(" in attempt, "the notebook calls this check"
-        answers = [(solution(sources[f"{cell}-solution"]), True), (attempt, False)]
+    def test_right_answers_are_right_and_the_first_attempt_is_not(self, exercise):
+        cell, name = exercises(self.notebook)[exercise]
+        answers = [(solution(self.notebook, exercise), True), (cells(self.notebook)[cell], False)]
         for source, verdict in answers[:1] if exercise in self.slow else answers:
-            assert getattr(check, exercise)(function(name, source, **self.known)) is verdict
-            assert capsys.readouterr().out.startswith("Right. " if verdict else "Not yet. ")
+            assert getattr(check, exercise)(function(name, source, self.notebook, **self.known)) is verdict
+        for answer in self.right.get(exercise, ()):
+            assert getattr(check, exercise)(self.answer(exercise, answer)) is True
 
     def test_each_kind_of_mistake_has_a_hint_of_its_own(self, mistaken, capsys):
+        for nonsense in NONSENSE:
+            objection(mistaken, nonsense, capsys)
         seen = {}
-        for kind, of_kind in enumerate(self.mistakes[mistaken]):
-            for mistake in of_kind if isinstance(of_kind, tuple) else (of_kind,):
-                hint = objection(mistaken, self.answer(mistaken, mistake), capsys)
-                hint = re.sub(r"\d+", "#", hint)  # other numbers make no other hint
-                assert seen.setdefault(hint, kind) == kind, f"mistakes {seen[hint]} and {kind}: {hint}"
+        for mistake in self.mistakes[mistaken]:
+            hint = re.sub(r"\d+", "#", objection(mistaken, self.answer(mistaken, mistake), capsys))
+            assert seen.setdefault(hint, mistake) is mistake, f"{seen[hint]} and {mistake}: {hint}"
 
 
 def pytest_generate_tests(metafunc):
     """The parameters of the tests in Checks, from the attributes of its subclasses."""
     of = metafunc.cls
     if "exercise" in metafunc.fixturenames:
-        metafunc.parametrize("exercise", [pytest.param(one, marks=of.marks.get(one, ())) for one in of.exercises])
+        each = exercises(of.notebook)
+        metafunc.parametrize("exercise", [pytest.param(one, marks=of.marks.get(one, ())) for one in each])
     if "mistaken" in metafunc.fixturenames:
         of_each = [(one, [pytest.mark.long] * (one in of.slow) + of.marks.get(one, [])) for one in of.mistakes]
         metafunc.parametrize("mistaken", [pytest.param(one, marks=marks) for one, marks in of_each])

@@ -2,7 +2,7 @@
 
 lab                    inputs that each rank knows of every rank, a NumPy oracle, the table of cases
 forms                  the table: every form of every collective
-reduce … repeat        cases: functions that every rank calls, many in one launch
-lost, stories, siege   stories: processes that die, leave, come late or are attacked
+reduce … mismatch      cases: functions that every rank calls, many in one launch
+lost, stories          stories: processes that die, leave or come late
 traffic                random plans of collectives
 """

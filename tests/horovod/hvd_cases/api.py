@@ -130,38 +130,12 @@ steps_per_epoch=None, verbose=0)
 num_groups=0, {SET})
     """,
 }
-CONSTANTS = {  # that every framework has
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "ProcessSet",
-    "Sum",
-    "add_process_set",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-}
+CONSTANTS = """
+    Adasum Average Max Min ProcessSet Product Sum add_process_set ccl_built cross_rank cross_size cuda_built
+    ddl_built global_process_set gloo_built gloo_enabled is_initialized local_rank local_size mpi_built
+    mpi_enabled mpi_threads_supported nccl_built rank remove_process_set rocm_built shutdown size start_timeline
+    stop_timeline
+"""  # that every framework has
 
 
 def differences(framework):
@@ -176,7 +150,7 @@ def differences(framework):
         value = next((name for value, name in named if value is parameter.default), repr(parameter.default))
         return f"{parameter.name}={value}"
 
-    wrong = sorted(name for name in CONSTANTS if not hasattr(hvd, name))
+    wrong = sorted(name for name in CONSTANTS.split() if not hasattr(hvd, name))
     for line in API[framework].split("\n"):
         name, _, wanted = line.strip().rstrip(")").partition("(")
         there = hvd

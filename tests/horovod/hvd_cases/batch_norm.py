@@ -117,15 +117,6 @@ def not_contiguous():
 
 
 @case("batch_norm", least=2)
-def frozen_parameters():
-    layer = hvd.SyncBatchNorm(3).double()
-    layer.weight.requires_grad_(False)
-    batch = parts(hvd.size(), (), (4, 3, 2))[hvd.rank()]
-    layer(batch).square().sum().backward()  # an input without gradient, as of the first layer
-    assert layer.weight.grad is None and layer.bias.grad is not None
-
-
-@case("batch_norm", least=2)
 def evaluation_talks_to_nobody():
     layer = hvd.SyncBatchNorm(3).eval()
     if hvd.rank() == 0:
@@ -180,9 +171,3 @@ def in_a_process_set():
     start = 3 if hvd.rank() == 2 else 0
     assert distance(out, expected[start : start + len(out)]) < 1e-12
     hvd.remove_process_set(some)
-
-
-@case("batch_norm", most=1)
-def alone():
-    assert compare((2,), (4,)) == 0
-    assert isinstance(hvd.SyncBatchNorm(2), nn.modules.batchnorm._BatchNorm)

@@ -1,6 +1,5 @@
 """Cases of hvd.elastic without losses: the loop around a training function, states and samplers."""
 
-import collections
 import copy
 
 import pytest
@@ -36,64 +35,22 @@ def sync_comes_first():
     assert torch.equal(state.model.weight, nn.Linear(2, 1).weight)
 
 
-def once(act):
-    """(an elastic training that does `act` in its first call only, the list of the state's batch at each call)."""
-    calls = []
+@case("elastic", least=2)
+def goes_on_without_restoring():
+    """After HostsUpdatedInterrupt nothing is undone, and rank 0's present state counts."""
+    state, calls = new_state(list=[]), []
 
     @hvd.elastic.run
     def train(state):
         calls.append(state.batch)
         if len(calls) == 1:
-            act(state)
+            state.batch = 7 + hvd.rank()
+            state.list.append("kept")
+            nn.init.constant_(state.model.weight, 5.0 + hvd.rank())
+            raise hvd.HostsUpdatedInterrupt()
 
-    return train, calls
-
-
-@case("elastic", least=2)
-def goes_on_without_restoring():
-    """After HostsUpdatedInterrupt nothing is undone, and rank 0's present state counts."""
-    state = new_state(list=[])
-
-    def news(state):
-        state.batch = 7 + hvd.rank()
-        state.list.append("kept")
-        nn.init.constant_(state.model.weight, 5.0 + hvd.rank())
-        raise hvd.HostsUpdatedInterrupt()
-
-    train, calls = once(news)
     train(state)
     assert calls == [0, 7] and state.list == ["kept"] and state.model.weight[0, 0].item() == 5.0
-
-
-@case("elastic", least=2)
-def any_ranks_news_count():
-    for who in range(hvd.size()):
-        state, times = new_state(), []
-        state.register_reset_callbacks([lambda times=times: times.append(hvd.size())])
-
-        def news(state, who=who):
-            state.commit()  # no news yet
-            state.batch = 3
-            if hvd.rank() == who:
-                state.on_hosts_updated(1, hvd.elastic.HostUpdateResult.added)
-            state.commit()
-            raise AssertionError("the news was not noticed")
-
-        train, calls = once(news)
-        train(state)
-        assert calls == [0, 3] and times == [hvd.size()]
-
-
-@case("elastic", least=2)
-def removed_hosts_need_no_sync():
-    def news(state):
-        state.batch = 10 + hvd.rank()
-        state.on_hosts_updated(5, hvd.elastic.HostUpdateResult.removed)
-        state.check_host_updates()
-
-    train, calls = once(news)
-    train(new_state(sampler=hvd.elastic.ElasticSampler(range(48))))
-    assert calls == [0, 10 + hvd.rank()]
 
 
 @case("elastic", least=2)
@@ -216,29 +173,6 @@ def schedulers():
     schedule.step()
     state.restore()
     assert schedule.last_epoch == 2 and optimizer.param_groups[0]["lr"] == 0.25
-
-
-@case("elastic")
-def own_handlers():
-    """Handlers not of our classes: what the registry documents is enough."""
-    calls = []
-
-    class Handler:
-        def __init__(self, value):
-            self.value = value
-            for word in ("save", "restore", "sync"):
-                setattr(self, word, lambda word=word: calls.append(word))
-
-    registry = hvd.elastic.get_handler_registry()
-    hvd.elastic.set_handler_registry([(collections.Counter, Handler), *registry])
-    try:
-        state = hvd.elastic.TorchState(words=collections.Counter("ab"))
-    finally:
-        hvd.elastic.set_handler_registry(registry)
-    calls.clear()
-    state.restore()
-    state.sync()
-    assert calls[:2] == ["restore", "sync"] and state.words == {"a": 1, "b": 1}
 
 
 @case("elastic")

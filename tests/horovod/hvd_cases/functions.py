@@ -73,24 +73,10 @@ def wrong_parameters():
 
 
 def optimizers():
-    """Constructors by name: all of torch's but LBFGS, with their states and without."""
+    """Constructors by name: one of torch's for each kind of state."""
     made = {
         name: getattr(torch.optim, name)
-        for name in (
-            "SGD",
-            "Adam",
-            "AdamW",
-            "Adamax",
-            "NAdam",
-            "RAdam",
-            "Adagrad",
-            "Adadelta",
-            "RMSprop",
-            "Rprop",
-            "ASGD",
-            "Adafactor",
-            "Muon",
-        )
+        for name in ("SGD", "Adam", "NAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD", "Adafactor", "Muon")
         if hasattr(torch.optim, name)
     }
     made["momentum"] = lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9, dampening=0.1)
@@ -332,13 +318,3 @@ def in_a_process_set():
                 torch.optim.SGD(list(model.parameters())[hvd.rank() // 2 :], lr=0.1), 0, process_set=some
             )
     hvd.remove_process_set(some)
-
-
-@case("functions", most=1)
-def alone():
-    assert hvd.allgather_object({"x": 1}) == [{"x": 1}] and hvd.broadcast_object("a") == "a"
-    model, optimizer = model_and(torch.optim.Adam, 0.1, steps=1)
-    before = copy.deepcopy(optimizer.state_dict())
-    hvd.broadcast_optimizer_state(optimizer, 0)
-    same(before, optimizer.state_dict())
-    hvd.broadcast_parameters(model.state_dict(), 0)

@@ -105,20 +105,6 @@ def of_an_alltoall_whose_counts_the_caller_overwrites():
 
 
 @case("gradients")
-def a_small_net_across_ranks_learns_as_on_one():
-    size, rank = hvd.size(), hvd.rank()
-    torch.manual_seed(0)
-    weight, data = torch.randn(3, 2, dtype=torch.float64), torch.randn(2 * size, 3, dtype=torch.float64)
-    alone = weight.clone().requires_grad_()
-    (data @ alone).tanh().pow(2).mean().backward()
-    mine = weight.clone().requires_grad_()
-    rows = hvd.allgather((data[2 * rank : 2 * rank + 2] @ mine).tanh())  # every rank sees the whole batch
-    (rows.pow(2).mean()).backward()
-    got = hvd.allreduce(mine.grad, op=hvd.Sum)
-    same(got, wide(alone.grad), torch.float64, 1e-12)
-
-
-@case("gradients")
 def are_not_asked_of_whole_numbers_or_without_grad():
     for dtype in (*FLOATS, torch.int64):
         assert not hvd.allreduce(torch.ones(2, dtype=dtype)).requires_grad

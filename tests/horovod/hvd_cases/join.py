@@ -93,15 +93,3 @@ def sets_without_the_joined_rank_go_on():
         same(hvd.allgather(torch.ones(1), process_set=group), [1.0] * (size - 1))
     hvd.join()
     hvd.remove_process_set(group)
-
-
-@case("join", least=2)
-def an_error_while_a_rank_has_joined_does_not_end_the_job():
-    rank, size = hvd.rank(), hvd.size()
-    if size > 2 and rank > 0:
-        with refused("torn"):
-            hvd.allreduce(torch.ones(rank), name="torn")
-    if rank > 0:
-        same(hvd.allreduce(torch.ones(2), name="whole", op=hvd.Sum), [size - 1.0] * 2)
-    hvd.join()
-    healthy()

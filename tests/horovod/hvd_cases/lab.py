@@ -16,7 +16,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 NUMBERS = INTEGERS + FLOATS
 ERRORS = (RuntimeError, ValueError)  # what a collective may raise; both are bases of CollectiveError
-SECTIONS = ("forms", "reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch", "repeat")
+SECTIONS = ("forms", "reduce", "move", "gradients", "world", "sets", "join", "arrays", "mismatch")
 LARGER = ("functions", "optimizer", "batch_norm", "elastic", "ddp")  # for at most 3 ranks
 CASES = {}  # section -> [(function, least, most number of ranks)]
 

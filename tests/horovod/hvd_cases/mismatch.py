@@ -7,7 +7,7 @@ import torch
 import platforms.horovod.core as core
 import platforms.horovod.torch as hvd
 
-from .lab import case, healthy, refused, same
+from .lab import case, healthy, refused
 
 ones = torch.ones
 
@@ -65,23 +65,6 @@ def arguments_of_one_collective():
             with refused("rootless", root if root > 0 else "-1"):
                 function(ones(2), root, name="rootless")
             healthy()
-
-
-@case("mismatch", least=2)
-def a_name_used_again_after_an_own_mistake():
-    """What a rank submits after its invalid request is not taken for the one to which the others answer."""
-    handle = None
-    if hvd.rank() == 0:
-        with refused("none"):
-            hvd.broadcast(ones(2), -1, name="again none")
-        handle = hvd.allreduce_async(ones(2) * 10, op=hvd.Sum, name="again none")
-    hvd.barrier()
-    if hvd.rank() > 0:
-        with refused("again none", 0, error=core.HorovodInternalError):
-            hvd.allreduce(ones(2), op=hvd.Sum, name="again none")
-        handle = hvd.allreduce_async(ones(2) * 10, op=hvd.Sum, name="again none")
-    same(hvd.synchronize(handle), [10.0 * hvd.size()] * 2, what="the second request of every rank")
-    healthy()
 
 
 @case("mismatch", least=2)

@@ -1,4 +1,4 @@
-"""Cases of collectives that move rows, beyond the table of `forms`: defaults and refusals."""
+"""Cases of collectives that move rows, beyond the table of `forms`: defaults, refusals, arguments that change."""
 
 import numpy as np
 import torch
@@ -65,3 +65,28 @@ def reducescatter_by_default_compressed_and_by_other_operations():
     with refused(error=NotImplementedError):
         hvd.reducescatter(inputs[rank], op=hvd.Adasum)
     healthy()
+
+
+@case("move", least=2)
+def the_caller_writes_to_its_own_arguments_between_two_steps():
+    size, rank = hvd.size(), hvd.rank()
+    splits = [[0] * size, torch.zeros(size, dtype=torch.int64), np.zeros(size, dtype=np.int32)]  # the same objects
+    factor, group = torch.tensor(0.0), [torch.ones(2), torch.ones(3)]
+    for turn in range(4):
+        factor.fill_(turn + 1)
+        group[turn % 2] = torch.ones(turn + 1)
+        plan = [[(sender + receiver + turn) % 3 for receiver in range(size)] for sender in range(size)]
+        rows = [torch.full((sum(counts),), float(sender)) for sender, counts in enumerate(plan)]
+        want = torch.cat([torch.full((counts[rank],), float(sender)) for sender, counts in enumerate(plan)])
+        for number, each in enumerate(splits):
+            for receiver in range(size):
+                each[receiver] = plan[rank][receiver]
+            for _ in range(3):  # so that the request of this turn has a number when the next one differs
+                handle = hvd.alltoall_async(rows[rank], each, name=f"swap by {number}")
+                each[0] += 1  # while it is under way, too
+                same(hvd.synchronize(handle)[0], want, what=f"turn {turn}, {type(each).__name__}")
+                each[0] -= 1
+                scaled = hvd.allreduce(torch.ones(2), name="scaled", op=hvd.Sum, prescale_factor=factor)
+                same(scaled, [size * (turn + 1.0)] * 2, what=f"turn {turn}")
+                for got, given in zip(hvd.grouped_allreduce(group, name="group", op=hvd.Sum), group, strict=True):
+                    same(got, size * given, what=f"turn {turn}")

@@ -1,7 +1,5 @@
 """Cases of process sets: static, dynamic, overlapping, disjoint, and the ranks outside."""
 
-import random
-
 import numpy as np
 import torch
 
@@ -150,20 +148,3 @@ def sets_given_to_init():
     with refused(error=ERRORS):
         hvd.allreduce(torch.ones(1), process_set=group)
     healthy()
-
-
-@case("sets", least=2)
-def sets_come_and_go_while_other_traffic_is_in_flight():
-    size, rank = hvd.size(), hvd.rank()
-    order = random.Random(rank).sample(range(60), 60)
-    submit = lambda n: hvd.allreduce_async(torch.full((50,), float(n)), name=f"other {n}", op=hvd.Sum)  # noqa: E731
-    handles = {n: submit(n) for n in order[:30]}
-    group = hvd.add_process_set([0, size - 1] if size > 2 else [size - 1])
-    handles.update((n, submit(n)) for n in order[30:])
-    if group.included():
-        inner = hvd.allreduce_async(torch.ones(1), name="inner", op=hvd.Sum, process_set=group)
-        assert hvd.synchronize(inner).item() == group.size()
-    hvd.barrier()
-    assert hvd.remove_process_set(group)
-    for n, handle in handles.items():
-        same(hvd.synchronize(handle), [float(n * size)] * 50)

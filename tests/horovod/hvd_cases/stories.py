@@ -14,15 +14,9 @@ from kernel import running
 from places import calls
 
 import platforms.horovod.torch as hvd
-from platforms.horovod import collectives, plane
+from platforms.horovod import collectives
 
 from .lost import caught
-
-
-def slow(seconds, kind, name):
-    """From here on this method is late whenever it is called in this rank, as it may be on a busy machine."""
-    method = getattr(kind, name)
-    setattr(kind, name, lambda *arguments: [time.sleep(seconds), method(*arguments)][1])
 
 
 def until(condition, seconds=100):
@@ -90,25 +84,6 @@ def alone(story, rank, tell):
         "world": [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()],
         "sum": hvd.allreduce(torch.ones(1)).tolist(),
     }
-
-
-def leaves_a_handle_behind(story, rank, tell):
-    """The process ends while collectives are on their way, which is no reason to hang or to complain."""
-    hvd.init()
-    slow(0.01 * (rank == story.get("slow")), collectives.Call, "_outputs")  # of each tensor that is fused
-    for n in range(50):
-        hvd.allreduce_async(torch.ones(10000), name=f"{n}")
-    if rank == story["victim"]:
-        hvd.allreduce_async(torch.ones(1), name="nobody else wants this")
-    return {"done": True}
-
-
-def leaves_before_others_have_read(story, rank, tell):
-    """The victim has sent all that was asked of it and ends; the others come to receive it much later."""
-    hvd.init()
-    slow(0.7 * (rank != story["victim"]), plane.Plane, "run")
-    mine = torch.arange(100.0) * (rank == story["victim"])
-    return {"sum": hvd.broadcast(mine, story["victim"], name="last words").sum().item()}
 
 
 def asks_and_leaves(story, rank, tell):
@@ -250,21 +225,3 @@ def _stop(over, seconds=100):
         os.kill(pid, signal.SIGCONT)
         os._exit(0)
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this very thread goes no further; others might
-
-
-def rests_after_a_loss(story, rank, tell):
-    """A survivor with requests that were not sent yet does not keep a processor busy."""
-    hvd.init()
-    hvd.barrier()
-    if rank == story["victim"]:
-        time.sleep(0.1)
-        os._exit(7)
-    time.sleep(0.05)
-    handle = hvd.allreduce_async(torch.ones(1), name="not yet sent")
-    time.sleep(0.5)
-    used = []
-    for _ in range(4):  # what is left to do after the loss may still fall into some of them
-        began = time.process_time()
-        time.sleep(0.5)
-        used.append(time.process_time() - began)
-    return {"used": used, **caught(lambda: hvd.synchronize(handle))}

@@ -4,31 +4,53 @@ A plan is a list of acts (see `forms`) that wait for nobody, with an order of su
 """
 
 import random
-from multiprocessing.connection import Client
 
 import torch
 
 import platforms.horovod.torch as hvd
 
-from .forms import FORMS, acts, begin
+from .forms import FORMS, LAYOUTS, acts, begin
 from .lab import healthy
 
 ASYNC = [form for form in FORMS if "async" in form]
+DTYPES = ["uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
 
-def serve(address, key):
-    """Run the plans that come from the test's process, one after the other, and tell how each went."""
+def play_drawn(count, seed):
+    """Play `count` plans, one after the other; every rank draws the same ones from the seed."""
     hvd.init()
-    with Client(address, authkey=key) as line:
-        line.send(hvd.rank())
-        while (plan := line.recv()) is not None:
-            try:
-                play(plan)
-                line.send(None)
-            except BaseException as error:
-                line.send(f"rank {hvd.rank()}: {type(error).__name__}: {error}")
-                raise
+    draw = random.Random(seed)
+    for number in range(count):
+        plan = drawn(draw, hvd.size())
+        try:
+            play(plan)
+        except BaseException as error:
+            raise AssertionError(f"plan {number} of seed {seed}, rank {hvd.rank()}: {error}\n{plan}") from error
     hvd.shutdown()
+
+
+def drawn(draw, size):
+    """A plan for `size` ranks."""
+    ranks = list(range(size))
+    sets = sorted({tuple(sorted(draw.sample(ranks, draw.randint(1, size - 1)))) for _ in range(draw.randint(0, 3))})
+    acts = [_act(draw, number, [ranks, *map(list, sets)]) for number in range(draw.randint(1, 16))]
+    orders = [draw.sample(range(len(acts)), len(acts)) for _ in ranks]
+    return {"sets": sets, "acts": acts, "orders": orders, "turns": draw.choice([1, 2, 3, 5]), "seed": draw.random()}
+
+
+def _act(draw, number, groups):
+    form = draw.choice(ASYNC)
+    return {
+        "form": form,
+        "name": f"{number}",
+        "dtype": draw.choice(DTYPES),
+        "shape": (draw.randint(0, 7), *draw.choice([(), (0,), (3,), (2, 2), (300,)])),
+        "op": draw.choice(["average", "sum"] if "reducescatter" in form else ["average", "sum", "min", "max"]),
+        "scales": (1.0, 1.0),
+        "layout": draw.choice([*LAYOUTS]),
+        "members": draw.choice(groups),
+        "salt": draw.randint(0, 1000),
+    }
 
 
 def play(plan):
@@ -41,7 +63,7 @@ def play(plan):
         order = plan["orders"][(rank + turn) % len(plan["orders"])]
         mine = [{**plan["acts"][number], "salt": plan["acts"][number]["salt"] + 10 * turn} for number in order]
         checks = [begin(act, sets[tuple(act["members"])]) for act in mine if rank in act["members"]]
-        random.Random(plan["seed"] + rank).shuffle(checks)
+        random.Random(f"{plan['seed']} {rank}").shuffle(checks)
         for check in checks:
             check()
     for members in plan["sets"]:
@@ -53,8 +75,8 @@ def many(count):
     hvd.init()
     size = hvd.size()
     dtypes = (torch.float32, torch.float64, torch.int64, torch.float16, torch.uint8)
-    drawn = list(acts(list(range(size)), random.Random(size).choices(ASYNC, k=count // len(dtypes)), dtypes))
-    orders = [random.Random(r).sample(range(len(drawn)), len(drawn)) for r in range(size)]
-    play({"sets": [], "acts": drawn, "orders": orders, "turns": 3, "seed": 7})
+    every = list(acts(list(range(size)), random.Random(size).choices(ASYNC, k=count // len(dtypes)), dtypes))
+    orders = [random.Random(r).sample(range(len(every)), len(every)) for r in range(size)]
+    play({"sets": [], "acts": every, "orders": orders, "turns": 3, "seed": 7})
     healthy()
     hvd.shutdown()
