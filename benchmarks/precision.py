@@ -18,8 +18,8 @@ CASES = (("resnet18", 32, 64), ("resnet50", 64, 32))  # model, pixels, batch
 VARIANTS = {
     "fp32": ("fp32", False),
     "fp32, channels last": ("fp32", True),
-    "bf16": ("O1-bf16", False),
-    "bf16, channels last": ("O1-bf16", True),
+    "bf16": ("bf16-mixed", False),
+    "bf16, channels last": ("bf16-mixed", True),
 }
 WARM, STEPS = 2, 7
 

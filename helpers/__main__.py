@@ -9,7 +9,6 @@ import multiprocessing.util
 import os
 import sys
 
-from .launcher.language import listed, local, marked, said
 from .settings import add_options, chosen, hyphens, run_command
 
 
@@ -26,8 +25,9 @@ def _parser():
     from .config import SETTINGS
     from .report.cli import add_to as add_report
 
-    about = "Train on one or more devices and measure it."
-    parser = argparse.ArgumentParser(prog="python -m helpers", description=about)
+    parser = argparse.ArgumentParser(
+        prog="python -m helpers", description="Train on one or more devices and measure it."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name, function, text):
@@ -61,7 +61,7 @@ def _train(options):
 
     rank, size, local_rank = group.place()
     here = group.local_size(size)
-    launched = size > 1 or "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+    launched = size > 1 or _is_rank()
     settings = chosen(options, SETTINGS)
     if options.log_every < 1:
         raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
@@ -75,16 +75,14 @@ def _train(options):
     settings.setdefault("strategy", "ddp" if devices > 1 or size > 1 else "baseline")
     config = RunConfig(**settings)
     if launched and config.compiler == "xla":
-        raise ValueError(
-            "--compiler-opt=xla runs in an environment of its own, where these processes are not; let the command "
-            f"start them: python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
-        )
+        command = f"python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
+        raise ValueError(f"--compiler-opt=xla needs the XLA environment; let the command start the ranks: {command}")
     record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
     if record is not None:
         print(_line(record))
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
         place = f"{host}{results_root() / 'runs' / record['run_id']}.json"
-        print(local("record: {place!s}", place=place))
+        print(f"record: {place}")
 
 
 def _line(record):
@@ -92,16 +90,15 @@ def _line(record):
     from .records import read
 
     values = read.row(record)
-    parts = [marked("too few steps to time")]
+    parts = ["too few steps to time"]
     if values["step_time_s"]:
-        ms, rate = f"{values['step_time_s'] * 1000:.1f}", f"{values['images_per_s']:.0f}"
-        parts = [local("{ms} ms a step", ms=ms), local("{rate} {samples}/s", rate=rate, samples=values["samples_are"])]
+        rate = f"{values['images_per_s']:.0f} {values['samples_are']}/s"
+        parts = [f"{values['step_time_s'] * 1000:.1f} ms a step", rate]
     final = values["final_loss"]
-    parts.append(marked("nothing left to train") if final is None else local("loss {loss}", loss=f"{final:.4f}"))
+    parts.append("nothing left to train" if final is None else f"loss {final:.4f}")
     if values["accuracy"] is not None:
-        of = {"accuracy": f"{values['accuracy']:.1%}", "tested": values["tested"], "images": values["tested_are"]}
-        parts.append(local("accuracy {accuracy} of {tested} {images}", **of))
-    return local("{text}: {more}", text=values["label"], more=listed(parts))
+        parts.append(f"accuracy {values['accuracy']:.1%} of {values['tested']} {values['tested_are']}")
+    return f"{values['label']}: {', '.join(parts)}"
 
 
 def _run(options):
@@ -113,8 +110,8 @@ def _run(options):
     settings = chosen(options, SETTINGS)
     here = device.machine(settings.get("device"))
     if here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
-        raise ValueError(idle)  # hours on a CPU beside a GPU are nobody's wish
-    print(f"torch {releases.version_of('torch')} of {releases.origin()}; {local(here.describe())}", flush=True)
+        raise ValueError(idle)
+    print(f"torch {releases.version_of('torch')} of {sys.prefix}; {here.describe()}", flush=True)
     if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:
@@ -138,7 +135,7 @@ def _study(options):
     for record in study.records:
         print(_line(record))
     print(f"{study.name}: {study.made}")
-    print(f"{local('{n} runs', n=len(study.records))}: {study.path}")
+    print(f"{len(study.records)} runs: {study.path}")
 
 
 def _records(options):
@@ -148,13 +145,17 @@ def _records(options):
     records = read.read_all()
     for record in records:
         completed = record["status"] == "completed"
-        print(record["run_id"], local(record["status"]), _line(record) if completed else said(str(record["error"])))
-    print(local("{n} record(s) in {folder!s}", n=len(records), folder=results_root() / "runs"))
+        print(record["run_id"], record["status"], _line(record) if completed else record["error"])
+    print(f"{len(records)} record(s) in {results_root() / 'runs'}")
+
+
+def _is_rank():
+    return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
 
 
 def _leave(code):
     """Exit with status `code`."""
-    if "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ:
+    if _is_rank():
         # In a rank that torchrun or mpirun started, threads of torch.distributed can outlive the interpreter and abort
         # its shutdown ("terminate called without an active exception") after all the work has been done.
         multiprocessing.util._run_finalizers()

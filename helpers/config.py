@@ -1,16 +1,16 @@
-"""`RunConfig`: everything that distinguishes one training run from another."""
+"""`RunConfig`: everything that distinguishes one training run from another, and what can be chosen."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from . import device, releases
 from .data.recipes import RECIPES
-from .settings import described, setting, settings_of
+from .settings import ConfigError, described, setting, settings_of
 
-# The names that settings are chosen from, and what each means. What they do stands in helpers.training and compiler.
+# The names that settings are chosen from, and what each means. Implemented in helpers.training and helpers.compiler.
 MODELS = {
     "resnet8": "8 layers, 78 thousand weights",
     "resnet20": "20 layers, 270 thousand weights",
@@ -25,29 +25,13 @@ TORCHVISION_MODELS = ("resnet18", "resnet50")
 WITH_BATCH_NORM = ("resnet8", "resnet20", "resnet18", "resnet50", "silunet")
 OF_TOKENS = ("gpt", "tokens")  # the models and data sets of text; all others are of images
 DATA = {name: RECIPES[name].summary.partition(";")[0] for name in RECIPES}
-STRATEGIES = {
-    "baseline": "one device",
-    "data_parallel": "DataParallel: one process drives all devices",
-    "ddp": "DDP: a process for each device, gradients averaged",
-    "zero1": "ZeRO-1: DDP, and each process keeps the optimizer's state for a share of the weights",
-    "fsdp": "FSDP2: each process keeps a share of weights, gradients and optimizer state",
-}
-WITH_RANKS = ("ddp", "zero1", "fsdp")  # the strategies with a process for each device
-PRECISIONS = {
-    "fp32": "32 bits throughout",
-    "O1": "fp16 where it is safe, chosen for each operation",
-    "O2": "fp16 weights, with fp32 copies for the update",
-    "O3": "fp16 throughout, nothing to fall back on",
-    "O1-bf16": "bf16 where it is safe, chosen for each operation",
-    "O2-bf16": "bf16 weights, with fp32 copies for the update",
-    "O3-bf16": "bf16 throughout, nothing to fall back on",
-}
 COMPILERS = {
     "none": "eager: one operation after the other",
     "auto": "tries plans in the first steps, keeps the fastest correct one",
     "inductor": "torch.compile, whatever it gains",
     "xla": "XLA, in an environment of its own (make xla)",
 }
+COMPILER_LABELS = {"auto": "compiler auto", "inductor": "inductor", "xla": "XLA"}
 SHARDS = {
     "full": "weights are gathered for the forward pass, and again for the backward pass",
     "grad_op": "gathered weights are kept until the backward pass: less to send, more memory",
@@ -69,36 +53,128 @@ INPUT_PATHS = {
     "fast": "the whole set in the device's memory",
     "workers": "the usual DataLoader with torchvision transforms in worker processes",
 }
-XLA_PRECISIONS = ("fp32", "O1", "O1-bf16")
-IN_LABELS = {
-    "baseline": "baseline",
-    "data_parallel": "DataParallel",
-    "ddp": "DDP",
-    "zero1": "ZeRO-1",
-    "fsdp": "FSDP",
-    "auto": "compiler auto",
-    "inductor": "inductor",
-    "xla": "XLA",
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A row of STRATEGIES: what a RunConfig has to know of a strategy, without importing torch.
+
+    Attributes:
+        label, summary: its name in labels; what it is, in a few words.
+        trains: "module:class" of its helpers.training.strategies.Strategy.
+        ranks: whether each device has a process.
+        most: the most devices that it uses.
+        settings: those that it can change, of the settings that only some strategies have.
+        compilers: those that it can be combined with.
+        refuses: yields (fields, message) of what is wrong with a RunConfig.
+        refuses_kind: why it cannot train on a kind of device, or "".
+    """
+
+    label: str
+    summary: str
+    trains: str
+    ranks: bool = True
+    most: float = inf
+    settings: tuple = ("sync_batch_norm",)
+    compilers: tuple = tuple(COMPILERS)
+    refuses: Callable = lambda config: ()
+    refuses_kind: Callable = lambda kind: ""
+
+
+def _data_parallel_refuses(config):
+    if config.activation_checkpointing:  # its replicas would recompute with the weights of the original
+        found = "activation_checkpointing cannot be combined with strategy 'data_parallel'; choose 'ddp'"
+        yield ("activation_checkpointing", "strategy"), found
+
+
+def _fsdp_refuses(config):
+    groups = config.shard_groups
+    if groups and (min(groups) < 2 or prod(groups) != config.devices):
+        found = f"shard 'hybrid' cannot divide {config.devices} rank(s) on {config.nnodes} host(s)"
+        needs = "it needs 2 or more equal replicas (hosts, or halves of one host's ranks) of 2 or more ranks"
+        yield ("shard", "nproc_per_node"), f"{found}: {needs}. Use 4, or another even number, or shard='full'"
+    if PRECISIONS[config.precision].masters and config.model in WITH_BATCH_NORM:
+        yield ("precision", "strategy", "model"), no_batch_norm(config.model, config.precision)
+
+
+STRATEGIES = {
+    "baseline": Strategy("baseline", "one device", "helpers.training.strategies:Strategy", False, 1, ()),
+    "data_parallel": Strategy(
+        "DataParallel",
+        "DataParallel: one process drives all devices",
+        "helpers.training.strategies:DataParallel",
+        False,
+        inf,
+        (),
+        ("none",),
+        _data_parallel_refuses,
+    ),
+    "ddp": Strategy("DDP", "DDP: a process for each device, gradients averaged", "helpers.training.strategies:DDP"),
+    "zero1": Strategy(
+        "ZeRO-1",
+        "ZeRO-1: DDP, and each process keeps the optimizer's state for a share of the weights",
+        "helpers.training.strategies:ZeRO1",
+        compilers=("none", "auto", "inductor"),
+    ),
+    "fsdp": Strategy(
+        "FSDP",
+        "FSDP2: each process keeps a share of weights, gradients and optimizer state",
+        "helpers.training.sharding:FSDP",
+        settings=("sync_batch_norm", "shard", "offload"),
+        compilers=("none", "inductor"),
+        refuses=_fsdp_refuses,
+        refuses_kind=releases.fsdp_refusal,
+    ),
 }
 
 
-def _a_model(value):
-    if not callable(value):
-        raise TypeError(f"model is a {type(value).__name__}; pass a function that makes it, so that each rank can")
+@dataclass(frozen=True)
+class Precision:
+    """A row of PRECISIONS: in which format a run keeps and computes what. Its name is its label.
+
+    Attributes:
+        summary: what it is, in a few words.
+        dtype: name of the format that most is computed in.
+        autocast: whether torch.amp picks the format of each operation.
+        masters: whether the optimizer updates fp32 copies of weights in `dtype`; norm layers stay in fp32.
+        aliases: other names for it, such as those of NVIDIA's apex.
+        trains: "module:class" of its helpers.training.precision.MixedPrecision.
+    """
+
+    summary: str
+    dtype: str = "float32"
+    autocast: bool = False
+    masters: bool = False
+    aliases: tuple = ()
+    trains: str = "helpers.training.precision:MixedPrecision"
+
+    @property
+    def half_weights(self) -> bool:
+        """Whether the model's own weights are in `dtype`."""
+        return self.masters or (self.dtype != "float32" and not self.autocast)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the loss is scaled, which fp16 needs for its narrow range."""
+        return self.dtype == "float16" and self.autocast
 
 
-def _a_pair(value):
+def _precisions():
+    yield "fp32", Precision("32 bits throughout", aliases=("O0",))
+    for name, dtype, end in (("fp16", "float16", ""), ("bf16", "bfloat16", "-bf16")):
+        safe = f"{name} where it is safe, chosen for each operation"
+        yield f"{name}-mixed", Precision(safe, dtype, True, aliases=(f"O1{end}", name))
+        copies = f"{name} weights, with fp32 copies for the update"
+        yield f"{name}-masters", Precision(copies, dtype, True, True, (f"O2{end}",))
+        yield f"{name}-true", Precision(f"{name} throughout, nothing to fall back on", dtype, aliases=(f"O3{end}",))
+
+
+PRECISIONS = dict(_precisions())
+
+
+def _is_data(value):
     pair = isinstance(value, (tuple, list)) and len(value) == 2
-    if not callable(value) and not (pair and all(hasattr(p, "__len__") and hasattr(p, "__getitem__") for p in value)):
-        raise TypeError(
-            f"data is a {type(value).__name__}; pass a pair (train, test) of map-style datasets "
-            "(with len() and indexing), or a function that returns one"
-        )
-
-
-def _a_loss(value):
-    if not callable(value):
-        raise TypeError(f"loss is {value!r}; pass a function (outputs, labels) -> mean loss, or None")
+    return callable(value) or (pair and all(hasattr(p, "__len__") and hasattr(p, "__getitem__") for p in value))
 
 
 LEARNS = dict(changes_learning=True, in_checkpoint=True)  # decides which losses a run follows
@@ -106,17 +182,11 @@ PEAK = dict(changes_learning=True, in_checkpoint="peak_lr")  # decides the peak 
 TIMES = dict(changes_timing=True)
 BOTH = LEARNS | TIMES
 SPREADS = dict(changes_timing=True, spreads=True)  # learning changes only through the local batch
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be; `fields` names the settings to change, which a form marks."""
-
-    def __init__(self, fields, message):
-        super().__init__(message)
-        self.fields = tuple(fields)
-
-    def __reduce__(self):
-        return ConfigError, (self.fields, str(self))
+OWN_MODEL = dict(own=callable, or_own="a function without arguments that makes yours")
+OWN_DATA = dict(own=_is_data, or_own="a pair (train, test) of map-style datasets, or a function that returns one")
+OWN_LOSS = dict(own=callable, or_own="a function (outputs, labels) -> mean loss, or None")
+RULES = {"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"}
+SAVES = ("checkpoint_every", "resume")
 
 
 @dataclass(frozen=True)
@@ -128,23 +198,9 @@ class RunConfig:
     Give either `epochs` or `steps`; with neither, one epoch.
     """
 
-    model: str | Callable = setting(
-        "resnet8",
-        "a model's name",
-        choices=MODELS,
-        own=_a_model,
-        or_own="a function without arguments that makes yours",
-        **BOTH,
-    )
-    data: str | Any = setting(
-        "digits",
-        "a data set's name",
-        choices=DATA,
-        own=_a_pair,
-        or_own="a pair (train, test) of map-style datasets, or a function that returns one",
-        **BOTH,
-    )
-    strategy: str = setting("baseline", "how the work is divided among devices", choices=STRATEGIES, **SPREADS)
+    model: str | Callable = setting("resnet8", "a model's name", table=MODELS, **OWN_MODEL, **BOTH)
+    data: str | Any = setting("digits", "a data set's name", table=DATA, **OWN_DATA, **BOTH)
+    strategy: str = setting("baseline", "how the work is divided among devices", table=STRATEGIES, **SPREADS)
     nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
     nnodes: int = setting(
         1, "hosts that take part, with ddp, zero1 or fsdp (see `python -m helpers cluster`)", noun="hosts", **SPREADS
@@ -161,7 +217,7 @@ class RunConfig:
     )
     epochs: int | None = setting(None, "passes over the training set", changes_learning=True)
     steps: int | None = setting(None, "updates of the weights, instead of epochs", changes_learning=True)
-    optimizer: str = setting("sgd", "what turns gradients into updates", choices=OPTIMIZERS, **BOTH)
+    optimizer: str = setting("sgd", "what turns gradients into updates", table=OPTIMIZERS, **BOTH)
     lr: float = setting(0.05, "the rate for a global batch of base_batch", noun="learning rate", above=0, **PEAK)
     momentum: float = setting(0.9, "momentum of SGD", below=1, **LEARNS)
     weight_decay: float = setting(5e-4, "weight decay of the optimizer", **LEARNS)
@@ -171,29 +227,17 @@ class RunConfig:
         noun="micro-batches",
         **SPREADS,
     )
-    lr_scaling: str = setting(
-        "none",
-        "how the peak rate follows the global batch",
-        **PEAK,
-        choices={"none": "the same for any batch", "linear": "in proportion to it", "sqrt": "with its square root"},
-    )
+    lr_scaling: str = setting("none", "how the peak rate follows the global batch", table=RULES, **PEAK)
     base_batch: int = setting(64, "the global batch that lr is meant for", **PEAK)
     lr_warmup_epochs: float = setting(0, "epochs, or a part of one, in which the rate rises to its peak", **LEARNS)
-    schedule: str = setting("constant", "what the rate does after the warm-up", choices=SCHEDULES, **LEARNS)
+    schedule: str = setting("constant", "what the rate does after the warm-up", table=SCHEDULES, **LEARNS)
     clip_norm: float | None = setting(None, "the largest norm of all gradients together (none: any)", above=0, **BOTH)
-    precision: str = setting(
-        "fp32",
-        "the level of mixed precision",
-        choices=PRECISIONS,
-        flags=("amp-level",),
-        aliases={"O0": "fp32", "fp16": "O1", "bf16": "O1-bf16"},
-        **BOTH,
-    )
+    precision: str = setting("fp32", "the level of mixed precision", table=PRECISIONS, flags=("amp-level",), **BOTH)
     channels_last: bool = setting(False, "whether images keep the channels of a pixel side by side", **TIMES)
     compiler: str = setting(
         "none",
         "what compiles the model; the option without a value means auto",
-        choices=COMPILERS,
+        table=COMPILERS,
         flags=("compiler-opt",),
         bare="auto",
         **TIMES,
@@ -202,29 +246,27 @@ class RunConfig:
         False,
         "whether BatchNorm uses the batches of all ranks together, with ddp, zero1 or fsdp",
         noun="SyncBatchNorm",
-        only=WITH_RANKS,
+        only=True,
         **BOTH,
     )
-    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", choices=SHARDS, only=("fsdp",), **TIMES)
+    shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", table=SHARDS, only=True, **TIMES)
     offload: bool = setting(
-        False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", only=("fsdp",), **TIMES
+        False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", only=True, **TIMES
     )
     activation_checkpointing: str | None = setting(
         None,
         "what is computed again in the backward pass instead of being kept (none: nothing)",
-        choices=RECOMPUTED,
+        table=RECOMPUTED,
         **TIMES,
     )
-    loss: Callable | None = setting(
-        None, "function (outputs, labels) -> mean loss (None: cross entropy)", own=_a_loss, **BOTH
-    )
+    loss: Callable | None = setting(None, "what is minimised (None: cross entropy)", **OWN_LOSS, **BOTH)
     seed: int = setting(0, "of the weights, the order of samples and augmentation", least=0, **LEARNS)
     threads: int | None = setting(None, "CPU threads a device (none: the machine's, see helpers.device)", **TIMES)
     # The machine of a record says which device was used, so `device` itself makes no difference between two records.
     device: str | None = setting(
-        None, "a kind of device (none: the best there is)", choices=dict.fromkeys(device.KINDS, "")
+        None, "a kind of device (none: the best there is)", table=dict.fromkeys(device.KINDS, "")
     )
-    input_path: str = setting("fast", "how batches are made", choices=INPUT_PATHS, **TIMES)
+    input_path: str = setting("fast", "how batches are made", table=INPUT_PATHS, **TIMES)
     num_workers: int = setting(
         2, "worker processes a device, with input_path workers", least=0, flags=("workers",), **TIMES
     )
@@ -239,37 +281,30 @@ class RunConfig:
 
     def __post_init__(self):
         for name, one in settings_of(type(self)).items():
-            one.check(getattr(self, name))
-            self._set(name, one.standard(getattr(self, name)))
+            self._set(name, one.checked(getattr(self, name)))
         self._complete()
-        self._check_together()
+        for fields, message in self._problems():
+            raise ConfigError(fields, message)
 
     def _set(self, name, value):
         object.__setattr__(self, name, value)  # the dataclass is frozen for everybody else
 
-    # -- what follows from the values given, and what does not go together ------------------
+    # -- what follows from the values given, and what cannot be combined ---------------------
 
     def _complete(self):
         parts = self.devices * self.accumulation
-        product = f"nproc_per_node {self.nproc_per_node}"
-        if self.nnodes > 1:
-            product += f" × nnodes {self.nnodes}"
-        if self.accumulation > 1:
-            product += f" × accumulation {self.accumulation}"
+        counts = [(n, getattr(self, n)) for n in ("nproc_per_node", "nnodes", "accumulation")]
+        product = " × ".join(f"{name} {count}" for name, count in counts if count > 1 or name == "nproc_per_node")
         whole, local = self.global_batch, self.local_batch
         if local is not None and whole is not None and whole != local * parts:
-            raise ValueError(
-                f"global_batch {whole} is not local_batch {local} × {product} = {local * parts}; "
-                "give only one of the two"
-            )
+            found = f"global_batch {whole} is not local_batch {local} × {product} = {local * parts}"
+            raise ConfigError(["global_batch", "local_batch"], f"{found}; give only one of the two")
         whole = whole or (local * parts if local else 64)
         if whole % parts:
             below = whole - whole % parts
             near = " or ".join(str(n) for n in (below, below + parts) if n)
-            raise ValueError(
-                f"global_batch {whole} cannot be split evenly over {product}: it is the local batch times these. "
-                f"The nearest that can: {near}"
-            )
+            found = f"global_batch {whole} cannot be split evenly over {product}"
+            raise ConfigError(["global_batch", "nproc_per_node"], f"{found}. The nearest that can: {near}")
         self._set("global_batch", whole)
         self._set("local_batch", whole // parts)
         self._set("epochs", 1 if self.epochs is None and self.steps is None else self.epochs)
@@ -277,122 +312,73 @@ class RunConfig:
         self._set("label", self.label or self._made_label())
 
     def _made_label(self):
-        name = IN_LABELS[self.strategy]
-        parts = [name if self.strategy == "baseline" else f"{name} ×{self.devices}"]
+        strategy = STRATEGIES[self.strategy]
+        parts = [strategy.label + (f" ×{self.devices}" if strategy.most > 1 else "")]
         parts += [f"{self.nnodes} hosts"] * (self.nnodes > 1)
-        parts += [IN_LABELS[self.compiler]] if self.compiler != "none" else []
+        parts += [COMPILER_LABELS[self.compiler]] if self.compiler != "none" else []
         parts += [self.precision] * (self.precision != "fp32") + ["channels last"] * self.channels_last
         parts += [self.shard] * (self.shard != "full") + ["offload"] * self.offload
         parts += [f"recompute {self.activation_checkpointing}"] * bool(self.activation_checkpointing)
         parts += [f"{self.accumulation} micro-batches"] * (self.accumulation > 1)
         return " · ".join(parts)
 
-    def _check_together(self):
-        strategy, compiler, devices = self.strategy, self.compiler, self.nproc_per_node
-        saves = self.checkpoint_every or self.resume
-        refusals = (
-            [
-                (
-                    strategy == "baseline" and devices != 1,
-                    f"strategy 'baseline' uses one device, nproc_per_node is {devices}; for more devices choose 'ddp' "
-                    "(or 'data_parallel')",
-                ),
-                (
-                    self.nnodes > 1 and strategy not in WITH_RANKS,
-                    f"strategy {strategy!r} stays on one host, nnodes is {self.nnodes}; choose 'ddp'",
-                ),
-            ]
-            + [
-                (
-                    strategy not in one.only and getattr(self, name) != one.default,
-                    f"{name!s} is {getattr(self, name)!r}, which only strategy "
-                    f"{' or '.join(map(repr, one.only))} can do, not "
-                    f"{strategy!r}; leave it out, or choose {one.only[0]!r}",
-                )
-                for name, one in settings_of(type(self)).items()
-                if one.only
-            ]
-            + [
-                (
-                    self.shard == "hybrid" and (min(self.shard_groups) < 2 or prod(self.shard_groups) != self.devices),
-                    f"shard 'hybrid' needs at least 2 replicas (hosts, or halves of one host's ranks) of 2 "
-                    f"ranks or more, all "
-                    f"alike; {devices} rank(s) on {self.nnodes} host(s) do not divide so. Use 4, or another "
-                    f"even number, or "
-                    "shard='full'",
-                ),
-                (
-                    self.epochs is not None and self.steps is not None,
-                    f"both epochs ({self.epochs}) and steps ({self.steps}) are given; give one of the two",
-                ),
-                (
-                    compiler != "none" and strategy == "data_parallel",
-                    f"compiler {compiler!r} does not go with strategy 'data_parallel', which copies the model "
-                    f"at every step; "
-                    "choose 'ddp'",
-                ),
-                (
-                    strategy == "fsdp" and self.precision.startswith("O2") and self.model in WITH_BATCH_NORM,
-                    no_batch_norm(self.model, self.precision),
-                ),
-                (
-                    compiler == "auto" and strategy == "fsdp",
-                    "compiler 'auto' compiles the model as a whole, and strategy 'fsdp' gathers its weights "
-                    "block by block; "
-                    "choose 'inductor' or 'none'",
-                ),
-                (
-                    self.evaluate_every and not self.evaluate,
-                    "evaluate_every is given, but evaluate is False; leave one of them out",
-                ),
-                (
-                    saves and not self.checkpoint_dir,
-                    "checkpoint_every and resume need a checkpoint_dir to save to and load from",
-                ),
-            ]
-            + [
-                (
-                    self.epochs is not None and (getattr(self, name) or 0) > self.epochs,
-                    f"{name!s} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)",
-                )
-                for name in ("lr_warmup_epochs", "evaluate_every")
-            ]
-        )
+    def _problems(self):
+        """(fields to change, message) of each combination that cannot be."""
+        strategy, called = STRATEGIES[self.strategy], f"strategy {self.strategy!r}"
+        changed = {name for name, one in SETTINGS.items() if getattr(self, name) != one.default}
+        if self.nproc_per_node > strategy.most:
+            found = f"{called} uses {strategy.most} device, nproc_per_node is {self.nproc_per_node}"
+            yield ("strategy", "nproc_per_node"), f"{found}; for more choose 'ddp' (or 'data_parallel')"
+        if self.nnodes > 1 and not strategy.ranks:
+            yield ("strategy", "nnodes"), f"{called} stays on one host, nnodes is {self.nnodes}; choose 'ddp'"
+        for name in changed:
+            if SETTINGS[name].only and name not in strategy.settings:
+                able = " or ".join(repr(other) for other, one in STRATEGIES.items() if name in one.settings)
+                found = f"{name} is {getattr(self, name)!r}, which only strategy {able} can do, not {self.strategy!r}"
+                yield (name, "strategy"), f"{found}; leave it out, or change the strategy"
+        if self.compiler not in strategy.compilers:
+            able = " or ".join(map(repr, strategy.compilers))
+            yield (
+                ("compiler", "strategy"),
+                f"{called} cannot be combined with compiler {self.compiler!r}; choose {able}",
+            )
+        yield from strategy.refuses(self)
+        if self.compiler == "xla":
+            yield from self._problems_of_xla(changed)
+        if self.epochs is not None and self.steps is not None:
+            both = f"both epochs ({self.epochs}) and steps ({self.steps}) are given"
+            yield ("epochs", "steps"), f"{both}; give one of the two"
+        for name in ("lr_warmup_epochs", "evaluate_every"):
+            if self.epochs is not None and (getattr(self, name) or 0) > self.epochs:
+                found = f"{name} is {getattr(self, name)}, but the run ends after {self.epochs} epoch(s)"
+                yield (name, "epochs"), found
+        if self.evaluate_every and not self.evaluate:
+            yield (
+                ("evaluate_every", "evaluate"),
+                "evaluate_every is given, but evaluate is False; leave one of them out",
+            )
+        if any(getattr(self, name) for name in SAVES) and not self.checkpoint_dir:
+            yield ["checkpoint_dir"], "checkpoint_every and resume need a checkpoint_dir to save to and load from"
         if isinstance(self.model, str) and isinstance(self.data, str):
             reads, holds = ("tokens" if name in OF_TOKENS else "images" for name in (self.model, self.data))
-            fits = "data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"
-            refusals.append(
-                (
-                    reads != holds,
-                    f"model is {self.model!r}, which reads {reads}, and data is {self.data!r}, which holds {holds}; "
-                    f"choose {fits}",
-                )
-            )
-        if compiler == "xla":
-            refusals += [
-                (self.model in OF_TOKENS, f"model {self.model!r} is not offered with XLA; choose one for images"),
-                (
-                    self.device not in (None, "cpu"),
-                    f"compiler 'xla' brings a device of its own; leave out device, which is {self.device!r}",
-                ),
-                (strategy in ("zero1", "fsdp"), f"strategy {strategy!r} is not offered with XLA; choose 'ddp'"),
-                (self.activation_checkpointing, "XLA decides itself what it keeps; leave activation_checkpointing out"),
-                (
-                    self.sync_batch_norm,
-                    "sync_batch_norm needs the other ranks within a step, which XLA on a CPU cannot reach; "
-                    "leave it out",
-                ),
-                (self.channels_last, "XLA chooses the memory layout by itself; leave channels_last out"),
-                (self.optimizer != "sgd", f"optimizer {self.optimizer!r} is not offered with XLA; it can be 'sgd'"),
-                (
-                    self.precision not in XLA_PRECISIONS,
-                    f"precision {self.precision!r} is not offered with XLA; it can be {', '.join(XLA_PRECISIONS)}",
-                ),
-                (saves, "the XLA loop saves no checkpoints; leave checkpoint_every and resume out"),
-            ]
-        for wrong, why in refusals:
-            if wrong:
-                raise ValueError(why)
+            if reads != holds:
+                fits = "data='tokens'" if reads == "tokens" else "model='gpt', or a data set of images"
+                found = f"model {self.model!r} reads {reads}, and data {self.data!r} holds {holds}"
+                yield ("model", "data"), f"{found}; choose {fits}"
+
+    def _problems_of_xla(self, changed):
+        for name in ("activation_checkpointing", "sync_batch_norm", "channels_last", "optimizer", *SAVES):
+            if name in changed:
+                found = f"{name} is {getattr(self, name)!r}, which is not supported with XLA"
+                yield (name, "compiler"), f"{found}; leave it out"
+        if self.device not in (None, "cpu"):
+            yield ("device", "compiler"), f"device is {self.device!r}, and XLA selects its own device; leave it out"
+        if self.model in OF_TOKENS:
+            yield ("model", "compiler"), f"model {self.model!r} is not supported with XLA; choose one for images"
+        if PRECISIONS[self.precision].half_weights:
+            able = ", ".join(name for name, one in PRECISIONS.items() if not one.half_weights)
+            found = f"precision {self.precision!r} is not supported with XLA"
+            yield ("precision", "compiler"), f"{found}; it can be {able}"
 
     # -- use ------------------------------------------------------------------------------
 
@@ -404,7 +390,7 @@ class RunConfig:
     @property
     def processes(self) -> int:
         """Ranks on this machine: one a device where the strategy has ranks, else one."""
-        return self.nproc_per_node if self.strategy in WITH_RANKS else 1
+        return self.nproc_per_node if STRATEGIES[self.strategy].ranks else 1
 
     @property
     def shard_groups(self) -> tuple:
@@ -414,19 +400,17 @@ class RunConfig:
         return (self.nnodes, self.nproc_per_node) if self.nnodes > 1 else (2, self.nproc_per_node // 2)
 
     def check_machine(self) -> "device.Machine":
-        """The machine this run would use. Raises ValueError if it cannot: too few devices, or not this precision."""
+        """The machine this run would use. Raises ConfigError if it cannot."""
         if self.compiler == "xla":
             return device.machine("cpu")
         here = device.machine(self.device)
         if here.kind != "cpu" and self.nproc_per_node > here.count:
-            raise ValueError(
-                f"{self.label} needs {self.nproc_per_node} devices, this machine has {here.count} "
-                f"({here.kind}); use fewer, or device='cpu'"
-            )
+            found = f"{self.label} needs {self.nproc_per_node} devices, this machine has {here.count} ({here.kind})"
+            raise ConfigError(["nproc_per_node"], f"{found}; use fewer, or device='cpu'")
         if refused := precision_refusal(self.precision, here.kind):
-            raise ValueError(refused)
-        if self.strategy == "fsdp" and (refused := releases.fsdp_refusal(here.kind)):
-            raise ValueError(refused)
+            raise ConfigError(["precision"], refused)
+        if refused := STRATEGIES[self.strategy].refuses_kind(here.kind):
+            raise ConfigError(["strategy"], refused)
         return here
 
     @property
@@ -455,7 +439,7 @@ class RunConfig:
         return {name: self.recorded(name) for name in settings_of(type(self))}
 
     def recorded(self, name):
-        """The value of one setting (or property) as it stands in a record."""
+        """The value of one setting (or property) as recorded."""
         value = getattr(self, name)
         if name == "loss" and value is None:
             return "cross_entropy"
@@ -480,24 +464,23 @@ def name_of(thing) -> str:
     return getattr(thing, "__qualname__", type(thing).__name__).replace("<locals>.", "")
 
 
-def no_batch_norm(model, precision) -> str:
-    """Why a model with BatchNorm is not trained by FSDP at level O2."""
-    return (
-        f"at precision {precision!r} strategy 'fsdp' gathers all weights in {dtype_of(precision)}, and {model} has "
-        f"BatchNorm, which cannot mix that with its statistics in float32; choose {precision.replace('2', '1')!r}"
-    )
+def precision_of(name) -> Precision:
+    """The row of PRECISIONS with this name or alias."""
+    return PRECISIONS[SETTINGS["precision"].checked(name)]
 
 
-def dtype_of(precision) -> str:
-    """The format that most is computed in at a level of PRECISIONS, or one of its aliases."""
-    level = SETTINGS["precision"].standard(precision)
-    return "float32" if level == "fp32" else "bfloat16" if level.endswith("-bf16") else "float16"
-
-
-def precision_refusal(precision, kind) -> str:
-    """Why devices of `kind` cannot compute at a level, and at which they can; "" if they can."""
-    dtype = dtype_of(precision)
+def precision_refusal(name, kind) -> str:
+    """Why devices of `kind` cannot compute at a precision, and at which they can; "" if they can."""
+    dtype = precision_of(name).dtype
     if dtype == "float32" or dtype in (able := device.dtypes(kind)):
         return ""
-    choices = ", ".join(level for level in PRECISIONS if dtype_of(level) in able)
-    return f"precision {precision!r} computes in {dtype}, which {kind} devices here cannot; they can: {choices}"
+    choices = ", ".join(name for name, one in PRECISIONS.items() if one.dtype in able)
+    return f"precision {name!r} computes in {dtype}, which {kind} devices here cannot; they can: {choices}"
+
+
+def no_batch_norm(model, precision) -> str:
+    """Why FSDP does not train a model with BatchNorm at a precision with masters."""
+    dtype = PRECISIONS[precision].dtype
+    instead = next(name for name, one in PRECISIONS.items() if one.dtype == dtype and not one.half_weights)
+    why = f"gathers all weights in {dtype}, and {model} has BatchNorm, whose statistics stay in float32"
+    return f"at precision {precision!r} strategy 'fsdp' {why}; choose {instead!r}"

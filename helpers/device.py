@@ -5,6 +5,8 @@ threads, so that "two devices" means the same there as elsewhere: twice the hard
 """
 
 import os
+import platform
+import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -12,23 +14,15 @@ from math import inf
 from pathlib import Path
 
 from . import releases
+from .language import _
 
 KINDS = ("cuda", "npu", "xla", "mps", "cpu")
 BACKENDS = {"cuda": "nccl", "npu": "hccl", "xla": "xla", "mps": "gloo", "cpu": "gloo"}
 MOST_CPU_DEVICES = 8
 FORMATS = ("float32", "bfloat16", "float16")
-INSTRUCTIONS = (  # of a CPU, as Linux names them: those that decide how fast it computes in which format
-    "avx2",
-    "avx512f",
-    "avx512_bf16",
-    "avx512_fp16",
-    "amx_tile",
-    "amx_bf16",
-    "amx_fp16",
-    "asimd",
-    "sve",
-    "bf16",
-)
+# Of a CPU, as Linux names them: those that decide how fast it computes in which format.
+INSTRUCTIONS = "avx2 avx512f avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_fp16 asimd sve bf16".split()
+BF16 = {"avx512_bf16", "amx_bf16", "bf16"}
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 DRIVERS = {  # files that hold the version of an accelerator's driver
     "cuda": ("/sys/module/nvidia/version", "/sys/module/amdgpu/version"),
@@ -49,6 +43,7 @@ class Machine:
         threads: CPU threads of each rank, the same in every run of a comparison.
         instructions: those of INSTRUCTIONS that the CPU has.
         driver: version of the accelerator's driver; "" on a CPU, or where it cannot be read.
+        bf16: whether it has instructions for bfloat16: "native", or "emulated"; "" if that is not known.
     """
 
     kind: str
@@ -59,16 +54,19 @@ class Machine:
     threads: int
     instructions: tuple = ()
     driver: str = ""
+    bf16: str = ""
 
     def describe(self) -> str:
         """One line for people."""
-        if self.kind == "cpu":
-            idle = releases.idle_gpus()
-            return (
-                f"no accelerator: {self.count} CPU process(es) of {self.threads} thread(s) emulate the devices "
-                f"({self.name}, {self.cores} cores){'. ' * bool(idle)}{idle}"
-            )
-        return f"{self.count} × {self.name} ({self.kind}, {self.backend}), {self.cores} CPU cores"
+        known = {**asdict(self), "bf16": _(", bf16 emulated") if self.bf16 == "emulated" else ""}
+        if self.kind != "cpu":
+            return _("{count} × {name} ({kind}, {backend}), {cores} CPU cores{bf16}").format(**known)
+        text = _(
+            "no accelerator: {count} CPU process(es) of {threads} thread(s) emulate the devices "
+            "({name}, {cores} cores{bf16})"
+        ).format(**known)
+        idle = releases.idle_gpus()
+        return f"{text}. {idle}" if idle else text
 
     def as_dict(self) -> dict:
         """The same as a dict, for a record, with what the libraries of this process use of the CPU. Imports torch.
@@ -100,7 +98,8 @@ def machine(kind=None) -> Machine:
     cores = usable_cores()
     count = max(2, min(cores, MOST_CPU_DEVICES)) if kind == "cpu" else _count(kind)
     threads = max(1, cores // count)
-    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, threads, _instructions(), _driver(kind))
+    known = dict(instructions=_instructions(), driver=_driver(kind), bf16=_bf16(kind))
+    return Machine(kind, count, _name(kind), BACKENDS[kind], cores, threads, **known)
 
 
 def choose(at_least=2) -> Machine:
@@ -156,45 +155,32 @@ def usable_memory() -> int:
 
 @lru_cache  # a launch asks several times, and each look takes 2 ms
 def container_limits(root="/sys/fs/cgroup", own="/proc/self/cgroup") -> tuple:
-    """(cores, bytes of memory) that the control groups of this process allow; inf where nothing limits it.
+    """(cores, bytes of memory) that the control groups (v2) of this process allow; inf where nothing limits it.
 
-    The tightest limit on the way from this process's group up to `root` holds, in either version of control groups.
+    The tightest limit on the way from this process's group up to `root` holds.
     """
-    cores, memory = [inf], [inf]
-    for folder in _control_groups(Path(root), own):
-        quota = _limits(folder / "cpu.max") or [
-            *_limits(folder / "cpu.cfs_quota_us"),
-            *_limits(folder / "cpu.cfs_period_us"),
-        ]
-        if len(quota) == 2 and quota[0] > 0:  # version 1 writes -1 for "no limit"
-            cores.append(quota[0] / quota[1])
-        memory += _limits(folder / "memory.max") or _limits(folder / "memory.limit_in_bytes")
+    root, cores, memory = Path(root), [inf], [inf]
+    groups = [line.partition("::")[2] for line in _text(own).splitlines() if line.startswith("0::")]
+    for folder in (root / group.strip("/") for group in groups):
+        for level in (folder, *folder.parents):
+            if root in (level, *level.parents):
+                quota, _, period = _text(level / "cpu.max").partition(" ")
+                cores.append(int(quota) / int(period) if quota.isdigit() else inf)
+                most = _text(level / "memory.max").strip()
+                memory.append(int(most) if most.isdigit() else inf)
     return min(cores), min(memory)
 
 
-def _control_groups(root, own):
-    """The folders of this process's control groups and of all groups above them that can be seen here."""
+def _text(file):
+    """What is in `file`; "" where there is none."""
     try:
-        lines = Path(own).read_text().splitlines()
+        return Path(file).read_text()
     except OSError:
-        return
-    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        names = [controllers, *controllers.split(",")]  # "cpu,cpuacct" has a folder, or a link for each part
-        base = next((root / name for name in names if (root / name).is_dir()), root)
-        folder = base / path.strip("/")
-        yield from (folder, *(above for above in folder.parents if base in (above, *above.parents)))
+        return ""
 
 
-def _limits(file):
-    """The numbers in `file`, "max" as inf; [] where there is no such file."""
-    try:
-        return [inf if word == "max" else int(word) for word in file.read_text().split()]
-    except (OSError, ValueError):
-        return []
-
-
-def crowded(devices, threads=None, kind=None) -> str:
-    """What to say of a run whose `devices` play on fewer CPU cores than they have threads; "" if all is well."""
+def oversubscribed(devices, threads=None, kind=None) -> str:
+    """A warning if `devices` emulated on CPU cores have more threads than there are cores, else ""."""
     here = machine(kind)
     wanted = devices * (threads or here.threads)
     if here.kind != "cpu" or wanted <= here.cores:
@@ -260,16 +246,15 @@ def _dtypes(kind, use_threads):
 def _convolution_time(device, dtype):
     """The least of three times (s) of a convolution's forward and backward, or None if it cannot be done."""
     import torch
-    import torch.nn.functional as F
 
     batch, channels = (8, 64) if device.type == "cpu" else (64, 256)  # enough work to outweigh the start of it
     spent = []
     try:
         images = torch.randn(batch, channels, 16, 16, device=device).to(dtype).requires_grad_()
         weights = torch.randn(channels, channels, 3, 3, device=device).to(dtype).requires_grad_()
-        for _ in range(4):
+        while len(spent) < 4:
             began = time.perf_counter()
-            F.conv2d(images, weights, padding=1).sum().backward()
+            torch.nn.functional.conv2d(images, weights, padding=1).sum().backward()
             synchronize(device)
             spent.append(time.perf_counter() - began)
     except (RuntimeError, TypeError, NotImplementedError):  # what torch raises varies with the device
@@ -296,14 +281,10 @@ def peak_memory(device) -> int:
     """Peak bytes: the allocator's on an accelerator, this process's resident set on a CPU."""
     if device.type != "cpu":
         return releases.device_memory(device.type).max_memory_allocated(device)
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    for line in _text("/proc/self/status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
     import resource
-    import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -311,8 +292,6 @@ def peak_memory(device) -> int:
 
 def _is_emulated(kind):
     """Whether `kind` is a device that `platforms.npu` has put here."""
-    import sys
-
     module = getattr(sys.modules.get("torch"), kind or "", None)
     return bool(getattr(module, "EMULATED", False))
 
@@ -324,8 +303,6 @@ def _wanted_kind(environment):
 @lru_cache
 def _may_have_accelerator():
     """A cheap look that spares an import of torch on machines that surely have none."""
-    import sys
-
     if "torch" in sys.modules or sys.platform != "linux":
         return True
     signs = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/davinci_manager", "/dev/accel", "/dev/dri")
@@ -340,17 +317,11 @@ def _count(kind):
 
 def _name(kind):
     if kind == "cpu":
-        return _cpu_name()
+        return _cpuinfo().get("model name") or platform.processor() or platform.machine()
     import torch
 
     module = torch.get_device_module(kind)
     return module.get_device_name(0) if hasattr(module, "get_device_name") else kind
-
-
-def _cpu_name():
-    import platform
-
-    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def _instructions():
@@ -362,19 +333,22 @@ def _instructions():
 @lru_cache
 def _cpuinfo():
     """What Linux says of the first core, as {name: text}; {} elsewhere."""
-    try:
-        first, *_ = Path("/proc/cpuinfo").read_text().split("\n\n")
-    except OSError:
-        return {}
+    first = _text("/proc/cpuinfo").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name.strip(): value.strip() for name, colon, value in pairs}
 
 
-@lru_cache
 def _driver(kind):
-    for path in DRIVERS.get(kind, ()):
-        try:
-            return Path(path).read_text().splitlines()[0].strip()
-        except (OSError, IndexError):
-            pass
-    return ""
+    texts = (_text(path).strip() for path in DRIVERS.get(kind, ()))
+    return next((text.splitlines()[0] for text in texts if text), "")
+
+
+def _bf16(kind):
+    if kind == "cpu":
+        known = _instructions()
+        return "" if not known else "native" if BF16 & {*known} else "emulated"
+    if kind != "cuda":
+        return ""
+    import torch
+
+    return "native" if torch.cuda.is_bf16_supported(including_emulation=False) else "emulated"

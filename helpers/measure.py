@@ -40,8 +40,8 @@ def median_interval(samples) -> tuple:
     return values[end], values[-1 - end]
 
 
-class Parts:
-    """The wall time of a run, by part: where did it go?
+class TimeBreakdown:
+    """The wall time of a run, by part.
 
     Each second belongs to exactly one part; a part can be entered many times.
     """

@@ -1,4 +1,4 @@
-"""Where the kit keeps data sets, results and what it would rather not work out twice.
+"""Where the kit keeps data sets, results and caches.
 
 All live beside the package when it runs from a clone, so a notebook, a script and
 `make run` see the same files whatever folder they were started in. The environment

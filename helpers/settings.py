@@ -11,28 +11,28 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from functools import lru_cache, partial
+from functools import lru_cache
+from math import inf
 from typing import Any, get_args
 
-from .launcher.language import local, marked, said
-
-# Settings that are no option of a command, and why: the command itself decides them.
+# Settings that are no option of a command, since it decides them itself. The ladder of `run` begins with a baseline,
+# stays on this machine, varies strategy and devices at the same global batch, and saves nothing.
 NO_OPTION = {
-    "train": {"nnodes": "the launcher says how many hosts take part"},
-    "run": {
-        "strategy": "varied from rung to rung",
-        "nproc_per_node": "varied from rung to rung, up to --devices",
-        "nnodes": "the ladder stays on this machine",
-        "local_batch": "all rungs have the same global batch",
-        "sync_batch_norm": "only ranks can do it, and the ladder begins with a baseline",
-        "shard": "only FSDP's ranks can do it, and the ladder begins with a baseline",
-        "offload": "only FSDP's ranks can do it, and the ladder begins with a baseline",
-        "label": "each rung has its own",
-        "checkpoint_dir": "the rungs would save into one folder",
-        "checkpoint_every": "nothing is saved without a folder",
-        "resume": "nothing is saved",
-    },
+    "train": ("nnodes",),
+    "run": "strategy nproc_per_node nnodes local_batch sync_batch_norm shard offload label checkpoint_dir "
+    "checkpoint_every resume".split(),
 }
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be; `fields` names the settings to change, which a form marks."""
+
+    def __init__(self, fields, message):
+        super().__init__(message)
+        self.fields = tuple(fields)
+
+    def __reduce__(self):
+        return ConfigError, (self.fields, str(self))
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,16 @@ class Setting:
         type: bool, int, float or str; object if only the reader's own function will do.
         help: what it is, for people.
         noun: what sentences and the form call it.
-        choices: {allowed value: what it means in a few words}, for names.
-        aliases: {another spelling of a choice: that choice}.
-        least, above: the smallest number allowed (by default 1 of a count), or what all are larger than.
-        below: what all numbers are smaller than.
-        own: checks an object of the reader's where no name is given; raises TypeError.
-        or_own: what may stand there instead of a name, in words.
+        table: {allowed value: its summary, or an object with a `summary` and perhaps `aliases`}, for names.
+        least, above, below: the smallest number allowed (by default 1 of a count); bounds that are not allowed.
+        own: whether an object of the reader's will do in the place of a name.
+        or_own: what such an object is, in words.
         flags: further names of its option.
         bare: the value that the option has when it is given without one.
         changes_learning: whether another value trains another model, by more than the rounding of sums.
         changes_timing: whether another value changes the time of a step on the same machine.
         spreads: whether it decides how the work of an update is divided among devices.
-        only: the strategies that can have another value than the default (empty: all).
+        only: whether only some strategies, which name it, can have another value than the default.
         in_checkpoint: whether a run can go on only from a checkpoint with the same value; the name of a property
             of RunConfig that has to agree in its place, if there is one.
     """
@@ -65,11 +63,10 @@ class Setting:
     help: str
     default: Any
     noun: str = ""
-    choices: dict | None = None
-    aliases: dict = field(default_factory=dict)
+    table: dict = field(default_factory=dict)
     least: float | None = None
     above: float | None = None
-    below: float | None = None
+    below: float = inf
     own: Callable | None = None
     or_own: str = ""
     flags: tuple = ()
@@ -77,108 +74,101 @@ class Setting:
     changes_learning: bool = False
     changes_timing: bool = False
     spreads: bool = False
-    only: tuple = ()
+    only: bool = False
     in_checkpoint: bool | str = False
 
     def __post_init__(self):
-        for name, value in (("noun", self.name.replace("_", " ")), ("least", 1 if self.type is int else 0)):
-            if getattr(self, name) in (None, ""):
-                object.__setattr__(self, name, value)
+        object.__setattr__(self, "noun", self.noun or self.name.replace("_", " "))
 
     @property
-    def optional(self) -> bool:
-        """Whether it may be None."""
-        return self.default is None
+    def choices(self) -> dict:
+        """{allowed value: what it means in a few words}, for names."""
+        return {name: getattr(row, "summary", row) for name, row in self.table.items()}
+
+    @property
+    def aliases(self) -> dict:
+        """{another spelling of a choice: that choice}."""
+        return {alias: name for name, row in self.table.items() for alias in getattr(row, "aliases", ())}
 
     @property
     def plain(self) -> bool:
         """Whether its value can be typed."""
         return self.type is not object
 
-    @property
-    def called(self) -> str:
-        """Its name, with the option of the command line where that one is called otherwise."""
-        return f"{self.name} (--{self.flags[0]})" if self.flags else self.name
+    def checked(self, value):
+        """The value as it is recorded. Raises ConfigError, which says what is allowed."""
+        wrong = "" if value is None and self.default is None else self._problem(value)
+        if wrong:
+            called = f"{self.name} (--{self.flags[0]})" if self.flags else self.name
+            raise ConfigError([self.name], f"{called} is {value!r}; {wrong}")
+        return self.aliases.get(value, value) if isinstance(value, str) else value
 
-    def check(self, value) -> None:
-        """Raises TypeError or ValueError, which say what is allowed."""
-        if value is None and self.optional:
-            return
-        if self.own and not isinstance(value, str):
-            self.own(value)
-        elif self.choices:
-            self._check_choice(value)
-        elif self.type is bool:
-            if not isinstance(value, bool):
-                raise TypeError(f"{self.name!s} is {value!r}; it must be True or False")
-        elif self.type in (int, float):
-            self._check_number(value)
-        elif self.type is str and not isinstance(value, (str, os.PathLike)):
-            raise TypeError(f"{self.name!s} is {value!r}; it must be text")
-        elif self.type is object:
-            self.own(value)
+    def _problem(self, value):
+        """What is wrong with a value other than None, or ""."""
+        if self.own and not (self.table and isinstance(value, str)):
+            return "" if self.own(value) else f"pass {'a name, or ' * bool(self.table)}{self.or_own}"
+        if self.table:
+            return self._not_among(value)
+        if self.type in (int, float):
+            return self._bounds(value)
+        right = isinstance(value, bool) if self.type is bool else isinstance(value, (str, os.PathLike))
+        return "" if right else f"it must be {'True or False' if self.type is bool else 'text'}"
 
-    def _check_choice(self, value):
-        allowed = (*((None,) if self.optional else ()), *self.choices, *self.aliases)
-        if value not in allowed:
-            listed = ", ".join(map(repr, allowed)) + (f", or {self.or_own}" if self.or_own else "")
-            near = difflib.get_close_matches(str(value), [name for name in allowed if name], n=1)
-            hint = ". " + marked(f"Did you mean {near[0]!r}?") if near else ""
-            raise ValueError(f"{self.called!s} is {value!r}; allowed: {listed}{hint}")
+    def _not_among(self, value):
+        allowed = [*((None,) if self.default is None else ()), *self.table, *self.aliases]
+        if value in allowed:
+            return ""
+        near = difflib.get_close_matches(str(value), [name for name in allowed if name], n=1)
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        return f"allowed: {', '.join(map(repr, allowed))}{f', or {self.or_own}' if self.or_own else ''}{hint}"
 
-    def _check_number(self, value):
-        whole = self.type is int
-        allowed = marked(f"{self.least} or more") if self.above is None else marked(f"above {self.above}")
-        allowed = allowed if self.below is None else marked(f"{allowed} and below {self.below}")
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-            number = marked("a whole number") if whole else marked("a number")
-            raise TypeError(f"{self.called!s} is {value!r}; it must be {number}, {allowed}")
-        low = value < self.least if self.above is None else value <= self.above
-        if low or not value < (float("inf") if self.below is None else self.below):
-            allowed = allowed if whole or self.below is not None else marked(f"{allowed} and finite")
-            raise ValueError(f"{self.called!s} is {value}; it must be {allowed}")
-
-    def standard(self, value):
-        """The spelling of `value` that stands in records."""
-        return self.aliases.get(value, value) if self.aliases else value
+    def _bounds(self, value):
+        """What a number has to be, if this value is not that; else ""."""
+        least = (1 if self.type is int else 0) if self.least is None else self.least
+        number = isinstance(value, (int, self.type)) and not isinstance(value, bool)
+        if number and (value >= least if self.above is None else value > self.above) and value < self.below:
+            return ""
+        low = f"{least} or more" if self.above is None else f"above {self.above}"
+        high = f"below {self.below}" if self.below < inf else "finite"
+        kind = "a whole number" if self.type is int else "a number"
+        return f"it must be {kind}, {low}" + ("" if self.type is int else f" and {high}")
 
     def add_option(self, parser, **more) -> None:
         """Add its option to a parser of the command line; the value is None unless it is given."""
         flags = [f"--{name}" for name in (*self.flags, self.name.replace("_", "-"))]
-        said = self.default not in (None, "") and not more.get("required")
-        words = f"{self.help} (default: {self.default})" if said else self.help
+        shows_default = self.default not in (None, "") and not more.get("required")
+        words = f"{self.help} (default: {self.default})" if shows_default else self.help
         more = {"dest": self.name, "help": words.replace("%", "%%"), "default": None, **more}
         if self.type is bool:
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **more)
             return
         if self.bare is not None:
             more.update(nargs="?", const=self.bare)
-        if self.choices:
-            more["metavar"] = "{" + ",".join((*self.choices, *self.aliases)) + "}"
+        if self.table:
+            more["metavar"] = "{" + ",".join((*self.table, *self.aliases)) + "}"
         parser.add_argument(*flags, type=self.type, **more)
 
 
 def setting(default, help, **more):
     """A field of a dataclass with its Setting; see there for what can be given. The annotation says its type."""
-    return field(default=default, metadata={"setting": partial(Setting, help=help, default=default, **more)})
+    return field(default=default, metadata={"help": help, "default": default, **more})
 
 
 @lru_cache
 def settings_of(config_class) -> dict:
     """{name: Setting} of a dataclass, in the order of its fields."""
-    return {each.name: each.metadata["setting"](each.name, _type(each)) for each in fields(config_class)}
+    return {one.name: Setting(one.name, _type(one), **one.metadata) for one in fields(config_class)}
 
 
 def _type(one):
-    plain = [kind for kind in (*get_args(one.type), one.type) if kind in (bool, int, float, str)]
-    return (plain or [object])[0]
+    return next((kind for kind in (*get_args(one.type), one.type) if kind in (bool, int, float, str)), object)
 
 
 def described(settings) -> str:
     """The settings as the lines of a docstring's "Attributes"."""
     lines = ["", "    Attributes:"]
     for one in settings.values():
-        names = f": {', '.join(map(repr, one.choices))}" if one.choices else ""
+        names = f": {', '.join(map(repr, one.table))}" if one.table else ""
         own = f"; or {one.or_own}" if one.or_own else ""
         lines.append(f"        {one.name}: {one.help}{names}{own}.")
     return "\n".join(lines)
@@ -204,14 +194,11 @@ def run_command(prog, call) -> int:
     try:
         return call() or 0
     except KeyboardInterrupt as stop:
-        print(f"\n{local('stopped')}" + (f": {said(str(stop))}" if str(stop) else ""), file=sys.stderr)
+        print("\nstopped" + (f": {stop}" if str(stop) else ""), file=sys.stderr)
         return 130
-    except (ValueError, TypeError, OSError) as error:  # something the caller can put right
-        print(f"{prog}: {said(str(error))}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:  # RankError, LauncherError, CheckpointError: it says what happened
-        print(f"{prog}: {said(str(error))}", file=sys.stderr)
-        return 1
+    except (ValueError, TypeError, OSError, RuntimeError) as error:  # RankError, …: each says what happened
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 1 if isinstance(error, RuntimeError) else 2  # 2: the caller can put it right
 
 
 def chosen(options, settings) -> dict:

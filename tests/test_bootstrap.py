@@ -43,6 +43,7 @@ class Clone:
             "requirements-xla.txt",
             "requirements-site.txt",
             "tools/bootstrap.sh",
+            "tools/choose_torch.py",
             "helpers/releases.py",
         ):
             shutil.copy(ROOT / name, self.root / name)

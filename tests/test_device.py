@@ -24,18 +24,6 @@ def groups(folder, own, files):
         ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000", "a/b/memory.max": "7"}, (2, 7)),
         ("0::/a/b", {"memory.max": "5", "a/memory.max": "9", "a/b/memory.max": "max"}, (inf, 5)),
         ("0::/../elsewhere", {"memory.max": "5"}, (inf, 5)),  # a group that cannot be seen from here
-        (
-            "3:cpu,cpuacct:/pod\n2:memory:/pod",
-            {
-                "cpu,cpuacct/pod/cpu.cfs_quota_us": "400000",
-                "cpu,cpuacct/pod/cpu.cfs_period_us": "100000",
-                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
-                "cpu,cpuacct/cpu.cfs_period_us": "100000",
-                "memory/pod/memory.limit_in_bytes": "2048",
-                "memory/memory.limit_in_bytes": "9223372036854771712",
-            },
-            (4, 2048),
-        ),
         ("", {}, (inf, inf)),
     ],
 )

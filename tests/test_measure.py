@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from helpers.measure import Parts, median_interval, summary
+from helpers.measure import TimeBreakdown, median_interval, summary
 
 
 def test_parts_book_each_second_once():
     times = iter([0.0, 1.0, 4.0, 6.0, 10.0])
-    parts = Parts(clock=lambda: next(times))
+    parts = TimeBreakdown(clock=lambda: next(times))
     with parts.part("outer"):
         with parts.part("inner"):
             pass

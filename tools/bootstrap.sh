@@ -45,7 +45,7 @@ lender=$venv/lender  # the Python whose torch .venv uses
 wanted() {
     printf '%s\n' "$root"
     cat $needs
-    case $venv in .venv) cat pyproject.toml helpers/releases.py ;; esac
+    case $venv in .venv) cat pyproject.toml tools/choose_torch.py helpers/releases.py ;; esac
 }
 
 say() { echo "bootstrap: $*" >&2; }
@@ -209,8 +209,8 @@ if [ ! -e $venv ]; then
 fi
 echo unfinished >"$stamp"
 case $venv in
-    .venv) $venv/bin/python helpers/releases.py $([ ! -e $lender ] || echo --keep "$(cat $lender)") >$constraints ;;
-    .venv-torch*) $venv/bin/python helpers/releases.py --release "$2" >$constraints ;;
+    .venv) $venv/bin/python tools/choose_torch.py $([ ! -e $lender ] || echo --keep "$(cat $lender)") >$constraints ;;
+    .venv-torch*) $venv/bin/python tools/choose_torch.py --release "$2" >$constraints ;;
 esac
 # uv does not look into the lender's packages; pip does.
 if [ -e $lender ]; then

@@ -118,18 +118,18 @@ def ladder(check):
     """One model, one rung after the other; what fails is noted. In the order of what one would give up last."""
     from benchmarks.cases import gpu
 
-    best = dict(precision="O1-bf16", channels_last=True)
+    best = dict(precision="bf16-mixed", channels_last=True)
     rungs = {
         "fp32": dict(model=gpu.exact),
         "TF32": dict(model=gpu.tf32),
-        "bf16": dict(model=gpu.tf32, precision="O1-bf16"),
+        "bf16": dict(model=gpu.tf32, precision="bf16-mixed"),
         "bf16, channels last": dict(model=gpu.tf32, **best),
         "bf16, channels last, compiled": dict(model=gpu.tf32, **best, compiler="inductor"),
         "the same, CUDA graphs": dict(model=gpu.graphed, **best, compiler="inductor"),
         "bf16, channels last, workers": dict(
             model=gpu.tf32, **best, input_path="workers", num_workers=check.few(14, 2)
         ),
-        "bf16, auto": dict(model=gpu.tf32, precision="O1-bf16", compiler="auto", steps=check.few(200, 60)),
+        "bf16, auto": dict(model=gpu.tf32, precision="bf16-mixed", compiler="auto", steps=check.few(200, 60)),
     }
     return {"rungs": {name: check.rung(name, **rung) for name, rung in rungs.items()}}
 
@@ -165,7 +165,7 @@ def loop(check):
     import helpers
     from benchmarks.cases import gpu
 
-    config = check.config(model=gpu.tf32, steps=check.few(120, 9), precision="O1-bf16", channels_last=True)
+    config = check.config(model=gpu.tf32, steps=check.few(120, 9), precision="bf16-mixed", channels_last=True)
     spent = {
         f"{'waits' if wait else 'does not wait'} after each step (s)": helpers.launch(
             gpu.by_hand, 1, config, config.warmup_steps, wait, env=check.env, timeout=check.left()

@@ -13,7 +13,7 @@ import secrets
 import shlex
 import sys
 
-from ..config import SETTINGS, WITH_RANKS, RunConfig
+from ..config import SETTINGS, STRATEGIES, RunConfig
 from ..settings import add_options, chosen, hyphens
 
 FORMATS = ("torchrun", "mpirun", "sbatch")
@@ -253,7 +253,7 @@ def _train_options(train, nnodes, nproc_per_node):
     config = RunConfig(**settings, nnodes=nnodes)
     if config.compiler == "xla":
         raise ValueError("--compiler-opt=xla trains in an environment of its own on one host; leave it out")
-    if config.strategy not in WITH_RANKS:
+    if not STRATEGIES[config.strategy].ranks:
         raise ValueError(f"strategy {config.strategy!r} stays in one process; choose 'ddp', or leave it out")
     return words, config
 

@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 from .. import device
-from ..config import RunConfig, dtype_of
+from ..config import PRECISIONS, RunConfig
 from ..launcher import turns
 from ..launcher.background import start
 from ..launcher.language import marked
@@ -43,10 +43,10 @@ def ladder(devices=None, full=False, **settings) -> list:
 def _beyond(base, top, here):
     """The rungs above `top`, DDP on all devices."""
     formats = device.dtypes(here.kind)
-    halves = [level for level in ("O1-bf16", "O1") if formats.get(dtype_of(level), 0) > 1]
+    halves = [level for level in ("bf16-mixed", "fp16-mixed") if formats.get(PRECISIONS[level].dtype, 0) > 1]
     rungs = []
     if halves and top.precision == "fp32":
-        level = max(halves, key=lambda name: formats[dtype_of(name)])
+        level = max(halves, key=lambda name: formats[PRECISIONS[name].dtype])
         rungs.append(top.but(precision=level))
         if not top.channels_last:
             rungs.append(top.but(precision=level, channels_last=True))

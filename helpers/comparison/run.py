@@ -100,8 +100,8 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
     record = store.new_record(config, machine, group)
     record["prediction"] = prediction
     function, elsewhere, environment = _interpreter(config)
-    record["advice"] = "" if elsewhere else precision.advice(config.precision, machine.kind)
-    progress.advise(record["advice"])
+    record["advice"] = None if elsewhere else precision.advice(config.precision, machine.kind)
+    progress.advise(precision.advice_text(record["advice"]))
     prepare_launcher(**elsewhere)  # the start of a run is measured too, and should not include importing torch
     threads = config.threads or record["environment"]["machine"]["threads"]
     try:
@@ -138,7 +138,7 @@ def run_as_rank(config, rank, local_rank, progress) -> dict | None:
         return None
     store.write(record)
     record["advice"] = precision.advice(config.precision, machine.kind)
-    progress.advise(record["advice"])
+    progress.advise(precision.advice_text(record["advice"]))
     progress.begin(config.label)
     try:
         with _written(record):

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from .. import device
-from ..config import RunConfig, dtype_of
+from ..config import PRECISIONS, RunConfig
 from ..launcher.language import local
 from ..launcher.progress import Progress
 from ..paths import project_root, replace_file, results_root
@@ -136,7 +136,7 @@ def kept_path(name) -> Path:
 def speed_by_batch(records, model) -> dict:
     """Speed relative to plain fp32 at the same batch, of the runs of `model`.
 
-    Returns {"O1-bf16 · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
+    Returns {"bf16-mixed · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
     low and high are the ends of the median's 95% interval.
     """
     runs = [r for r in records if r["config"]["model"] == model and rates(r)]
@@ -285,7 +285,9 @@ def precision():
     plain = RunConfig(
         model="resnet8", data="digits", epochs=8, lr=0.02, schedule="cosine", augment=False, device=kind, threads=1
     )
-    levels = [level for level in ("fp32", "O1-bf16", "O2-bf16", "O1", "O2") if _runs(level, kind)]
+    levels = [
+        level for level in ("fp32", "bf16-mixed", "bf16-masters", "fp16-mixed", "fp16-masters") if _runs(level, kind)
+    ]
     rungs = (plain, plain.but(strategy="ddp", nproc_per_node=2))
     return [rung.but(precision=level) for rung in rungs for level in levels]
 
@@ -293,7 +295,7 @@ def precision():
 def precision_by_batch():
     """How the gain of a half format grows with the work in a step."""
     kind = device.machine().kind
-    fast = [level for level in ("O1-bf16", "O1") if device.dtypes(kind).get(dtype_of(level), 0) > 1]
+    fast = [level for level in ("bf16-mixed", "fp16-mixed") if device.dtypes(kind).get(PRECISIONS[level].dtype, 0) > 1]
     cases = [("resnet18", "mock", batch) for batch in (2, 4, 16, 64, 256)]
     cases += [("resnet50", mock_at_64, batch) for batch in (2, 4, 16, 64)]
     return [
@@ -335,7 +337,7 @@ def compiler():
     cases = [
         (model, level)
         for model in ("resnet18", "resnet50", "silunet", "silu_mlp", "transformer")
-        for level in ("fp32", "O1-bf16")
+        for level in ("fp32", "bf16-mixed")
         if _runs(level, kind)
     ]
     return [
@@ -408,7 +410,7 @@ def xla():
     )
     return [
         with_xla
-        for one in (plain, plain.but(precision="O1-bf16"))
+        for one in (plain, plain.but(precision="bf16-mixed"))
         for with_xla in (one, one.but(compiler="xla", device=None))
     ]
 
@@ -418,7 +420,7 @@ def torchacc():
     one = RunConfig(
         model="resnet50",
         data="imagenet-mock",
-        precision="O1-bf16",
+        precision="bf16-mixed",
         local_batch=2,
         steps=8,
         lr=0.001,
@@ -466,4 +468,4 @@ def _kind(devices):
 
 
 def _runs(level, kind):
-    return dtype_of(level) in device.dtypes(kind)
+    return PRECISIONS[level].dtype in device.dtypes(kind)

@@ -296,7 +296,7 @@ class Tail:
         self.pending, self.since = b"", None
 
     def _show(self, lines):
-        text = releases.without_greeting("".join(f"{line.decode(errors='replace')}\n" for line in lines))
+        text = releases.strip_gloo_banner("".join(f"{line.decode(errors='replace')}\n" for line in lines))
         if text:
             scope.printed(self.rank, self.stream, text)
 

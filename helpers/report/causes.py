@@ -1,7 +1,6 @@
 """Why a run was faster or not, as far as records can back it: communication, precision, compiler, batch, memory."""
 
 import math
-import re
 
 from ..launcher.language import marked
 from ..plots.style import clean, number, percent, times
@@ -14,7 +13,6 @@ NOT_SLOW = marked(
     "The format itself is not slow here: a convolution in it was no slower than in fp32 when it was tried."
 )
 LEFT = marked("Casts, operations too small to gain and other work of the machine are left as causes.")
-MEASURED = re.compile(r"ran at ([\d.e-]+) times the speed in (\w+)")  # in the advice of helpers.training.precision
 
 
 def causes(record, base, records) -> list:
@@ -99,7 +97,7 @@ def waiting(record):
 def half_precision(record, records):
     """Whether a half format paid beside the same run in fp32, and what its record knows of why not."""
     level = record["config"]["precision"]
-    if level in ("fp32", "O0"):
+    if level == "fp32":
         return None
     plain = partner(record, records, precision="fp32")
     if not plain or not record["measured"]["images_per_s"]:
@@ -118,15 +116,13 @@ def half_precision(record, records):
 
 def _why_not(record, records):
     """(what the records know of why a half format brought nothing, the other records that back it)."""
-    advice = record.get("advice")
-    told = MEASURED.search(advice or "")
-    if told:
-        share, dtype = float(told[1]), told[2]
+    if advice := record.get("advice"):
+        share, dtype = advice["conv_ratio"], advice["dtype"]
         why = f"The format itself is slow here: a convolution in {dtype} ran at {share:g} times the speed of fp32."
         if share < 0.5:
             why += " " + marked("A device that is so far below 1 usually emulates it, for want of instructions.")
         return f" {why}", ()
-    why = f" {NOT_SLOW} {LEFT}" if advice == "" else ""
+    why = f" {NOT_SLOW} {LEFT}" if "advice" in record else ""
     devices = read.row(record)["devices"]
     for other in records:  # the same model on as many devices, with more work in a step
         more = other["config"]["local_batch"] > record["config"]["local_batch"]

@@ -19,5 +19,5 @@ def short_ladder(kind=None) -> list:
     plain = RunConfig(**SETTINGS, device=kind)
     alone = plain.but(local_batch=32, steps=30, evaluate=False, evaluate_every=None, label="baseline · batch 32")
     two = plain.but(strategy="ddp", nproc_per_node=2)
-    half = [two.but(precision="O1-bf16")] if device.dtypes(kind).get("bfloat16", 0) > TOO_SLOW else []
+    half = [two.but(precision="bf16-mixed")] if device.dtypes(kind).get("bfloat16", 0) > TOO_SLOW else []
     return [plain, alone, two, *half, two.but(local_batch=64, label="DDP ×2 · batch 128")]

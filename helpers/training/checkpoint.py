@@ -12,14 +12,19 @@ import torch.distributed as dist
 
 from ..config import settings_of
 from ..paths import replace_file
-from . import parts
-from .parts import CheckpointError
 
 KEEP = 2  # the newest, and the one before it in case the newest is damaged
 NAME = re.compile(r"step-(\d{9})(\.pt)?")  # a file, or the folder of a sharded one
 RUN = "run.pt"  # in the folder: all but the tensors
-SHARDED = ("zero1", "fsdp")  # the strategies whose ranks each save what they hold
-DIGEST = 32  # bytes of SHA-256 at the end of the file
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is damaged, or belongs to another run."""
+
+
+def digest(data) -> bytes:
+    """The checksum (32 bytes) that stands at the end of a file with `data`."""
+    return hashlib.sha256(data).digest()
 
 
 def save(folder, step, state) -> Path:
@@ -28,25 +33,26 @@ def save(folder, step, state) -> Path:
     The file appears under its name only when all of it is on disk, so a crash at any moment leaves
     the checkpoints before it as they were. To be called by one rank only.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step-{step:09d}.pt"
-    _write(path, state)
-    _keep_newest(folder)
+    path = Path(folder, f"step-{step:09d}.pt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, state)
+    keep_newest(path.parent)
     return path
 
 
-def _write(path, state):
+def write(path, state) -> None:
+    """Write `state` to a file, with its checksum; of a folder to its RUN."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getvalue()
-    replace_file(path, data + hashlib.sha256(data).digest())
+    replace_file(path / RUN if path.is_dir() else path, data + digest(data))
 
 
-def _keep_newest(folder):
+def keep_newest(folder) -> None:
+    """Remove all but the KEEP newest checkpoints."""
     for old in found(folder)[KEEP:]:
         if old.is_dir():
-            shutil.rmtree(old.rename(parts.hidden(old)))
+            shutil.rmtree(old.rename(old.with_name(f".{old.name}.part")))
         else:
             old.unlink(missing_ok=True)
 
@@ -54,24 +60,29 @@ def _keep_newest(folder):
 def load(path, device="cpu"):
     """Read one checkpoint; code inside it is never run (`weights_only`).
 
-    Of a sharded one this is all but the tensors: "parts" says where they are, for `parts.fill`.
+    Of a sharded one this is all but the tensors: "folder" says where they are.
 
     Raises:
         CheckpointError: the file, or one of the folder's, is truncated or altered.
     """
     path = Path(path)
     if path.is_dir():
-        state = load(path / RUN, device) if (path / RUN).is_file() else {"files": {RUN: None}}
-        parts.check(path, state["files"])
-        return {**state, "parts": str(path)}
+        state = load(path / RUN, device)
+        for name, expected in state["files"].items():
+            if not (path / name).is_file() or digest((path / name).read_bytes()).hex() != expected:
+                raise _damaged(path, f"{name} is missing or altered")
+        return {**state, "folder": path}
+    if not path.is_file():
+        raise _damaged(path.parent, f"{path.name} is missing")
     raw = path.read_bytes()
-    data, digest = raw[:-DIGEST], raw[-DIGEST:]
-    if hashlib.sha256(data).digest() != digest:
-        raise CheckpointError(
-            f"{path} is damaged ({len(raw)} bytes that do not match their own checksum): it was truncated or altered. "
-            "Delete it, or go on from an older one"
-        )
+    data, checksum = raw[:-32], raw[-32:]
+    if digest(data) != checksum:
+        raise _damaged(path, f"its {len(raw)} bytes do not match their checksum")
     return torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+
+
+def _damaged(path, what):
+    return CheckpointError(f"{path} is damaged: {what}. Delete it, or go on from an older one")
 
 
 def latest(folder, device="cpu"):
@@ -95,8 +106,7 @@ def latest(folder, device="cpu"):
 
 def found(folder):
     """Paths of the checkpoints in `folder`, newest first."""
-    paths = [path for path in Path(folder).glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(paths, reverse=True)
+    return sorted((path for path in Path(folder).glob("step-*") if NAME.fullmatch(path.name)), reverse=True)
 
 
 # -- runs ---------------------------------------------------------------------------------
@@ -108,33 +118,16 @@ def save_run(run) -> None:
     dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout
     state = {
         "run": identity(run),
+        "shapes": _shapes(run),
         "step": run.step,
-        **run.precision.state_dict(run.model),
+        "scaler": run.precision.scaler.state_dict(),
+        "skipped": run.precision.skipped,
         "rng": states,
         "curve": run.curve,
         "trained_s": run.trained_s,
     }
-    if run.config.strategy in SHARDED:
-        _save_parts(run, state)
-    elif run.world.is_main:
-        state["optimizer"] = run.optimizer.state_dict()
-        save(run.config.checkpoint_dir, run.step, state)
+    run.strategy.save(run, state)
     dist.barrier()  # nobody trains on before the checkpoint is there
-
-
-def _save_parts(run, state):
-    """Every rank writes its shards into a folder, which gets its name when all of it is on disk."""
-    path = Path(run.config.checkpoint_dir, f"step-{run.step:09d}")
-    making = parts.hidden(path)
-    if run.world.is_main:
-        for left in path.parent.glob(".step-*.part"):  # by a run that was killed
-            shutil.rmtree(left)
-        path.parent.mkdir(parents=True, exist_ok=True)
-    files = parts.write(making, run, state.pop("model"))
-    if run.world.is_main:
-        _write(making / RUN, {"files": files, **state})
-        parts.publish(making, path, files)
-        _keep_newest(path.parent)
 
 
 def resume(run) -> None:
@@ -143,26 +136,16 @@ def resume(run) -> None:
     Raises:
         CheckpointError: all checkpoints are damaged, or they belong to a different run.
     """
-    folder = run.config.checkpoint_dir
-    state = latest(folder, run.world.device)
+    state = latest(run.config.checkpoint_dir, run.world.device)
     if len(run.world.hosts) > 1:
         state = _newest(run, state)
     if state is None:
         return
-    mine, theirs = identity(run), state["run"]
-    other = [f"{k} {theirs.get(k)!r} (this run: {mine[k]!r})" for k in mine if theirs.get(k) != mine[k]]
-    if other:
-        raise CheckpointError(
-            f"the checkpoint in {folder} is of another run: {', '.join(other)}. "
-            "Choose an empty checkpoint_dir, or the same settings"
-        )
-    if "parts" in state:
-        state["model"] = parts.fill(run, Path(state["parts"]))
-    elif run.config.strategy in SHARDED:
-        state["model"] = parts.spread(run, state)
-    else:
-        run.optimizer.load_state_dict(state["optimizer"])
-    run.precision.load_state_dict(run.model, state)
+    _check_same_run(run, state)
+    run.strategy.load(run, state)
+    if run.precision.scaler.is_enabled():
+        run.precision.scaler.load_state_dict(state["scaler"])
+    run.precision.skipped = state["skipped"]
     run.step, run.curve, run.trained_s = state["step"], state["curve"], state["trained_s"]
     if len(state["rng"]) == run.world.size:
         torch.set_rng_state(state["rng"][run.world.rank].cpu())
@@ -176,10 +159,8 @@ def check_unused(config) -> None:
     """
     there = found(config.checkpoint_dir) if config.checkpoint_every else []
     if there:
-        raise ValueError(
-            f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name}); set resume "
-            "(--resume) to go on from there, or choose an empty checkpoint_dir"
-        )
+        found_there = f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name})"
+        raise ValueError(f"{found_there}; set resume (--resume) to go on, or choose an empty checkpoint_dir")
 
 
 def _newest(run, mine):
@@ -188,14 +169,31 @@ def _newest(run, mine):
     dist.all_gather_object(steps, -1 if mine is None else mine["step"])
     if min(steps) == max(steps):
         return mine
-    if mine and "parts" in mine:
+    if mine and "folder" in mine:
         raise CheckpointError(
-            f"{mine['parts']} is not there on all hosts: a sharded checkpoint needs a checkpoint_dir that they share"
+            f"{mine['folder']} is not there on all hosts: a sharded checkpoint needs a checkpoint_dir that they share"
         )
     source = steps.index(max(steps))
     state = [latest(run.config.checkpoint_dir) if run.world.rank == source else None]
     dist.broadcast_object_list(state, source)
     return state[0]
+
+
+def _check_same_run(run, state):
+    mine, theirs = identity(run), state["run"]
+    other = [f"{k} {theirs.get(k)!r} (this run: {mine[k]!r})" for k in mine if theirs.get(k) != mine[k]]
+    shapes = _shapes(run)
+    wrong = [name for name in shapes if state["shapes"].get(name) != shapes[name]][:1]
+    other += [f"{name} has {state['shapes'].get(name)} (this run: {shapes[name]})" for name in wrong]
+    if other:
+        raise CheckpointError(
+            f"the checkpoint in {run.config.checkpoint_dir} is of another run: {', '.join(other)}. "
+            "Choose an empty checkpoint_dir, or the same settings"
+        )
+
+
+def _shapes(run):
+    return {name: list(value.shape) for name, value in run.model.state_dict().items()}
 
 
 def identity(run) -> dict:

@@ -2,16 +2,14 @@
 
 import torch
 
-from .. import releases
 from ..compiler import compiler_stats, optimize
 from ..compiler.plan import default_plans, quiet
-from ..launcher.language import marked
-from . import sharding
+from ..language import Message
 
 ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
 
 
-def prepare(config, model, log) -> None:
+def prepare(config, model, strategy, log) -> None:
     """Make `model` compute as `config.compiler` says; call it before the model is wrapped.
 
     "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed
@@ -28,10 +26,26 @@ def prepare(config, model, log) -> None:
         optimize(model, plans, rounds=ROUNDS, log=log)
     else:
         quiet()
-        log(marked(f"compiling with {config.compiler} in the first step …"))
-        # FSDP gathers weights between its units, which no graph can contain.
-        for part in sharding.units(model) if config.strategy == "fsdp" else [model]:
-            releases.compile_in_place(part, config.compiler)
+        log(Message("compiling with {compiler} in the first step …", compiler=config.compiler))
+        for part in strategy.compiled_parts(model):
+            compile_in_place(part, config.compiler)
+
+
+def compile_in_place(module, backend) -> None:
+    """`module.compile(backend=backend)`, also for a module whose forward is torch's own, such as nn.Sequential.
+
+    Releases such as 2.6 and 2.8 skip the code of torch's own modules, and then compile nothing, silently.
+    """
+    from torch._dynamo import eval_frame, external_utils, trace_rules
+
+    wraps = hasattr(eval_frame.OptimizedModule, "_should_wrap_module_call_impl")
+    if wraps or not trace_rules.check(module.forward):
+        module.compile(backend=backend)
+        return
+    call = external_utils.wrap_inline(module._call_impl)  # a frame of its own, which is not skipped
+    # Another code object for each module, since functions that share their code share their recompilations.
+    call.__code__ = call.__code__.replace(co_name=call.__code__.co_name)
+    module._compiled_call_impl = torch.compile(call, backend=backend)
 
 
 def plan_is_chosen(config, model) -> bool:
@@ -40,7 +54,7 @@ def plan_is_chosen(config, model) -> bool:
 
 
 def eager():
-    """A context in which what was compiled is not used: an evaluation is not worth a compilation of its own."""
+    """A context that runs compiled modules eagerly, so that an evaluation does not trigger a recompilation."""
     return torch.compiler.set_stance("force_eager")
 
 
@@ -73,5 +87,5 @@ def note(config, model) -> str:
     if config.compiler != "auto":
         return ""
     if not model.tuner.done:
-        return marked("the run ended before the tuner had chosen: give it more steps")
-    return marked(f"plan: {model.tuner.choice}")
+        return "the run ended before the tuner had chosen: give it more steps"
+    return f"plan: {model.tuner.choice}"

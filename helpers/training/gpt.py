@@ -9,8 +9,16 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def gpt(layers=4, width=128, heads=4, vocabulary=64, length=64) -> "GPT":
-    """A freshly initialised GPT; with these values 0.8 million weights.
+def next_token_loss(scores, following):
+    """Mean cross entropy of scores [N, L, vocabulary] against the tokens that follow, [N, L]."""
+    return F.cross_entropy(scores.flatten(0, 1), following.flatten())
+
+
+class GPT(nn.Module):
+    """Tokens [N, L] -> scores [N, L, vocabulary] of the token that follows each; by default 0.8 million weights.
+
+    `embedding`, each of `blocks` and `head` take the output of the part before them, so that a pipeline's stage is
+    an `nn.Sequential` of some of them.
 
     Args:
         layers: blocks, one after the other.
@@ -22,24 +30,10 @@ def gpt(layers=4, width=128, heads=4, vocabulary=64, length=64) -> "GPT":
     Raises:
         ValueError: the width cannot be shared evenly by the heads.
     """
-    if width % heads:
-        raise ValueError(f"width {width} cannot be shared evenly by {heads} heads; choose a multiple, or fewer heads")
-    return GPT(layers, width, heads, vocabulary, length)
 
-
-def next_token_loss(scores, following):
-    """Mean cross entropy of scores [N, L, vocabulary] against the tokens that follow, [N, L]."""
-    return F.cross_entropy(scores.flatten(0, 1), following.flatten())
-
-
-class GPT(nn.Module):
-    """Tokens [N, L] -> scores [N, L, vocabulary] of the token that follows each.
-
-    `embedding`, each of `blocks` and `head` take the output of the part before them, so that a pipeline's stage is
-    an `nn.Sequential` of some of them.
-    """
-
-    def __init__(self, layers, width, heads, vocabulary, length):
+    def __init__(self, layers=4, width=128, heads=4, vocabulary=64, length=64):
+        if width % heads:
+            raise ValueError(f"width {width} cannot be shared evenly by {heads} heads; choose a multiple of it")
         super().__init__()
         self.embedding = Embedding(vocabulary, length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -54,6 +48,9 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(x)
+
+
+gpt = GPT  # its name in RunConfig
 
 
 class Embedding(nn.Module):
@@ -77,11 +74,11 @@ class Embedding(nn.Module):
 
 
 class Block(nn.Module):
-    """[N, L, width] -> the same: attention to earlier positions, then an MLP, each added to what it was given."""
+    """[N, L, width] -> the same: attention, then an MLP, each added to what it was given."""
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, causal=True):
         super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads, causal)
         self.norm2, self.mlp = nn.LayerNorm(width), MLP(width)
 
     def forward(self, x):
@@ -90,22 +87,22 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each position looks at itself and those before it.
+    """Each position looks at all others, or with `causal` at itself and those before it.
 
     The outputs of `qkv` are ordered by head, and the number of heads follows from their number: where `qkv` is split
     by its outputs among devices, each of them computes whole heads, and nothing here changes.
     """
 
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, causal):
         super().__init__()
-        self.width_of_head = width // heads
+        self.width_of_head, self.causal = width // heads, causal
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
         n, length, _ = x.shape
         qkv = self.qkv(x).view(n, length, -1, 3, self.width_of_head)
         q, k, v = qkv.permute(3, 0, 2, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return self.out(mixed.transpose(1, 2).reshape(n, length, -1))
 
 

@@ -4,7 +4,7 @@ Two runs differ in exactly what their RunConfigs differ in.
 """
 
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from itertools import count
 
 import torch
@@ -12,14 +12,16 @@ import torch.distributed as dist
 
 from .. import device, measure
 from ..data import loaders, sets
-from ..launcher import malloc
 from ..launcher.group import distributed, process_start, restarts
 from ..launcher.rank import emit
-from . import checkpoint, compiled, memory, models, recompute, schedules, sharding, strategies, sync_batch_norm
+from . import checkpoint, compiled, memory, models, precision, recompute, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
-from .precision import MixedPrecision
 
 EVENT_EVERY = 0.2  # s between progress events
+OPTIMIZERS = {  # name: (class, settings that are its options)
+    "sgd": (torch.optim.SGD, ("momentum", "weight_decay")),
+    "adamw": (torch.optim.AdamW, ("weight_decay",)),
+}
 ON_THE_WAY = ("epoch", "step", "train_s")  # what a point of the curve has more than the last evaluation
 
 
@@ -37,13 +39,11 @@ def train(config, started=None, tell=emit):
         On rank 0 what was measured (the "measured" part of a record), on other ranks None.
 
     Raises:
-        ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they
-            should, or a new run would start among the checkpoints of another.
-        CheckpointError: `config.resume` is set and there are checkpoints, but none is sound or
-            they belong to a different run.
+        ValueError: the data cannot be trained on as configured, the hosts do not run the ranks that they should, or a
+            new run would start among the checkpoints of another.
+        CheckpointError: none of the checkpoints to resume from is sound, or they belong to a different run.
     """
-    malloc.keep_pages_in_rank()
-    parts = measure.Parts()
+    parts = measure.TimeBreakdown()
     parts.seconds["start"] = time.time() - (started or process_start())
     torch.set_num_threads(config.threads or device.machine(config.device).threads)
     # What is offloaded is reduced on the CPU, which NCCL cannot.
@@ -57,25 +57,15 @@ def train(config, started=None, tell=emit):
 class Run:
     """The state of one rank while it trains."""
 
-    counts_activations = True  # see `_counting`
-
     def __init__(self, config, world, parts, tell):
         self.config, self.world, self.parts, self.tell = config, world, parts, tell
         _check_hosts(config, world)
         device.reset_peak_memory(world.device)
         with parts.part("data"):
             train_set, self.test_set = sets.pair(config.data)
-            self.loader = loaders.make_loader(
-                train_set,
-                path=config.input_path,
-                device=world.device,
-                global_batch=config.global_batch,
-                rank=world.rank,
-                world_size=world.size,
-                seed=config.seed,
-                augment=config.augment,
-                num_workers=config.num_workers,
-            )
+            options = {name: getattr(config, name) for name in ("global_batch", "seed", "augment", "num_workers")}
+            options.update(device=world.device, rank=world.rank, world_size=world.size)
+            self.loader = loaders.make_loader(train_set, path=config.input_path, **options)
         torch.manual_seed(config.seed)  # the same weights on every rank
         self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
         self.samples = sets.samples_are(train_set)
@@ -84,34 +74,24 @@ class Run:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
-        sharded = config.strategy == "fsdp"
-        self.precision = MixedPrecision(config.precision, self.model, world.device, sharded=sharded)
+        self.strategy = strategies.make(config, world.device)
+        self.precision = precision.make(config.precision, self.model, world.device, sharded=self.strategy.sharded)
         self.warm_from = config.warmup_steps
         recompute.prepare(self.model, config.activation_checkpointing)
-        compiled.prepare(config, self.model, lambda text: self.tell("note", text=text))
-        options = dict(
-            groups=config.shard_groups,
-            keep_weights=config.shard == "grad_op",
-            offload=config.offload,
-            dtype=self.precision.gathered_in,
-        )
-        self.wrapped, self.note = strategies.wrap(
-            self.model, config.strategy, world.device, config.nproc_per_node, **(options if sharded else {})
-        )
-        if sharded:
-            self.precision.take(self.model)
-        crowded = device.crowded(config.nproc_per_node, config.threads, config.device)
-        self.note = "; ".join(filter(None, [self.note, crowded]))
-        self.optimizer = _optimizer(config, self.precision.parameters)
+        compiled.prepare(config, self.model, self.strategy, lambda text: self.tell("note", text=text))
+        self.wrapped = self.strategy.wrap(self.model, self.precision.gathered_in)
+        crowded = device.oversubscribed(config.nproc_per_node, config.threads, config.device)
+        self.note = _joined(self.strategy.note, crowded)
+        kind, options = OPTIMIZERS[config.optimizer]
+        options = {name: getattr(config, name) for name in options}
+        self.optimizer = self.strategy.optimizer(kind, self.precision.parameters, lr=config.peak_lr, **options)
         torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
         self.loss_fn = config.loss or models.loss_of(self.model)
         self.total_steps = config.steps or config.epochs * len(self.loader)
         self.lr_warmup_steps = round(config.lr_warmup_epochs * len(self.loader))
         self.step = self.first_step = 0
-        self.losses, self.step_times, self.waits, self.epochs = [], [], [], []
-        self.loss_scales, self.curve, self.trained_s, self.peak_memory = [], [], 0.0, 0
-        self.activations = None  # bytes
-        self.last_told = 0.0
+        self.losses, self.step_times, self.waits, self.epochs, self.loss_scales, self.curve = [], [], [], [], [], []
+        self.trained_s, self.last_told, self.peak_memory, self.activations = 0.0, 0.0, 0, None  # s, s, bytes, bytes
 
     def complete(self):
         """Train from where the run stands to its end, evaluate, and return what was measured."""
@@ -190,9 +170,12 @@ class Run:
         parts = self.config.accumulation
         mean = 0.0
         for part, micro_batch in enumerate(zip(inputs.chunk(parts), labels.chunk(parts), strict=True), 1):
-            with self._without_reduction() if part < parts else nullcontext():  # once an update is enough
-                with self._counting():
+            last = part == parts  # one exchange of gradients an update is enough
+            with nullcontext() if last else self.strategy.without_reduction(self.wrapped):
+                with self._activations() as activations:
                     loss = self.loss_fn(self._forward(self.wrapped, micro_batch[0]), micro_batch[1]) / parts
+                if activations:
+                    self.activations = activations.bytes
                 self.precision.backward(loss)
             mean += loss.detach()
         self.precision.step(self.optimizer, self.config.clip_norm)
@@ -203,23 +186,14 @@ class Run:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return self.precision.forward(model, inputs)
 
-    def _without_reduction(self):
-        return strategies.without_reduction(self.wrapped)
+    def _activations(self):
+        """A context that counts the activations of the first forward pass if it is not timed, and they can be seen.
 
-    @contextmanager
-    def _counting(self):
-        """Count the activations of the first forward pass, unless it is timed, or they are out of sight.
-
-        They are in the threads of DataParallel, and in compiled code.
+        They cannot in compiled code, in the threads of DataParallel and in XLA.
         """
-        seen = self.config.compiler == "none" and self.config.strategy != "data_parallel" and self.counts_activations
+        seen = self.config.compiler == "none" and self.strategy.visible
         untimed = self.step == self.first_step and self.warm_from > 0
-        if not (seen and untimed and self.activations is None):
-            yield
-            return
-        with memory.Activations(self.model) as activations:
-            yield
-        self.activations = activations.bytes
+        return memory.Activations(self.model) if seen and untimed and self.activations is None else nullcontext()
 
     # -- evaluation -----------------------------------------------------------------------
 
@@ -230,8 +204,7 @@ class Run:
             return None
         with self.parts.part("evaluation"), compiled.eager():
             found = evaluate(self.model, self.test_set, self.world, self.loss_fn, self._forward)
-        if self.config.strategy == "fsdp":
-            sharding.release(self.model)
+        self.strategy.after_evaluation(self.model)
         return found
 
     def _evaluate_if_due(self):
@@ -264,16 +237,16 @@ class Run:
         if not self.world.is_main:
             return None
         enough = len(self.step_times) >= measure.AT_LEAST
-        rates = [self.config.global_batch / seconds for seconds in self.step_times]
+        rates, scales = [self.config.global_batch / seconds for seconds in self.step_times], self.loss_scales
         return {
-            "note": "; ".join(filter(None, [self.note, compiled.note(self.config, self.model)])),
+            "note": _joined(self.note, compiled.note(self.config, self.model)),
             "compiler": compiled.measured(self.config, self.model),
             "first_step": self.first_step,
             "steps": self.step,
             "world_size": self.world.size,
             "hosts": [{"name": host.name, "ranks": list(host.ranks)} for host in self.world.hosts],
             "restarts": self.restarts,
-            "communication": strategies.communication(self.wrapped),
+            "communication": self.strategy.communication(self.wrapped),
             "step_time_s": measure.summary(self.step_times) if enough else None,
             "images_per_s": measure.summary(rates) if enough else None,
             "input_wait_s": measure.summary(self.waits) if enough else None,
@@ -281,10 +254,10 @@ class Run:
                 "step_time_s": self.step_times,
                 "input_wait_s": self.waits,
                 "loss": losses,
-                "loss_scale": self.loss_scales,
+                "loss_scale": scales,
             },
             "skipped_steps": self.precision.skipped,
-            "loss_scale": self.loss_scales[-1] if self.loss_scales else None,
+            "loss_scale": scales[-1] if scales else None,
             "curve": self.curve,
             "final_loss": losses[-1] if losses else None,
             "epochs": self.epochs,
@@ -299,12 +272,8 @@ class Run:
         }
 
 
-def _optimizer(config, parameters):
-    kind, options = torch.optim.SGD, {"momentum": config.momentum}
-    if config.optimizer == "adamw":
-        kind, options = torch.optim.AdamW, {}
-    options.update(lr=config.peak_lr, weight_decay=config.weight_decay)
-    return sharding.zero(parameters, kind, **options) if config.strategy == "zero1" else kind(parameters, **options)
+def _joined(*notes):
+    return "; ".join(filter(None, notes))
 
 
 def _check_hosts(config, world):

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .sharding import local, own_optimizer
+from .sharding import local
 
 
 def held(model, parameters, optimizer) -> dict:
@@ -21,7 +21,8 @@ def held(model, parameters, optimizer) -> dict:
     own = list(model.parameters())
     known = {id(p) for p in own}
     masters = [p for p in parameters if id(p) not in known]
-    state = [value for of_one in own_optimizer(optimizer).state.values() for value in of_one.values()]
+    own_state = getattr(optimizer, "optim", optimizer).state  # inside of a ZeroRedundancyOptimizer this rank's share
+    state = [value for of_one in own_state.values() for value in of_one.values()]
     return {
         "parameters": _bytes(own),
         "gradients": _bytes(p.grad for p in (*own, *masters)),

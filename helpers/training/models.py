@@ -1,15 +1,14 @@
 """The models of the ladder, by name, for any image size and number of classes.
 
-A ResNet is nearly all convolution. The last three, `silunet`, `silu_mlp` and `transformer`, have many small pointwise
-operations (activations, normalisations, additions), each of which reads and writes its whole tensor unless a compiler
-fuses it. `gpt` reads tokens; it is in a file of its own.
+A ResNet is nearly all convolution. `silunet`, `silu_mlp` and `transformer` have many small pointwise operations, each
+of which reads and writes its whole tensor unless a compiler fuses it.
 """
 
 import torch
 from torch import nn
 
 from ..config import MODELS
-from .gpt import GPT, gpt, next_token_loss
+from .gpt import GPT, Block, gpt, next_token_loss
 
 
 def make(model, classes, length=None) -> nn.Module:
@@ -23,18 +22,18 @@ def make(model, classes, length=None) -> nn.Module:
         TypeError: the function does not return a module.
         ValueError: no such name, or the number of classes is not known.
     """
-    if callable(model):
-        made = model()
-        if not isinstance(made, nn.Module):
-            name = getattr(model, "__name__", model)
-            raise TypeError(f"{name}() returned {type(made).__name__}, not a torch.nn.Module")
-        return made
-    if classes is None:
-        raise ValueError(
-            f"how many classes has your data set? Give it an attribute `classes`, or replace {model!r} by a "
-            "function that makes your model"
-        )
-    return build(model, classes, length)
+    if not callable(model):
+        if classes is None:
+            raise ValueError(
+                f"how many classes has your data set? Give it an attribute `classes`, or replace {model!r} by a "
+                "function that makes your model"
+            )
+        return build(model, classes, length)
+    made = model()
+    if not isinstance(made, nn.Module):
+        name = getattr(model, "__name__", model)
+        raise TypeError(f"{name}() returned {type(made).__name__}, not a torch.nn.Module")
+    return made
 
 
 def loss_of(model):
@@ -45,14 +44,15 @@ def loss_of(model):
 def build(name, classes, length=None) -> nn.Module:
     """A freshly initialised model for images [N, 3, H, W] with `classes` outputs; `gpt` is for tokens [N, `length`].
 
-    `resnet8` and `resnet20` are the small networks for 32×32 images of He et al., "Deep residual
-    learning for image recognition" (arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are
-    torchvision's, whose first layers were made for 224×224 images. `silunet`, `silu_mlp` and
-    `transformer` are small models with much pointwise work.
+    `resnet8` and `resnet20` are the small networks for 32×32 images of He et al., "Deep residual learning for image
+    recognition" (arXiv:1512.03385, section 4.2); `resnet18` and `resnet50` are torchvision's, made for 224×224 images.
 
     Raises:
         ValueError: there is no such model.
     """
+    if name not in MODELS:
+        there = ", ".join(MODELS)
+        raise ValueError(f"no model called {name!r}; there are {there}, or pass a function that makes yours")
     if name == "gpt":
         return gpt(vocabulary=classes, **({"length": length} if length else {}))
     small = {"silunet": SiLUNet, "silu_mlp": SiLUMLP, "transformer": Transformer}
@@ -60,11 +60,9 @@ def build(name, classes, length=None) -> nn.Module:
         return small[name](classes)
     if name in ("resnet8", "resnet20"):
         return SmallResNet(1 if name == "resnet8" else 3, classes)
-    if name in MODELS:
-        import torchvision.models
+    import torchvision.models
 
-        return getattr(torchvision.models, name)(num_classes=classes)
-    raise ValueError(f"no model called {name!r}; there are {', '.join(MODELS)}, or pass a function that makes yours")
+    return getattr(torchvision.models, name)(num_classes=classes)
 
 
 def plain_convnet() -> nn.Module:
@@ -85,7 +83,7 @@ class SmallResNet(nn.Module):
         stages, channels = [], 16
         for stage, width in enumerate((16, 32, 64)):
             for block in range(blocks):
-                stages.append(Block(channels, width, stride=2 if stage and not block else 1))
+                stages.append(ResidualBlock(channels, width, stride=2 if stage and not block else 1))
                 channels = width
         self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
         self.stages = nn.Sequential(*stages)
@@ -95,7 +93,7 @@ class SmallResNet(nn.Module):
         return self.head(self.stages(self.stem(images)))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut, which is projected where the shape changes."""
 
     def __init__(self, channels, width, stride):
@@ -180,29 +178,10 @@ class Transformer(nn.Module):
         self.patches = nn.Conv2d(3, width, 4, stride=4)
         self.rows = nn.Parameter(torch.randn(1, width, 16, 1) * 0.02)
         self.columns = nn.Parameter(torch.randn(1, width, 1, 16) * 0.02)
-        self.blocks = nn.Sequential(*(TransformerBlock(width, heads) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(Block(width, heads, causal=False) for _ in range(depth)))
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, classes))
 
     def forward(self, images):
         x = self.patches(images)
         x = x + self.rows[:, :, : x.shape[2]] + self.columns[:, :, :, : x.shape[3]]
         return self.head(self.blocks(x.flatten(2).transpose(1, 2)).mean(1))
-
-
-class TransformerBlock(nn.Module):
-    """Attention and an MLP with GELU, each behind a LayerNorm and beside a shortcut; [N, L, width] -> the same."""
-
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x):
-        n, length, width = x.shape
-        qkv = self.qkv(self.before_attention(x)).view(n, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, length, width)
-        x = x + self.out(mixed)
-        return x + self.mlp(self.before_mlp(x))

@@ -1,87 +1,85 @@
-"""Levels of mixed precision by their known names, through torch.amp on whatever device.
+"""Mixed precision through torch.amp, on whatever device; helpers.config.PRECISIONS describes each by name.
 
-The names O0 to O3 are those of NVIDIA's apex (https://nvidia.github.io/apex/amp.html); the method is
-Micikevicius et al., "Mixed precision training" (arXiv:1710.03740): compute in a half format, keep
-weights to be updated in fp32, and scale the loss so that small gradients survive fp16.
+The method is Micikevicius et al., "Mixed precision training" (arXiv:1710.03740): compute in a half format, keep weights
+to be updated in fp32, and scale the loss so that small gradients survive fp16.
 """
 
-from dataclasses import replace
+from contextlib import nullcontext
+from functools import cached_property
+from pkgutil import resolve_name
 
 import torch
 from torch import nn
 
+from .. import config
 from .. import device as devices
-from .levels import ALIASES, LEVELS, Level
+from ..language import _
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
-class MixedPrecision:
-    """Everything about one rank's training that depends on the level; fp32 passes straight through.
+def make(name, model, device, **options) -> "MixedPrecision":
+    """The precision with this name or alias, at work on `model`."""
+    return resolve_name(config.precision_of(name).trains)(name, model, device, **options)
 
-    Casts `model` in place. Give `parameters` to the optimizer, wrap the model (DDP, DataParallel)
-    after this, and let `forward`, `backward`, `step` and `zero_grad` take the place of your own.
+
+class MixedPrecision:
+    """Everything about one rank's training that depends on the precision; fp32 passes straight through.
+
+    Casts `model` in place. Wrap the model (DDP, DataParallel, FSDP) after this, give `parameters` to the optimizer, and
+    let `forward`, `backward`, `step` and `zero_grad` take the place of your own.
 
     Args:
-        level: a Level, or its name.
-        sharded: whether the model will be given to FSDP, which casts fp32 weights to `gathered_in` by itself, so that
-            a level with masters neither casts nor copies here; call `take` after it.
-        init_scale, growth_interval: of the GradScaler where the level has one.
+        precision: a helpers.config.Precision, or its name.
+        sharded: whether the model will be given to FSDP, which casts fp32 weights to `gathered_in` by itself: masters
+            are then its shards, and nothing is cast or copied here.
+        init_scale, growth_interval: of the GradScaler if the loss is scaled.
 
     Attributes:
-        parameters: what the optimizer must update: the model's own, or the fp32 masters.
         scaler: the torch.amp.GradScaler; disabled where the loss is not scaled.
         skipped: updates left out so far because a gradient was not finite.
         gathered_in: the dtype of weights that FSDP gathers, or None for their own.
     """
 
-    def __init__(self, level, model, device, init_scale=2.0**16, growth_interval=2000, sharded=False):
-        self.level = level if isinstance(level, Level) else LEVELS[level]
-        self.gathered_in = None
-        if sharded and self.level.masters:
-            self.gathered_in = getattr(torch, self.level.dtype)
-            self.level = replace(self.level, autocast=False, half_weights=False, masters=False)
-        self.device, self.dtype = torch.device(device), getattr(torch, self.level.dtype)
+    def __init__(self, precision, model, device, init_scale=2.0**16, growth_interval=2000, sharded=False):
+        row = config.precision_of(precision) if isinstance(precision, str) else precision
+        self.model, self.device, self.dtype = model, torch.device(device), getattr(torch, row.dtype)
+        self.gathered_in = self.dtype if sharded and row.masters else None
+        casts = row.half_weights and not self.gathered_in
+        self._autocast = row.autocast and not self.gathered_in
         self.scaler = torch.amp.GradScaler(
-            self.device.type, init_scale, growth_interval=growth_interval, enabled=self.level.scaled
+            self.device.type, init_scale, growth_interval=growth_interval, enabled=row.scaled
         )
         self.skipped = 0
-        self._pairs = []  # (the model's weight, its master)
         own = list(model.parameters())
-        exact = {id(p): p.detach().clone() for p in own} if self.level.masters else {}
-        if self.level.half_weights:
-            self._halve(model)
-        self.parameters = [self._master_of(p, exact) for p in own]
+        exact = {p: p.detach().clone() for p in own} if casts and row.masters else {}
+        if casts:
+            self._cast(model, leave=NORMS if row.masters else ())
+        self._masters = {  # of each cast weight the value before rounding
+            p: nn.Parameter(value.float()) for p, value in exact.items() if p.dtype == self.dtype and p.requires_grad
+        }
         self.input_dtype = next((p.dtype for p in own if p.is_floating_point()), torch.get_default_dtype())
 
-    def take(self, model) -> None:
-        """Go on with the parameters that FSDP has put in the place of the model's own."""
-        self.parameters = list(model.parameters())
-
-    def _halve(self, model):
+    def _cast(self, model, leave):
         for module in model.modules():
-            if self.level.fp32_norms and isinstance(module, NORMS):
-                continue
-            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                if tensor.is_floating_point():
-                    tensor.data = tensor.data.to(self.dtype)
+            if not isinstance(module, leave):
+                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                    if tensor.is_floating_point():
+                        tensor.data = tensor.data.to(self.dtype)
 
-    def _master_of(self, weight, exact):
-        """What the optimizer updates in place of `weight`: the value before rounding, where masters are kept."""
-        if not self.level.masters or weight.dtype != self.dtype or not weight.requires_grad:
-            return weight
-        master = nn.Parameter(exact[id(weight)].float())
-        self._pairs.append((weight, master))
-        return master
+    @cached_property
+    def parameters(self) -> list:
+        """What the optimizer must update: the model's own, as they are after wrapping it, or their fp32 masters."""
+        return [self._masters.get(p, p) for p in self.model.parameters()]
 
     # -- a step ---------------------------------------------------------------------------
 
     def autocast(self):
         """The context for a forward pass."""
-        return torch.autocast(self.device.type, self.dtype, enabled=self.level.autocast)
+        return torch.autocast(self.device.type, self.dtype) if self._autocast else nullcontext()
 
     def forward(self, model, inputs):
-        """`model` of `inputs` [N, …] at this level; half outputs are returned in fp32, as a loss wants them."""
+        """`model` of `inputs` [N, …] at this precision; half outputs are returned in fp32, as a loss wants them."""
         if torch.is_tensor(inputs) and inputs.is_floating_point():
             inputs = inputs.to(self.input_dtype)
         with self.autocast():
@@ -100,7 +98,7 @@ class MixedPrecision:
         scale changes once here, at the end of the global step, so that all micro-batches of a step
         have the same.
         """
-        for weight, master in self._pairs:
+        for weight, master in self._masters.items():
             master.grad = None if weight.grad is None else weight.grad.to(master.dtype)
         if clip_norm is not None:
             self.scaler.unscale_(optimizer)
@@ -113,48 +111,57 @@ class MixedPrecision:
         done = self.scaler.get_scale() >= before
         self.skipped += not done
         with torch.no_grad():
-            for weight, master in self._pairs:
+            for weight, master in self._masters.items():
                 weight.copy_(master)
         return done
 
     def zero_grad(self):
         """Forget the gradients of the model's weights and of the masters."""
-        for p in (*self.parameters, *(weight for weight, _ in self._pairs)):
+        for p in (*self.parameters, *self._masters):
             p.grad = None
 
     # -- checkpoints ----------------------------------------------------------------------
 
-    def state_dict(self, model) -> dict:
-        """{"model": weights, in fp32 where there are masters; "scaler": …; "skipped": …}."""
-        masters = {id(weight): master.detach() for weight, master in self._pairs}
-        names = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
-        weights = {name: masters.get(names.get(name), value) for name, value in model.state_dict().items()}
-        return {"model": weights, "scaler": self.scaler.state_dict(), "skipped": self.skipped}
+    def weights(self) -> dict:
+        """The model's state, in fp32 where there are masters."""
+        named = self.model.named_parameters(remove_duplicate=False)
+        masters = {name: self._masters[p].detach() for name, p in named if p in self._masters}
+        return {**self.model.state_dict(), **masters}
 
     @torch.no_grad()
-    def load_state_dict(self, model, state) -> None:
-        """Go on from what `state_dict` of the same level returned."""
-        model.load_state_dict(state["model"])  # rounds to half where the model has half weights
-        names = {id(p): name for name, p in model.named_parameters()}
-        for weight, master in self._pairs:
-            master.copy_(state["model"][names[id(weight)]])
-        if self.scaler.is_enabled():
-            self.scaler.load_state_dict(state["scaler"])
-        self.skipped = state["skipped"]
+    def load_weights(self, state) -> None:
+        """Go on from what `weights` of the same precision returned."""
+        self.model.load_state_dict(state)  # rounds to half where the model has half weights
+        for name, p in self.model.named_parameters():
+            if p in self._masters:
+                self._masters[p].copy_(state[name])
 
 
-def advice(name, kind) -> str:
-    """A sentence if level `name` will be slower than fp32 on devices of `kind`, from a measurement; else ""."""
-    dtype = LEVELS[ALIASES[name]].dtype
+def advice(name, kind) -> dict | None:
+    """What speaks against a precision on devices of `kind`, from a measurement; None if nothing does.
+
+    Returns:
+        {"precision", "dtype", "conv_ratio": speed of a convolution in it relative to float32, "faster": a half format
+        that is faster than float32, or None}
+    """
+    dtype = config.precision_of(name).dtype
     if dtype == "float32":  # nothing to compare, so nothing to measure
-        return ""
+        return None
     speeds = devices.dtypes(kind)
-    speed = speeds.get(dtype, 0)
-    if speed >= 1:
+    if speeds.get(dtype, 0) >= 1:
+        return None
+    faster = next((other for other, ratio in speeds.items() if ratio > 1), None)
+    return {"precision": name, "dtype": dtype, "conv_ratio": round(speeds.get(dtype, 0), 4), "faster": faster}
+
+
+def advice_text(found) -> str:
+    """A sentence for what `advice` has found, in the reader's language; "" for None."""
+    if not found:
         return ""
-    faster = [other for other, ratio in speeds.items() if ratio > 1]
-    instead = f"{faster[0]} is faster here" if faster else "no half format is faster here"
-    return (
-        f"{name} will be slower than fp32 on this device: a convolution, forward and backward, ran at "
-        f"{speed:.2g} times the speed in {dtype} when it was tried just now; {instead}"
-    )
+    slow = _(
+        "{precision} will be slower than fp32 on this device: a convolution, forward and backward, ran at "
+        "{conv_ratio:.2g} times the speed in {dtype} when it was tried just now"
+    ).format(**found)
+    if found["faster"]:
+        return _("{slow}; {faster} is faster here").format(slow=slow, faster=found["faster"])
+    return _("{slow}; no half format is faster here").format(slow=slow)

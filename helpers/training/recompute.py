@@ -45,30 +45,27 @@ def prepare(model, what) -> None:
             "weights of their own; give it `blocks`, an nn.ModuleList, or leave the setting out"
         )
     for unit in parts:
-        unit.__class__ = _recomputed(type(unit), what)
+        unit.forward = partial(_recomputed, unit.forward, what, _norms(unit))
 
 
-def _recomputed(kind, what):
-    """A subclass of `kind`. A wrapper would change the parameters' names, and replicas would call the original."""
+def _norms(unit):
+    return [m for m in unit.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
 
-    def forward(self, *args, **kwargs):
-        call = partial(kind.forward, self)
-        if not torch.is_grad_enabled():
-            return call(*args, **kwargs)
-        norms = [m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
-        contexts = {"context_fn": partial(_contexts, what, norms)} if norms or what == "selective" else {}
-        return checkpoint(call, *args, use_reentrant=False, **contexts, **kwargs)
 
-    return type(f"Recomputed{kind.__name__}", (kind,), {"forward": forward})
+def _recomputed(forward, what, norms, *args, **kwargs):
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    contexts = {"context_fn": partial(_contexts, what, norms)} if norms or what == "selective" else {}
+    return checkpoint(forward, *args, use_reentrant=False, **contexts, **kwargs)
 
 
 def _contexts(what, norms):
     first, again = create_selective_checkpoint_contexts(EXPENSIVE) if what == "selective" else (nullcontext(),) * 2
-    return first, _counted_once(again, norms) if norms else again
+    return first, _without_statistics(again, norms) if norms else again
 
 
 @contextmanager
-def _counted_once(context, norms):
+def _without_statistics(context, norms):
     """`context`, in which BatchNorm leaves its running statistics as they are: it has seen this batch before."""
     before = [(norm, norm.momentum, norm.num_batches_tracked.clone()) for norm in norms]
     for norm in norms:

@@ -1,8 +1,4 @@
-"""ZeRO-1 and FSDP2: optimizer state, gradients and weights cut into shards, one for each rank.
-
-With ZeRO-1 (Rajbhandari et al., arXiv:1910.02054) every rank updates the weights of its share and sends them to the
-others; the rest is DDP. With FSDP2 (torch.distributed.fsdp.fully_shard) a rank also keeps only its shard of weights and
-gradients: the weights of a unit are gathered before it computes, and its gradients reduced to shards after.
+"""FSDP2 (torch.distributed.fsdp.fully_shard), and the units that a model is sharded, recomputed or compiled by.
 
 What only a sharded run needs is imported in functions: it takes half as long as importing torch.
 """
@@ -14,6 +10,8 @@ import torch
 from torch import nn
 
 from ..config import no_batch_norm
+from . import sharded_checkpoint
+from .strategies import Strategy
 
 SMALL = 0.1  # of the mean unit's weights: what has fewer is not worth a message of its own
 
@@ -41,87 +39,70 @@ def _uses(module):
     return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
 
 
-# -- FSDP2 --------------------------------------------------------------------------------
-
-
-def shard(model, device, groups=(), *, keep_weights=False, offload=False, dtype=None) -> nn.Module:
-    """Shard `model`, in place, over the ranks of the process group; its parameters are DTensors then.
-
-    Args:
-        groups: (replicas, ranks that share one) for a hybrid, or () for one replica over all ranks.
-        keep_weights: whether gathered weights are kept from the forward to the backward pass.
-        offload: whether shards stay in the memory of the CPU.
-        dtype: what weights are gathered and computed in, if not their own; gradients are then reduced in fp32.
-
-    Raises:
-        ValueError: there is nothing to shard, or BatchNorm is to compute in `dtype`.
-    """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-
-    if dtype and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
-        raise ValueError(no_batch_norm(type(model).__name__, {torch.bfloat16: "O2-bf16", torch.float16: "O2"}[dtype]))
-    if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
-    size = torch.distributed.get_world_size()
-    names = {"mesh_dim_names": ("replicas", "shards")} if groups else {}
-    options = {
-        "mesh": init_device_mesh(device.type, groups or (size,), **names),
-        "mp_policy": MixedPrecisionPolicy(dtype, torch.float32 if dtype else None),
-        "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if offload else OffloadPolicy(),
-    }
-    if keep_weights:
-        options["reshard_after_forward"] = False
-    for module in (*units(model), model):
-        fully_shard(module, **options)
-        if device.type == "cpu":  # gloo's average was a sum in some releases (pytorch issue 162338)
-            module.set_force_sum_reduction_for_comms(True)
-    return model
-
-
-@contextmanager
-def without_reduction(model):
-    """Gradients are added up on each rank, unsharded, and not reduced in the block."""
-    model.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        model.set_requires_gradient_sync(True)
-
-
-def release(model) -> None:
-    """Free the gathered weights, of which some stay after a forward pass that no backward pass follows."""
-    from torch.distributed.fsdp import FSDPModule
-
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
-
-
 def local(tensor):
     """What this rank holds of a tensor."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # only a DTensor has it
 
 
-def like(whole, tensor):
-    """`whole`, which every rank has, sharded as `tensor` is; whatever has another shape is left as it is."""
-    from torch.distributed.tensor import DTensor, distribute_tensor
+class FSDP(Strategy):
+    """A rank keeps only its shards of weights, gradients and optimizer state.
 
-    if not isinstance(tensor, DTensor) or whole.shape != tensor.shape:
-        return whole
-    return distribute_tensor(whole.to(tensor.device), tensor.device_mesh, tensor.placements)
+    The weights of a unit are gathered before it computes, and its gradients are reduced to shards after.
+    """
 
+    sharded = True
 
-# -- ZeRO-1 -------------------------------------------------------------------------------
+    def wrap(self, model, gathered_in=None):
+        """Shard `model`, in place; its parameters are DTensors then, and gradients are reduced in fp32.
 
+        Raises:
+            ValueError: there is nothing to shard, or BatchNorm is to compute in `gathered_in`.
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-def zero(parameters, optimizer, **options):
-    """A ZeroRedundancyOptimizer: an `optimizer` (a class) with its `options` for a share of the parameters."""
-    from torch.distributed.optim import ZeroRedundancyOptimizer
+        config, kind, groups = self.config, self.device.type, self.config.shard_groups
+        if gathered_in and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+            raise ValueError(no_batch_norm(type(model).__name__, config.precision))
+        if not any(p.requires_grad for p in model.parameters()):
+            raise ValueError(f"strategy 'fsdp' shards weights, and {type(model).__name__} has none to train")
+        names = {"mesh_dim_names": ("replicas", "shards")} if groups else {}
+        options = {
+            "mesh": init_device_mesh(kind, groups or (torch.distributed.get_world_size(),), **names),
+            "mp_policy": MixedPrecisionPolicy(gathered_in, torch.float32 if gathered_in else None),
+            "offload_policy": CPUOffloadPolicy(pin_memory=kind == "cuda") if config.offload else OffloadPolicy(),
+        }
+        if config.shard == "grad_op":
+            options["reshard_after_forward"] = False
+        for module in (*units(model), model):
+            fully_shard(module, **options)
+            if kind == "cpu":  # gloo's average was a sum in some releases (pytorch issue 162338)
+                module.set_force_sum_reduction_for_comms(True)
+        return model
 
-    return ZeroRedundancyOptimizer(parameters, optimizer, **options)
+    @contextmanager
+    def without_reduction(self, wrapped):
+        wrapped.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            wrapped.set_requires_gradient_sync(True)
 
+    def compiled_parts(self, model):
+        return units(model)  # weights are gathered between them, which no graph can contain
 
-def own_optimizer(optimizer):
-    """The optimizer with this rank's state: that inside of a ZeroRedundancyOptimizer, or the one given."""
-    return getattr(optimizer, "optim", optimizer)
+    def after_evaluation(self, model):
+        from torch.distributed.fsdp import FSDPModule
+
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()  # some gathered weights stay after a forward pass that no backward pass follows
+
+    def save(self, run, state):
+        sharded_checkpoint.save(run, state)
+
+    def load(self, run, state):
+        if "folder" in state:
+            sharded_checkpoint.load_sharded(run, state["folder"])
+        else:
+            sharded_checkpoint.load_full(run, state)

@@ -5,17 +5,20 @@ Here is what they leave to the caller: whether a model can be shared out at all,
 differs between releases.
 """
 
+import inspect
+
+import torch.distributed as dist
 from torch import nn
 from torch.distributed import pipelining
+from torch.distributed.pipelining import schedules
 
 from .. import releases
-from ..launcher.language import Told, marked
 from .gpt import GPT
 
 ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
 
 
-class CannotSplit(Told, ValueError):
+class CannotSplit(ValueError):
     """The model cannot be shared out like this; the message says by what, and what to choose instead."""
 
 
@@ -35,8 +38,8 @@ def check(model, tensor=1, pipeline=1) -> None:
         )
     attention = model.blocks[0].attention
     heads = attention.qkv.out_features // (3 * attention.width_of_head)
-    share_evenly(heads, marked("heads"), tensor, marked("tensor-parallel ranks"))
-    share_evenly(len(model.blocks), marked("blocks"), pipeline, marked("pipeline stages"))
+    share_evenly(heads, "heads", tensor, "tensor-parallel ranks")
+    share_evenly(len(model.blocks), "blocks", pipeline, "pipeline stages")
 
 
 def share_evenly(count, things, by, whom) -> int:
@@ -94,10 +97,17 @@ def schedule(name, stages, micro_batches, loss):
             f"torch {releases.version_of('torch')} has no pipeline schedule {name!r}; it has {', '.join(there)}. "
             "ZBVZeroBubble is in 2.7 and later, DualPipeV in 2.9 and later"
         )
-    releases.wait_for_every_message()
+    known = inspect.signature(kind).parameters
+    if not hasattr(schedules, "_wait_batch_p2p"):  # such as 2.6, which waits for the last message only, as NCCL needs
+        schedules._batch_p2p = lambda ops, desc=None: _Works(dist.batch_isend_irecv(ops)) if ops else None
     return kind(
         stages[0] if name in ONE_STAGE else stages,
         micro_batches,
         loss_fn=lambda output, target: loss(output, target) / micro_batches,
-        **releases.gradients_as_they_are(),
+        **({"scale_grads": False} if "scale_grads" in known else {}),  # 2.7 divides the gradients unless told not to
     )
+
+
+class _Works(list):
+    def wait(self):
+        return all([work.wait() for work in self])

@@ -1,139 +1,135 @@
-"""How a model is spread over devices; the training loop calls the result like any model.
+"""How a model is spread over devices: a class for each of helpers.config.STRATEGIES.
 
-`nn.DataParallel` is for CUDA only. `CPUDataParallel` does the same four things in every forward, in one process:
-scatter the batch, replicate the model, run the replicas side by side, gather the outputs; and in every backward it
-adds the replicas' gradients up on the first. As there, only the first replica's BatchNorm statistics survive.
-(torch/nn/parallel/data_parallel.py)
+The training loop calls the wrapped model like any other, and asks its strategy for all that differs.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
+from pkgutil import resolve_name
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..launcher.language import marked
-from . import sharding
+from ..config import STRATEGIES
+from ..language import N_
+from . import checkpoint, sharded_checkpoint
+from .cpu_data_parallel import CPUDataParallel
 
-EMULATED_DATA_PARALLEL = marked(
+EMULATED_DATA_PARALLEL = N_(
     "nn.DataParallel needs CUDA; this is the same algorithm with CPU replicas in threads "
-    "(helpers/training/strategies.py)"
+    "(helpers/training/cpu_data_parallel.py)"
 )
 
 
-def wrap(model, strategy, device, devices, **options):
-    """`model` (on `device`) made ready to be trained by `strategy` on `devices` devices.
-
-    Where each device has a process ("ddp", "zero1", "fsdp") the process group must be initialised; `options` are
-    those of `sharding.shard`. Returns (wrapped model, note for the record or "").
-    """
-    if strategy == "fsdp":
-        return sharding.shard(model, device, **options), ""
-    if strategy in ("ddp", "zero1"):
-        index = None if device.index is None else [device.index]
-        return DistributedDataParallel(model, device_ids=index), ""
-    if strategy == "data_parallel":
-        if device.type == "cuda":
-            return nn.DataParallel(model, device_ids=list(range(devices))), ""
-        return CPUDataParallel(model, devices), EMULATED_DATA_PARALLEL
-    return model, ""
+def make(config, device) -> "Strategy":
+    """The strategy of a RunConfig, for a rank on `device`."""
+    return resolve_name(STRATEGIES[config.strategy].trains)(config, device)
 
 
-def without_reduction(model):
-    """A context in which the gradients of the wrapped `model` are added up, and not exchanged."""
-    if hasattr(model, "set_requires_gradient_sync"):  # FSDP's
-        return sharding.without_reduction(model)
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+def data_parallel(model, device, devices):
+    """`model` (on `device`) with a replica on each of `devices` devices, which one process drives."""
+    if device.type == "cuda":
+        return nn.DataParallel(model, device_ids=list(range(devices)))
+    return CPUDataParallel(model, devices)
 
 
-def communication(model) -> dict | None:
-    """Seconds a step that rank 0 spends on communication; None for a model without DDP, or of one rank.
+class Strategy:
+    """Training on one device; the others change what differs.
 
-    DDP times its first ten steps, and every hundredth after them. "hidden_s" ran while the backward pass still
-    computed, "exposed_s" passed after it, the wait for a slower rank included.
-    See torch.nn.parallel.DistributedDataParallel._get_ddp_logging_data (torch/csrc/distributed/c10d/logger.cpp).
-    """
-    if not isinstance(model, DistributedDataParallel) or model.process_group.size() == 1:
-        return None
-    clocks = model._get_ddp_logging_data()
-    whole, hidden = (clocks.get(f"avg_backward_{name}_time", 0) for name in ("comm", "compute_comm_overlap"))
-    if not whole:
-        return None
-    timed = min(10, clocks["iteration"]) + clocks["iteration"] // 100
-    return {"steps": timed, "exposed_s": max(0, whole - hidden) / 1e9, "hidden_s": min(whole, hidden) / 1e9}
-
-
-class CPUDataParallel(nn.Module):
-    """Runs `module` on `devices` replicas; inputs and outputs are split and joined along dim 0."""
-
-    def __init__(self, module, devices):
-        super().__init__()
-        self.module, self.devices = module, devices
-        self.threads = ThreadPoolExecutor(devices, thread_name_prefix="replica")
-
-    def forward(self, batch):
-        """`batch` [N, …] -> outputs [N, …]; the module must map one tensor to one tensor."""
-        pieces = batch.chunk(self.devices)
-        if len(pieces) == 1:
-            return self.module(batch)
-        return _Replicas.apply(self, pieces, *self.module.parameters())
-
-    def on_each(self, work, count):
-        """`work(i)` for each replica, all at the same time; raises the first error."""
-        return list(self.threads.map(work, range(count)))
-
-
-class _Replicas(torch.autograd.Function):
-    """Replicate, apply in parallel, gather; backward does the reverse.
-
-    On GPUs autograd has a thread for each device, so the replicas' backward passes overlap. On a
-    CPU it would run them one after the other; here each replica's backward gets its thread.
+    Attributes:
+        sharded: whether a rank has only shards of the weights.
+        visible: whether this thread runs all of the forward pass, so that activations can be counted.
+        note: for the record.
     """
 
-    @staticmethod
-    def forward(ctx, parallel, pieces, *parameters):
-        learn = any(ctx.needs_input_grad)
-        copies = [[p.detach().clone().requires_grad_(learn and p.requires_grad) for p in parameters] for _ in pieces]
-        replicas = [replicate(parallel.module, parameters, copy, first=i == 0) for i, copy in enumerate(copies)]
+    sharded, visible, note = False, True, ""
 
-        # What a thread is to do about gradients and autocast is not passed on to the threads it starts.
-        kind = pieces[0].device.type
-        autocast = partial(torch.autocast, kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+    def __init__(self, config, device):
+        self.config, self.device = config, device
 
-        def apply(i):
-            with torch.set_grad_enabled(learn), autocast():
-                return replicas[i](pieces[i])
+    def wrap(self, model, gathered_in=None) -> nn.Module:
+        """`model`, on the device, ready to be trained; `gathered_in` is that of MixedPrecision."""
+        return model
 
-        outputs = parallel.on_each(apply, len(pieces))
-        ctx.parallel, ctx.copies, ctx.outputs = parallel, copies, outputs
-        return torch.cat([output.detach() for output in outputs])
+    def optimizer(self, kind, parameters, **options):
+        """An optimizer of class `kind`."""
+        return kind(parameters, **options)
 
-    @staticmethod
-    def backward(ctx, gradient):
-        parts = gradient.split([len(output) for output in ctx.outputs])
+    def without_reduction(self, wrapped):
+        """A context in which gradients are added up, and not exchanged."""
+        return nullcontext()
 
-        def differentiate(i):
-            wanted = [p for p in ctx.copies[i] if p.requires_grad]
-            found = iter(torch.autograd.grad(ctx.outputs[i], wanted, parts[i], allow_unused=True))
-            return [next(found) if p.requires_grad else None for p in ctx.copies[i]]
+    def compiled_parts(self, model) -> list:
+        """The modules that are compiled, each by itself."""
+        return [model]
 
-        of_replicas = ctx.parallel.on_each(differentiate, len(parts))
-        return None, None, *(_added(gradients) for gradients in zip(*of_replicas, strict=True))
+    def after_evaluation(self, model) -> None:
+        """Free what a forward pass without a backward pass has left."""
+
+    def communication(self, wrapped) -> dict | None:
+        """Seconds a step that rank 0 spends on communication, if that is known."""
+
+    def save(self, run, state) -> None:
+        """Write a checkpoint of `run`, a loop.Run: `state`, weights and the optimizer's state; all ranks call it."""
+        state.update(model=run.precision.weights(), optimizer=self._optimizer_state(run.optimizer))
+        if run.world.is_main:
+            checkpoint.save(run.config.checkpoint_dir, run.step, state)
+
+    def _optimizer_state(self, optimizer):
+        return optimizer.state_dict()
+
+    def load(self, run, state) -> None:
+        """Bring weights and optimizer of `run` to those of a checkpoint, which any strategy may have saved."""
+        if "folder" in state:
+            state = sharded_checkpoint.whole(run, state["folder"])
+        run.optimizer.load_state_dict(state["optimizer"])
+        run.precision.load_weights(state["model"])
 
 
-def replicate(module, parameters, copies, first):
-    """A copy of `module`'s structure that computes with `copies` in place of `parameters`."""
-    instead = {id(p): copy for p, copy in zip(parameters, copies, strict=True)}
-    twins = {m: m._replicate_for_data_parallel() for m in module.modules()}
-    for original, twin in twins.items():
-        twin._modules = {name: child and twins[child] for name, child in original._modules.items()}
-        twin._parameters = {name: None if p is None else instead[id(p)] for name, p in original._parameters.items()}
-        twin._buffers = {name: b if first or b is None else b.clone() for name, b in original._buffers.items()}
-    return twins[module]
+class DataParallel(Strategy):
+    """One process drives all devices, each with a replica of the model for its part of the batch."""
+
+    visible = False  # the replicas run in threads
+
+    def wrap(self, model, gathered_in=None):
+        if self.device.type != "cuda":
+            self.note = EMULATED_DATA_PARALLEL
+        return data_parallel(model, self.device, self.config.nproc_per_node)
 
 
-def _added(gradients):
-    there = [g for g in gradients if g is not None]
-    return sum(there[1:], there[0]) if there else None
+class DDP(Strategy):
+    """A process for each device; gradients are averaged during the backward pass."""
+
+    def wrap(self, model, gathered_in=None):
+        index = None if self.device.index is None else [self.device.index]
+        return DistributedDataParallel(model, device_ids=index)
+
+    def without_reduction(self, wrapped):
+        return wrapped.no_sync()
+
+    def communication(self, wrapped):
+        """None for one rank.
+
+        DDP times its first ten steps, and every hundredth after them. "hidden_s" ran while the backward pass still
+        computed, "exposed_s" passed after it, the wait for a slower rank included.
+        See torch.nn.parallel.DistributedDataParallel._get_ddp_logging_data (torch/csrc/distributed/c10d/logger.cpp).
+        """
+        clocks = wrapped._get_ddp_logging_data()
+        total, hidden = (clocks.get(f"avg_backward_{name}_time", 0) for name in ("comm", "compute_comm_overlap"))
+        if wrapped.process_group.size() == 1 or not total:
+            return None
+        timed = min(10, clocks["iteration"]) + clocks["iteration"] // 100
+        return {"steps": timed, "exposed_s": max(0, total - hidden) / 1e9, "hidden_s": min(total, hidden) / 1e9}
+
+
+class ZeRO1(DDP):
+    """DDP, and every rank updates the weights of its share and sends them to the others (arXiv:1910.02054)."""
+
+    def optimizer(self, kind, parameters, **options):
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # slow, and only needed here
+
+        return ZeroRedundancyOptimizer(parameters, kind, **options)
+
+    def _optimizer_state(self, optimizer):
+        optimizer.consolidate_state_dict(to=0)
+        return optimizer.state_dict() if torch.distributed.get_rank() == 0 else None

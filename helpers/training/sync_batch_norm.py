@@ -46,10 +46,8 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
     def of(cls, norm):
         """A synchronised layer with the parameters and buffers of `norm`."""
         made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        made.load_state_dict(norm.state_dict())
-        made.train(norm.training)
-        like = next((t for t in (*norm.parameters(), *norm.buffers()) if t.is_floating_point()), None)
-        return made if like is None else made.to(like.device, like.dtype)
+        made._parameters, made._buffers = norm._parameters, norm._buffers
+        return made.train(norm.training)
 
     def _check_input_dim(self, batch):
         if batch.dim() < 2:

@@ -12,8 +12,6 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from helpers.releases import backend_class, forgets_works
-
 from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
@@ -37,7 +35,16 @@ COLLECTIVES = (
 ).split()
 
 
-class Hccl(backend_class()):
+def _backend_class():
+    """The class that a backend of torch.distributed derives from when it is written in Python."""
+    try:
+        c10d.Backend(0, 1)
+    except TypeError:  # Releases such as 2.12 cannot make one in Python. There a whole process group stands for it.
+        return c10d.ProcessGroup
+    return c10d.Backend
+
+
+class Hccl(_backend_class()):
     """Every collective runs in gloo on zero-copy host views of the cards' buffers."""
 
     supports_coalescing = False  # batch_isend_irecv asks; the inherited property would ask this class, without end
@@ -94,7 +101,8 @@ class Hccl(backend_class()):
         return _Work(self._gloo.barrier(), [])
 
 
-_waited_for = set()  # works that nothing else keeps, on releases that forget them
+_waited_for = set()  # works whose Python part torch before 2.8 does not keep alive, and then waits for ever
+_KEEPS_WORKS = torch.__version__ >= (2, 8)
 
 
 class _Work(c10d.Work):
@@ -103,7 +111,7 @@ class _Work(c10d.Work):
     def __init__(self, work, result):
         super().__init__()
         self._work, self._result = work, result
-        if forgets_works():
+        if not _KEEPS_WORKS:
             _waited_for.add(self)
 
     def wait(self, timeout=None):

@@ -23,7 +23,7 @@ def train(config, started=None, tell=emit):
 
     Args and Raises are those of helpers.training.loop.train, and RuntimeError if XLA does not connect them.
     """
-    parts = measure.Parts()
+    parts = measure.TimeBreakdown()
     started = started or time.time()
     threads = config.threads or device.machine("cpu").threads
     torch.set_num_threads(threads)

@@ -1,7 +1,6 @@
 """The training loop of helpers.training.loop, on an XLA device."""
 
 import copy
-from contextlib import nullcontext
 from itertools import pairwise
 
 import torch_xla
@@ -25,14 +24,13 @@ class XlaRun(Run):
     variance (n, not n - 1, in the denominator), so that accuracy on the test set can differ a little.
     """
 
-    counts_activations = False  # XLA decides itself what it keeps
-
     def __init__(self, config, world, parts, tell):
         if xr.device_type() != "CPU":
             gradients.check_world(world.size)
         alone = config.but(strategy="baseline", nproc_per_node=1, compiler="none", label=config.label)
         super().__init__(alone, world, parts, tell)
-        self.note = device.crowded(config.nproc_per_node, config.threads, config.device)
+        self.strategy.visible = False  # XLA decides itself what it keeps
+        self.note = device.oversubscribed(config.nproc_per_node, config.threads, config.device)
         self.wrapped, self.optimizer = xla_step.prepare(
             copy.deepcopy(self.model), config.peak_lr, config.momentum, config.weight_decay
         )
@@ -69,9 +67,6 @@ class XlaRun(Run):
 
 class Precision(MixedPrecision):
     """A MixedPrecision whose step first averages the gradients, still scaled, and then ends the XLA step."""
-
-    def autocast(self):
-        return super().autocast() if self.level.autocast else nullcontext()  # off, it would warn of fp32
 
     def step(self, optimizer, clip_norm=None) -> bool:
         gradients.average(xm._fetch_gradients(optimizer))

@@ -31,14 +31,14 @@ from helpers.training import compiled
 CHOICES = [
     Choice(),
     Choice(prediction=1.85),
-    Choice(ranks=1, precision="O1-bf16"),
+    Choice(ranks=1, precision="bf16-mixed"),
     Choice(ranks=1, compiler="inductor"),
     Choice(strategy="data_parallel", batch=128),
     Choice(model="silunet", data="mock", compiler="auto"),
-    Choice(ranks=1, strategy="data_parallel", precision="O2"),
+    Choice(ranks=1, strategy="data_parallel", precision="fp16-masters"),
     Choice(length=1),
     Choice(length=64, unit="steps"),
-    Choice(device="cpu", batch=32, precision="O3-bf16", model="transformer", length=200, unit="steps"),
+    Choice(device="cpu", batch=32, precision="bf16-true", model="transformer", length=200, unit="steps"),
     Choice(strategy="fsdp", more=dict(shard="grad_op", offload=True, activation_checkpointing="full")),
     Choice(more=dict(augment=False, channels_last=True, weight_decay=0.0, schedule="constant", threads=1)),
 ]
@@ -148,7 +148,7 @@ def test_a_planted_value_is_refused_and_never_an_exception(setting):
         (Choice(ranks=1), ("ranks", "precision", "compiler"), "nothing to compare"),
         (Choice(ranks=1, strategy="data_parallel"), ("ranks", "precision", "compiler"), "nothing to compare"),
         (Choice(strategy="data_parallel", compiler="inductor"), ("strategy", "compiler"), "choose 'ddp'"),
-        (Choice(precision="O2", compiler="xla"), ("precision",), "not offered with XLA"),
+        (Choice(precision="fp16-masters", compiler="xla"), ("precision",), "not offered with XLA"),
         (Choice(data="cifar10"), ("data",), "cifar10 is not there"),
         (Choice(batch=1438), ("batch", "data"), "1,437 samples"),
         (Choice(model="transformer", data="imagenet-mock"), ("model", "data"), "images of 224×224"),
@@ -187,12 +187,12 @@ def test_the_tuner_has_chosen_before_steps_are_timed():
 
 
 def test_what_the_machine_lacks_is_refused(monkeypatch):
-    assert Choice(precision="O1").refusal() is None
-    assert "will be slower than fp32" in page.verdict(Choice(precision="O1"), None)
-    assert "Mind" not in page.verdict(Choice(precision="O1-bf16"), None)
+    assert Choice(precision="fp16-mixed").refusal() is None
+    assert "will be slower than fp32" in page.verdict(Choice(precision="fp16-mixed"), None)
+    assert "Mind" not in page.verdict(Choice(precision="bf16-mixed"), None)
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1})
-    assert Choice(precision="O1").refusal().settings == ("precision",)
-    assert "float16, which cpu devices here cannot" in str(Choice(precision="O1").refusal())
+    assert Choice(precision="fp16-mixed").refusal().settings == ("precision",)
+    assert "float16, which cpu devices here cannot" in str(Choice(precision="fp16-mixed").refusal())
     monkeypatch.setenv("CXX", "no-such-compiler -O2")
     assert Choice(compiler="inductor").refusal().settings == ("compiler",) and Choice(compiler="auto").refusal() is None
     assert "no no-such-compiler" in Choice(compiler="inductor").refusal().reason
@@ -294,7 +294,7 @@ def test_each_control_changes_the_choice_and_what_is_shown():
         model="silunet",
         data="mock",
         ranks=1,
-        precision="O1-bf16",
+        precision="bf16-mixed",
         compiler="inductor",
         batch=32,
         length=99,
@@ -304,7 +304,7 @@ def test_each_control_changes_the_choice_and_what_is_shown():
         made.controls[name].value = value
         assert getattr(made.choice, name) == value
         assert made.blocks.value != shown or name == "ranks"  # one device in fp32 would be the baseline, for a moment
-    assert "model=&quot;silunet&quot;" in made.blocks.value and "--precision=O1-bf16" in made.blocks.value
+    assert "model=&quot;silunet&quot;" in made.blocks.value and "--precision=bf16-mixed" in made.blocks.value
     assert made.controls["strategy"].disabled and "99 steps" in made.verdict.value
     controls = [*made.controls.values(), *made.more.values(), made.prediction, made.button]
     assert all(control.description for control in controls)
@@ -349,7 +349,7 @@ def test_what_is_refused_cannot_be_run(calls, monkeypatch):
     assert not made.button.disabled and 'role="status"' in made.verdict.value and "<pre" in made.blocks.value
     made.prediction.value = "<b>soon</b>"
     assert made.button.disabled and "<b>" not in made.verdict.value and "&lt;b&gt;" in made.verdict.value
-    made.prediction.value, made.controls["precision"].value = "2", "O1"
+    made.prediction.value, made.controls["precision"].value = "2", "fp16-mixed"
     assert not made.button.disabled
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1})
     made.button.click()  # a format that has gone since the last look

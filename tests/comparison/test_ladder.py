@@ -26,13 +26,13 @@ def test_the_full_ladder_goes_on_to_half_formats_and_a_larger_batch(monkeypatch)
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 1.5, "float16": 2.5})
     base, *_, top, half, last, grown = ladder.ladder(2, full=True, device="cpu", epochs=10)
     assert (half.label, last.label, grown.label) == (
-        "DDP ×2 · O1",
-        "DDP ×2 · O1 · channels last",
+        "DDP ×2 · fp16-mixed",
+        "DDP ×2 · fp16-mixed · channels last",
         "DDP ×2 · batch 128, rate ×2, warm-up",
     )
     assert half.but(precision="fp32") == top and last.but(channels_last=False) == half
     assert (grown.local_batch, grown.peak_lr, grown.lr_warmup_epochs) == (64, 2 * base.lr, 1)
-    assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "O1-bf16"
+    assert ladder.ladder(2, full=True, device="cpu", precision="bf16")[-1].precision == "bf16-mixed"
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1, "bfloat16": 0.5})
     assert {r.precision for r in ladder.ladder(2, full=True, device="cpu")} == {"fp32"}
 

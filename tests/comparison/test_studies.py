@@ -122,15 +122,15 @@ def test_speed_by_batch_is_relative_to_fp32_at_the_same_batch():
     records = [
         record(64, "fp32", False, 100),
         record(1, "fp32", False, 10),
-        record(64, "O1-bf16", True, 180),
-        record(1, "O1-bf16", True, 8),
-        record(256, "O1-bf16", True, 500),
+        record(64, "bf16-mixed", True, 180),
+        record(1, "bf16-mixed", True, 8),
+        record(256, "bf16-mixed", True, 500),
         record(64, "fp32", True, 120),
-        record(64, "O1-bf16", True, 9, "resnet50"),
+        record(64, "bf16-mixed", True, 9, "resnet50"),
     ]
     series = studies.speed_by_batch(records, "resnet18")
-    assert list(series) == ["O1-bf16 · channels last", "fp32 · channels last"]
-    points = series["O1-bf16 · channels last"]
+    assert list(series) == ["bf16-mixed · channels last", "fp32 · channels last"]
+    points = series["bf16-mixed · channels last"]
     assert [p["batch"] for p in points] == [1, 64], "without fp32 at that batch there is no ratio"
     assert [points[1][key] for key in ("ratio", "low", "high")] == pytest.approx([1.8, 1.44, 2.16])
 

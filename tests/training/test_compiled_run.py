@@ -80,8 +80,8 @@ def test_a_resumed_run_goes_on_with_the_same_weights(tmp_path):
     [
         ({"compiler": "tvm"}, "allowed: 'none', 'auto', 'inductor', 'xla'"),
         ({"compiler": "auto", "strategy": "data_parallel", "nproc_per_node": 2}, "data_parallel"),
-        ({"compiler": "xla", "channels_last": True}, "memory layout"),
-        ({"compiler": "xla", "precision": "O3"}, "not offered with XLA"),
+        ({"compiler": "xla", "channels_last": True}, "channels_last"),
+        ({"compiler": "xla", "precision": "fp16-true"}, "not supported with XLA"),
     ],
 )
 def test_what_does_not_go_together_is_refused_at_once(settings, said):
@@ -99,9 +99,9 @@ def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "compiler, label",
     [
-        ("auto", "DDP ×2 · compiler auto · O1-bf16"),
-        ("inductor", "DDP ×2 · inductor · O1-bf16"),
-        ("xla", "DDP ×2 · XLA · O1-bf16"),
+        ("auto", "DDP ×2 · compiler auto · bf16-mixed"),
+        ("inductor", "DDP ×2 · inductor · bf16-mixed"),
+        ("xla", "DDP ×2 · XLA · bf16-mixed"),
     ],
 )
 def test_labels_name_the_compiler(compiler, label):

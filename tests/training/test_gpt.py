@@ -71,9 +71,9 @@ def test_heads_share_the_width_evenly():
 @pytest.mark.parametrize(
     "settings, words",
     [
-        (dict(model="gpt"), "model is 'gpt', which reads tokens, and data is 'digits'"),
+        (dict(model="gpt"), "model 'gpt' reads tokens, and data 'digits'"),
         (dict(model="resnet8", data="tokens"), "choose model='gpt'"),
-        (dict(model="gpt", data="tokens", compiler="xla"), "not offered with XLA"),
+        (dict(model="gpt", data="tokens", compiler="xla"), "not supported with XLA"),
     ],
 )
 def test_a_model_and_data_that_do_not_fit_are_refused(settings, words):

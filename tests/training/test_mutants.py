@@ -19,7 +19,7 @@ SUM = (
     "        every = torch.distributed.all_reduce\n"
     "        model.register_comm_hook(None, lambda _, bucket: every(bucket.buffer(), async_op=True).get_future().then("
     "lambda done: done.value()[0]))\n"
-    '        return model, ""'
+    "        return model"
 )
 MEAN_OF_BATCHES = '"loss": loss / (world.size * -(-len(test_set) // (BATCH * world.size)))'
 EQUAL, TRAIN, PRECISION = (f"tests/training/test_{name}.py" for name in ("equivalence", "train", "precision"))
@@ -27,7 +27,7 @@ MUTANTS = {  # name: (test that finds it, file in helpers, (old, new), …)
     "gradients added up, not averaged": (
         f"{EQUAL}::test_ddp_follows_the_losses_of_one_process",
         "training/strategies.py",
-        ('return DistributedDataParallel(model, device_ids=index), ""', SUM),
+        ("return DistributedDataParallel(model, device_ids=index)", SUM),
     ),
     "buffers not broadcast before the test": (
         f"{EQUAL}::test_all_ranks_test_the_model_of_rank_0",
@@ -67,8 +67,8 @@ MUTANTS = {  # name: (test that finds it, file in helpers, (old, new), …)
     ),
     "the last rank saves": (
         f"{PRECISION}::test_resume_with_amp_follows_the_run_that_was_never_stopped",
-        "training/checkpoint.py",
-        ("elif run.world.is_main:", "elif run.world.rank == run.world.size - 1:"),
+        "training/strategies.py",
+        ("if run.world.is_main:", "if run.world.rank == run.world.size - 1:"),
     ),
     "resumed without the state of the random numbers": (
         f"{TRAIN}::test_resume_follows_the_run_that_was_never_stopped",

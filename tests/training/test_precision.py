@@ -11,10 +11,10 @@ from toys import ToySet, batch, smooth_net
 import helpers
 from helpers import RankError, RunConfig, device, launch
 from helpers.comparison import ladder
-from helpers.config import precision_refusal
+from helpers.config import PRECISIONS, Precision, precision_refusal
 from helpers.training import checkpoint, precision, strategies
 from helpers.training.loop import train
-from helpers.training.precision import LEVELS, Level, MixedPrecision
+from helpers.training.precision import MixedPrecision
 
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -52,19 +52,19 @@ def losses(**settings):
 # -- what a level is ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", PRECISIONS)
 def test_formats_of_weights_norms_masters_and_convolutions(name):
-    level = LEVELS[name]
+    level = PRECISIONS[name]
     net, mixed = made(name)
     half = HALF.get(level.dtype, torch.float32)
     own = half if level.half_weights else torch.float32
     assert {net[0].weight.dtype, net[7].bias.dtype} == {own}
-    norm = torch.float32 if level.fp32_norms or not level.half_weights else half
+    norm = torch.float32 if level.masters or not level.half_weights else half
     assert {net[1].weight.dtype, net[1].running_var.dtype} == {norm}
     assert net[1].num_batches_tracked.dtype == torch.int64
     updated = torch.float32 if level.masters else own
     assert {p.dtype for p in mixed.parameters} == {updated}
-    assert mixed.scaler.is_enabled() == (name in ("O1", "O2"))
+    assert mixed.scaler.is_enabled() == (name in ("fp16-mixed", "fp16-masters"))
     computed = []
     net[0].register_forward_hook(lambda module, inputs, output: computed.append(output.dtype))
     outputs = mixed.forward(net, torch.randn(4, 3, 8, 8))
@@ -80,7 +80,7 @@ def test_masters_move_where_half_weights_cannot():
         return net
 
     moved = {}
-    for name in ("O2-bf16", "O3-bf16"):
+    for name in ("bf16-masters", "bf16-true"):
         net, mixed = made(name, one)
         optimizer = torch.optim.SGD(mixed.parameters, lr=1e-4)
         for _ in range(100):
@@ -88,13 +88,13 @@ def test_masters_move_where_half_weights_cannot():
             mixed.backward(mixed.forward(net, torch.ones(1)).sum())
             mixed.step(optimizer)
         moved[name] = net.weight.item()
-    assert moved["O3-bf16"] == 1
-    assert moved["O2-bf16"] == pytest.approx(0.99, abs=0.004)
+    assert moved["bf16-true"] == 1
+    assert moved["bf16-masters"] == pytest.approx(0.99, abs=0.004)
 
 
 @pytest.mark.long
 def test_o2_with_activations_forced_to_fp32_follows_an_fp32_run():
-    forced = Level("O2 in fp32", "float32", half_weights=True, fp32_norms=True, masters=True, scaled=True)
+    forced = Precision("masters in fp32", masters=True)
     results = []
     for level in (forced, "fp32"):
         net, mixed = made(level)
@@ -113,7 +113,7 @@ def test_o2_with_activations_forced_to_fp32_follows_an_fp32_run():
 def test_clipping_sees_gradients_without_the_scale():
     norms = []
     for scale in (1.0, 2.0**12):
-        net, mixed = made("O1", plain_net, init_scale=scale)
+        net, mixed = made("fp16-mixed", plain_net, init_scale=scale)
         images, labels = batch(torch.float32)
         mixed.backward(100 * F.cross_entropy(mixed.forward(net, images), labels))
         assert mixed.step(torch.optim.SGD(mixed.parameters, lr=0.1), clip_norm=0.5)
@@ -122,9 +122,9 @@ def test_clipping_sees_gradients_without_the_scale():
 
 
 def test_shared_weights_have_one_master():
-    net, mixed = made("O2-bf16", lambda: nn.Sequential(*[nn.Linear(4, 4, bias=False)] * 2))
+    net, mixed = made("bf16-masters", lambda: nn.Sequential(*[nn.Linear(4, 4, bias=False)] * 2))
     assert len(mixed.parameters) == 1
-    state = mixed.state_dict(net)["model"]
+    state = mixed.weights()
     assert state["0.weight"].dtype == state["1.weight"].dtype == torch.float32
 
 
@@ -135,7 +135,8 @@ def overflowing(level, at, steps, wrapped="ddp"):
     """A training on this rank in which rank 1's loss is infinite at step `at`; what happened at each step."""
     with helpers.distributed("cpu") as world:
         net, mixed = made(level, plain_net, growth_interval=3)
-        model = strategies.wrap(net, wrapped, world.device, world.size)[0]
+        config = RunConfig(strategy=wrapped, nproc_per_node=world.size)
+        model = strategies.make(config, world.device).wrap(net)
         optimizer = torch.optim.SGD(mixed.parameters, lr=0.05)
         images, labels = (part.chunk(world.size)[world.rank] for part in batch(torch.float32))
         seen = []
@@ -150,7 +151,7 @@ def overflowing(level, at, steps, wrapped="ddp"):
         return seen, mixed.skipped, [p.detach() for p in net.parameters()]
 
 
-@pytest.mark.parametrize("level", ["O1", pytest.param("O2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("level", ["fp16-mixed", pytest.param("fp16-masters", marks=pytest.mark.long)])
 def test_an_overflow_on_one_rank_skips_exactly_one_step_on_every_rank(level):
     (first, skipped_0, weights_0), (second, skipped_1, weights_1) = launch(overflowing, 2, level, 4, 8, timeout=600)
     assert first == second and skipped_0 == skipped_1 == 1
@@ -166,11 +167,11 @@ def test_a_run_records_scales_and_skipped_steps():
         calls.append(len(calls))
         return F.cross_entropy(outputs, labels) * (1e38 if len(calls) == 6 else 1)
 
-    measured = losses(precision="O1", loss=loss, strategy="ddp", nproc_per_node=2, evaluate=False)
+    measured = losses(precision="fp16-mixed", loss=loss, strategy="ddp", nproc_per_node=2, evaluate=False)
     scales = measured["samples"]["loss_scale"]
     assert measured["skipped_steps"] == 1 and measured["loss_scale"] == scales[-1] == 2**15
     assert scales == [2.0**16] * 5 + [2.0**15] * 7
-    assert losses(precision="O1-bf16")["samples"]["loss_scale"] == []
+    assert losses(precision="bf16-mixed")["samples"]["loss_scale"] == []
 
 
 # -- in a run -----------------------------------------------------------------------------
@@ -179,8 +180,11 @@ def test_a_run_records_scales_and_skipped_steps():
 @pytest.mark.parametrize(
     "name",
     [
-        "O1",
-        *(pytest.param(of, marks=pytest.mark.long) for of in ("O2", "O1-bf16", "O2-bf16", "O3-bf16")),
+        "fp16-mixed",
+        *(
+            pytest.param(of, marks=pytest.mark.long)
+            for of in ("fp16-masters", "bf16-mixed", "bf16-masters", "bf16-true")
+        ),
     ],
 )
 def test_every_level_learns_like_fp32(name):
@@ -193,8 +197,8 @@ def test_every_level_learns_like_fp32(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "O1-bf16",
-        *(pytest.param(of, marks=pytest.mark.long) for of in ("O2-bf16", "O3-bf16")),
+        "bf16-mixed",
+        *(pytest.param(of, marks=pytest.mark.long) for of in ("bf16-masters", "bf16-true")),
     ],
 )
 def test_data_parallel_threads_compute_in_the_format_too(name):
@@ -212,11 +216,11 @@ def test_data_parallel_threads_compute_in_the_format_too(name):
 
 
 def test_synchronised_norm_takes_half_batches():
-    whole = losses(model=net_with_norm, precision="O1-bf16", global_batch=8)
+    whole = losses(model=net_with_norm, precision="bf16-mixed", global_batch=8)
     local, synced = (
         losses(
             model=net_with_norm,
-            precision="O1-bf16",
+            precision="bf16-mixed",
             strategy="ddp",
             nproc_per_node=2,
             global_batch=8,
@@ -232,13 +236,15 @@ def test_synchronised_norm_takes_half_batches():
     assert far(synced) < far(local) / 3
 
 
-@pytest.mark.parametrize("name", ["O2", *(pytest.param(of, marks=pytest.mark.long) for of in ("O1", "O2-bf16"))])
+@pytest.mark.parametrize(
+    "name", ["fp16-masters", *(pytest.param(of, marks=pytest.mark.long) for of in ("fp16-mixed", "bf16-masters"))]
+)
 def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
     calls = []
 
     def overflows_once(outputs, labels):
         calls.append(len(calls))
-        return F.cross_entropy(outputs, labels) * (1e38 if len(calls) == 3 and name != "O2-bf16" else 1)
+        return F.cross_entropy(outputs, labels) * (1e38 if len(calls) == 3 and name != "bf16-masters" else 1)
 
     settings = dict(precision=name, strategy="ddp", nproc_per_node=2, model=net_with_norm, checkpoint_every=5)
     settings["evaluate_every"] = 1
@@ -248,7 +254,7 @@ def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
     rest = losses(checkpoint_dir=str(tmp_path / "cut"), loss=overflows_once, resume=True, **settings)
     for what in ("loss", "loss_scale"):
         assert first["samples"][what] + rest["samples"][what] == whole["samples"][what], what
-    if name != "O2-bf16":
+    if name != "bf16-masters":
         assert whole["skipped_steps"] == rest["skipped_steps"] == 1 and rest["loss_scale"] == 2.0**15
     states = [checkpoint.latest(tmp_path / folder)["model"] for folder in ("whole", "cut")]
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
@@ -274,14 +280,14 @@ class RefusesChannelsLast(nn.Sequential):
 
 def test_fp32_is_not_measured_against_itself(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: pytest.fail("half a second for nothing"))
-    assert precision.advice("fp32", "cpu") == precision_refusal("O0", "cpu") == ""
+    assert precision.advice("fp32", "cpu") is None and precision_refusal("O0", "cpu") == ""
     RunConfig().check_machine()
 
 
 def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5})
-    with pytest.raises(ValueError, match="computes in float16.* they can: fp32, O1-bf16, O2-bf16, O3-bf16"):
-        helpers.run(RunConfig(precision="O2", model=plain_net, data=float32_data, steps=3))
+    with pytest.raises(ValueError, match="computes in float16.* they can: fp32, bf16-mixed, bf16-masters, bf16-true"):
+        helpers.run(RunConfig(precision="fp16-masters", model=plain_net, data=float32_data, steps=3))
     assert helpers.records.read.read_all() == []
     RunConfig(precision="bf16").check_machine()
 
@@ -300,7 +306,7 @@ def test_a_format_that_cannot_be_computed_is_absent(monkeypatch):
     try:
         assert set(device.dtypes("cpu")) == {"float32", "bfloat16"} and device.dtypes("cpu")["float32"] == 1
         assert torch.get_num_threads() == threads
-        assert "float16" in precision_refusal("O1", "cpu") and precision_refusal("bf16", "cpu") == ""
+        assert "float16" in precision_refusal("fp16-mixed", "cpu") and precision_refusal("bf16", "cpu") == ""
     finally:
         device._dtypes.cache_clear()
 
@@ -308,10 +314,11 @@ def test_a_format_that_cannot_be_computed_is_absent(monkeypatch):
 def test_a_level_that_will_be_slower_is_said_once_before_the_runs(monkeypatch, capsys):
     monkeypatch.setenv("HELPERS_PROGRESS", "plain")
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5, "float16": 0.1})
-    slow = RunConfig(precision="O1", model=plain_net, data=float32_data, steps=8, global_batch=32)
+    slow = RunConfig(precision="fp16-mixed", model=plain_net, data=float32_data, steps=8, global_batch=32)
     made = ladder.compare([slow.but(precision="fp32"), slow], rounds=2)
     said = capsys.readouterr().out
-    assert said.count("O1 will be slower than fp32") == 1 and "bfloat16 is faster here" in said
-    assert said.index("O1 will be slower") < said.index("baseline · O1: done")
-    assert [bool(r["advice"]) for r in made.records] == [False, True]
-    assert precision.advice("bf16", "cpu") == precision.advice("O0", "cpu") == ""
+    found = {"precision": "fp16-mixed", "dtype": "float16", "conv_ratio": 0.1, "faster": "bfloat16"}
+    assert [r["advice"] for r in made.records] == [None, found]
+    assert said.count(precision.advice_text(found)) == 1
+    assert said.index(precision.advice_text(found)) < said.index("baseline · fp16-mixed: done")
+    assert precision.advice("bf16", "cpu") is None and precision.advice_text(None) == ""

@@ -1,7 +1,6 @@
 """ZeRO-1, FSDP2 and activation checkpointing: the same training with less on each rank, and what is refused."""
 
 import copy
-import pickle
 import re
 import shutil
 from functools import cache
@@ -15,7 +14,7 @@ from toys import float64_gpt, float64_net, smooth_net, toy_data, toy_text
 import helpers
 from helpers import RankError, RunConfig, launch, releases
 from helpers.records import read
-from helpers.training import checkpoint, evaluation, memory, models, parts, recompute, sharding
+from helpers.training import checkpoint, evaluation, memory, models, recompute, sharding
 from helpers.training.loop import train
 
 STEPS = 20
@@ -132,7 +131,7 @@ def test_a_hybrid_of_two_replicas_follows_one_process(way, tolerance):
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp"])
-@pytest.mark.parametrize("precision", ["O1-bf16", "O2-bf16", "O1", "O2"])
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-masters", "fp16-mixed", "fp16-masters"])
 def test_half_precision_follows_fp32_to_the_precision_of_its_format(strategy, precision):
     """Near, not equal: bf16 has 8 bits of precision, fp16 11, so a loss of 4 is known to about 0.01."""
     floats = dict(model=float32_gpt, optimizer="adamw")
@@ -192,7 +191,7 @@ def test_recomputing_changes_no_gradient_and_keeps_less():
 
 def test_batch_norm_counts_a_batch_once():
     plain, again = (one_step(what, norm_net, toy_data)[-1] for what in (None, "full"))
-    assert type(again[0]) is not nn.Conv2d, "nothing is recomputed"
+    assert "forward" in vars(again[0]), "nothing is recomputed"
     assert all(torch.equal(a, b) for a, b in zip(plain.buffers(), again.buffers(), strict=True))
 
 
@@ -230,14 +229,14 @@ SAVED = [
 @pytest.mark.parametrize("net", [{}, pytest.param(SGD, marks=pytest.mark.long)], ids=["adamw", "sgd"])
 def test_a_run_goes_on_from_shards_on_other_ranks(first, then, net, tmp_path):
     measured(**first, **net, steps=10, checkpoint_dir=str(tmp_path), checkpoint_every=5)
-    assert [path.is_dir() for path in checkpoint.found(tmp_path)] == [first["strategy"] != "ddp"] * 2
+    assert [path.is_dir() for path in checkpoint.found(tmp_path)] == [first["strategy"] == "fsdp"] * 2
     rest = measured(**then, **net, checkpoint_dir=str(tmp_path), resume=True)
     assert rest["first_step"] == 10
     assert (losses(rest) - losses(alone(**net))[10:]).abs().max() <= 1e-10
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("precision", ["O2-bf16", "O1"])
+@pytest.mark.parametrize("precision", ["bf16-masters", "fp16-mixed"])
 def test_copies_in_fp32_and_the_scale_are_saved_too(precision, tmp_path):
     settings = dict(model=float32_gpt, precision=precision, strategy="fsdp", nproc_per_node=2)
     whole = measured(**settings)
@@ -250,7 +249,7 @@ def test_copies_in_fp32_and_the_scale_are_saved_too(precision, tmp_path):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
-    settings = dict(strategy="zero1", nproc_per_node=2, steps=4, checkpoint_dir=str(folder), checkpoint_every=2)
+    settings = dict(strategy="fsdp", nproc_per_node=2, steps=4, checkpoint_dir=str(folder), checkpoint_every=2)
     measured(**settings, evaluate=False)
     return folder
 
@@ -265,25 +264,19 @@ def test_damage_is_named_and_the_one_before_is_used(saved, tmp_path, harm):
     if harm == "altered":
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-    with pytest.warns(UserWarning, match=f"{newest.name} is damaged: {path.name} is .*Trying the one before"):
+    with pytest.warns(UserWarning, match=f"{newest.name} is damaged: {path.name} is missing.*Trying the one before"):
         assert checkpoint.latest(folder)["step"] == 2
 
 
 def test_a_folder_that_was_not_finished_is_no_checkpoint(saved, tmp_path):
     folder = shutil.copytree(saved, tmp_path / "copy")
     newest, before = checkpoint.found(folder)
-    newest.rename(parts.hidden(newest))
+    newest.rename(newest.with_name(f".{newest.name}.part"))
     assert checkpoint.found(folder) == [before] and checkpoint.latest(folder)["step"] == 2
-    settings = dict(strategy="zero1", nproc_per_node=1, steps=4, checkpoint_dir=str(folder), checkpoint_every=4)
+    settings = dict(strategy="fsdp", nproc_per_node=1, steps=4, checkpoint_dir=str(folder), checkpoint_every=4)
     measured(**settings, resume=True, evaluate=False)
     assert [path.name for path in folder.iterdir() if path.name[0] == "."] == [], "what a killed run left is removed"
     assert checkpoint.latest(folder)["step"] == 4
-
-
-def test_metadata_that_would_run_code_is_refused(tmp_path):
-    (tmp_path / parts.METADATA).write_bytes(pickle.dumps(shutil.rmtree))
-    with pytest.raises(parts.CheckpointError, match="names shutil.rmtree"):
-        parts.check_metadata(tmp_path)
 
 
 def wider_gpt():
@@ -295,7 +288,9 @@ wider_gpt.__qualname__ = float64_gpt.__qualname__  # the same name, and another 
 
 @pytest.mark.parametrize("then", [dict(strategy="fsdp", nproc_per_node=2), pytest.param({}, marks=pytest.mark.long)])
 def test_a_checkpoint_of_another_model_is_refused(saved, then):
-    with pytest.raises(RankError, match=r"of another model: embedding.tokens.weight has \[60, 32\] here"):
+    with pytest.raises(
+        RankError, match=r"of another run: embedding.tokens.weight has \[60, 16\] \(this run: \[60, 32\]\)"
+    ):
         measured(**then, model=wider_gpt, optimizer="adamw", checkpoint_dir=str(saved), resume=True)
     with pytest.raises(RankError, match=re.escape("of another run: model 'float64_gpt' (this run: 'float32_gpt')")):
         measured(**then, model=float32_gpt, optimizer="adamw", checkpoint_dir=str(saved), resume=True)
@@ -332,13 +327,16 @@ def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
     [
         (dict(strategy="ddp", shard="hybrid"), "shard is 'hybrid', which only strategy 'fsdp' can do"),
         (dict(offload=True), "offload is True, which only strategy 'fsdp'"),
-        (dict(strategy="fsdp", nproc_per_node=3, global_batch=63, shard="hybrid"), "3 rank.* do not divide so. Use 4"),
-        (dict(strategy="fsdp", nproc_per_node=5, global_batch=65, shard="hybrid"), "5 rank.* do not divide"),
-        (dict(strategy="fsdp", nproc_per_node=2, shard="hybrid"), "2 replicas .* of 2 ranks or more"),
-        (dict(strategy="fsdp", compiler="auto"), "choose 'inductor' or 'none'"),
-        (dict(strategy="zero1", compiler="xla"), "strategy 'zero1' is not offered with XLA"),
-        (dict(compiler="xla", activation_checkpointing="full"), "leave activation_checkpointing out"),
-        (dict(strategy="fsdp", precision="O2-bf16"), "resnet8 has BatchNorm.* choose 'O1-bf16'"),
+        (dict(strategy="fsdp", nproc_per_node=3, global_batch=63, shard="hybrid"), "cannot divide 3 rank.* Use 4"),
+        (dict(strategy="fsdp", nproc_per_node=5, global_batch=65, shard="hybrid"), "cannot divide 5 rank"),
+        (dict(strategy="fsdp", nproc_per_node=2, shard="hybrid"), "2 or more equal replicas"),
+        (dict(strategy="fsdp", compiler="auto"), "choose 'none' or 'inductor'"),
+        (dict(strategy="zero1", compiler="xla"), "strategy 'zero1' cannot be combined with compiler 'xla'"),
+        (
+            dict(compiler="xla", activation_checkpointing="full"),
+            "activation_checkpointing is 'full', which is not supported with XLA",
+        ),
+        (dict(strategy="fsdp", precision="bf16-masters"), "resnet8 has BatchNorm.* choose 'bf16-mixed'"),
         (dict(strategy="zero1", optimizer="lbfgs"), "optimizer is 'lbfgs'; allowed: 'sgd', 'adamw'"),
         (dict(activation_checkpointing="some"), "allowed: None, 'full', 'selective'"),
         (dict(strategy="fsdp", shard="ful"), "Did you mean 'full'"),
@@ -372,7 +370,7 @@ def test_groups_of_a_hybrid():
             "fp32",
             "strategy 'fsdp' shards weights, and Sequential has none",
         ),
-        (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "O2-bf16", "Sequential has BatchNorm"),
+        (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "bf16-masters", "Sequential has BatchNorm"),
     ],
 )
 def test_what_only_the_ranks_can_know_is_refused_there(make, precision, words):

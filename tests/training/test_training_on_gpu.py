@@ -9,7 +9,7 @@ from gpu import EXACT, KIND
 from toys import float64_gpt, float64_net, smooth_net, toy_data, toy_text
 
 from helpers import RunConfig, device, launch
-from helpers.config import PRECISIONS, dtype_of
+from helpers.config import PRECISIONS
 from helpers.data import loaders, sets
 from helpers.training.loop import train
 
@@ -55,11 +55,11 @@ FLOATS = dict(model=norm_net, data=float32_data, lr=0.05, global_batch=32)
 
 @pytest.mark.parametrize("level", PRECISIONS)
 def test_every_level_follows_fp32(level):
-    if dtype_of(level) not in device.dtypes(KIND):
-        pytest.skip(f"{KIND} does not compute in {dtype_of(level)} here")
+    if PRECISIONS[level].dtype not in device.dtypes(KIND):
+        pytest.skip(f"{KIND} does not compute in {PRECISIONS[level].dtype} here")
     found = measured(**FLOATS, precision=level)
-    assert apart(found, measured(**FLOATS)) <= (0.2 if level.startswith("O3") else 0.05)
-    scaled = level in ("O1", "O2")
+    assert apart(found, measured(**FLOATS)) <= (0.2 if level.endswith("-true") else 0.05)
+    scaled = PRECISIONS[level].scaled
     assert bool(found["loss_scale"]) == scaled and found["skipped_steps"] <= 3
 
 
@@ -70,7 +70,7 @@ def test_every_level_follows_fp32(level):
         (dict(input_path="workers", num_workers=1), 1e-4),
         (dict(compiler="inductor"), 1e-3),
         (dict(compiler="auto", steps=60), 1e-3),
-        (dict(compiler="inductor", channels_last=True, precision="O1-bf16"), 0.05),
+        (dict(compiler="inductor", channels_last=True, precision="bf16-mixed"), 0.05),
     ],
     ids=lambda way: " ".join(map(str, way.values())) if isinstance(way, dict) else "",
 )

@@ -56,8 +56,8 @@ def test_the_missing_environment_is_explained(monkeypatch, tmp_path):
         (dict(strategy="data_parallel", nproc_per_node=2), "choose 'ddp'"),
         (dict(strategy="ddp", nproc_per_node=2, sync_batch_norm=True), "sync_batch_norm"),
         (dict(channels_last=True), "memory layout"),
-        (dict(precision="O2"), "'O2' is not offered with XLA; it can be fp32, O1, O1-bf16"),
-        (dict(precision="O3-bf16"), "'O3-bf16'"),
+        (dict(precision="fp16-masters"), "'fp16-masters' is not offered with XLA; it can be fp32, O1, O1-bf16"),
+        (dict(precision="bf16-true"), "'bf16-true'"),
         (dict(checkpoint_dir="x", checkpoint_every=5), "saves no checkpoints"),
         (dict(checkpoint_dir="x", resume=True), "saves no checkpoints"),
         (dict(device="cuda"), "a device of its own"),
@@ -184,7 +184,7 @@ def test_ten_steps_have_the_losses_of_the_eager_run(ranks):
 
 
 @real
-@pytest.mark.parametrize("precision, tolerance", [("fp32", 1e-5), ("O1-bf16", 5e-3), ("O1", 1e-3)])
+@pytest.mark.parametrize("precision, tolerance", [("fp32", 1e-5), ("bf16-mixed", 5e-3), ("fp16-mixed", 1e-3)])
 def test_precisions(precision, tolerance):
     plain, ours = both(model=smooth, strategy="ddp", nproc_per_node=2, precision=precision, clip_norm=0.5)
     check_same(plain, ours, tolerance)

@@ -65,7 +65,7 @@ class Choice:
         if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
             chosen = replace(chosen, model="resnet50", batch=SMALL_BATCH * here.count, length=100, unit="steps")
         if here.count == 1:  # what can be compared on one device
-            halves = [name for name in ("O1-bf16", "O1") if not precision_refusal(name, here.kind)]
+            halves = [name for name in ("bf16-mixed", "fp16-mixed") if not precision_refusal(name, here.kind)]
             return replace(chosen, precision=halves[0]) if halves else replace(chosen, compiler="auto")
         return chosen
 
@@ -106,7 +106,10 @@ class Choice:
         The first time it is asked about a half format it measures it, which takes half a second.
         """
         kind = device.machine(self.device).kind
-        notes = precision.advice(self.precision, kind), device.crowded(self.ranks, kind=self.device)
+        notes = (
+            precision.advice_text(precision.advice(self.precision, kind)),
+            device.oversubscribed(self.ranks, kind=self.device),
+        )
         return "; ".join(filter(None, notes))
 
     # -- the same as code and as command lines ---------------------------------------------

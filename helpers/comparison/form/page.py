@@ -74,7 +74,7 @@ def verdict(choice, refusal) -> str:
 def plan(choice) -> str:
     """What the Run button would do, in a sentence."""
     base, chosen = choice.configs()
-    strategy = STRATEGIES[choice.strategy].partition(":")[0]
+    strategy = STRATEGIES[choice.strategy].summary.partition(":")[0]
     where = local("on {ranks} devices with {strategy}", ranks=choice.ranks, strategy=strategy)
     how = [local("on one device") if choice.ranks == 1 else where]
     changed = [name for name in ("precision", "compiler") if getattr(chosen, name) != getattr(base, name)]

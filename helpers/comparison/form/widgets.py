@@ -144,7 +144,7 @@ def _controls(first, here):
         "model": _options("model"),
         "data": _options("data"),
         "ranks": ranks,
-        "strategy": [(local(meaning), name) for name, meaning in STRATEGIES.items() if name != "baseline"],
+        "strategy": [(local(one.summary), name) for name, one in STRATEGIES.items() if name != "baseline"],
         "precision": _options("precision"),
         "compiler": _options("compiler"),
     }
