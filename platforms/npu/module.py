@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import torch
 
-from . import amp  # noqa: F401 - torch.npu.amp
+from . import amp
 from .cards import card_of
 
 EMULATED = True
@@ -121,11 +121,6 @@ reset_max_memory_allocated = reset_peak_memory_stats
 def mem_get_info(device=None):
     """(free, total) bytes of a card; HELPERS_NPU_MEMORY_MB sets the total."""
     return _c.capacity() - memory_allocated(device), _c.capacity()
-
-
-def set_per_process_memory_fraction(fraction, device=None) -> None:
-    """Let this process have no more than that part of a card's memory."""
-    _c.set_fraction(card_of(device), float(fraction))
 
 
 # -- random numbers -----------------------------------------------------------------------

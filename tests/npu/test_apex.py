@@ -114,23 +114,10 @@ def test_the_levels_on_the_emulated_card():
     resumes_bitwise("npu", "O2")
 
 
-def test_inputs_and_outputs_are_cast_wherever_they_are():
-    class Takes(nn.Linear):
-        def forward(self, pair, *, more):
-            self.seen = pair[0].dtype, pair[1].dtype, more["deep"].dtype
-            return {"list": [super().forward(pair[0])], "text": "text"}
-
-    model = amp.initialize(Takes(2, 2), opt_level="O2", verbosity=0)
-    x = torch.ones(1, 2)
-    out = model((x, torch.ones(1, dtype=torch.int64)), more={"deep": x})
-    assert model.seen == (torch.float16, torch.int64, torch.float16)
-    assert out["list"][0].dtype == torch.float32 and out["text"] == "text"
-
-
 # -- the scale ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+@pytest.mark.parametrize("level", ["O1", "O2"])
 @pytest.mark.parametrize("loss_scale", ["dynamic", 128])
 def test_an_overflow_skips_exactly_one_step(level, loss_scale):
     model, optimizer = initialized(level, loss_scale=loss_scale)
@@ -158,13 +145,6 @@ def test_a_dynamic_scale_grows_up_to_its_limit(monkeypatch):
     assert scales == [1, 2, 2, 2, 2, 1, 1, 2]
 
 
-def test_gradients_that_overflow_at_every_scale_end_the_training():
-    model, optimizer = initialized("O1")
-    with pytest.raises(FloatingPointError):
-        for _ in range(60):
-            train(model, optimizer, 1, planted=0)
-
-
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_gradients_of_several_passes_add_up_unscaled(level):
     model, optimizer = initialized(level, net=lambda: nn.Linear(6, 3))
@@ -181,16 +161,13 @@ def test_gradients_of_several_passes_add_up_unscaled(level):
 
 
 @pytest.mark.parametrize("first", ["scheduler", "amp"])
-@pytest.mark.parametrize("level", ["O1", "O2"])
-def test_schedulers_made_before_and_after_go_on_without_a_warning(level, first):
+def test_schedulers_made_before_and_after_go_on_without_a_warning(first):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model, optimizer = made()
+        model, optimizer = initialized("O2") if first == "amp" else made()
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         if first == "scheduler":
-            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-        model, optimizer = amp.initialize(model, optimizer, opt_level=level, verbosity=0)
-        if first == "amp":
-            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            amp.initialize(model, optimizer, opt_level="O2", verbosity=0)
         before = weights(optimizer)
         train(model, optimizer, 1, planted=0)
         scheduler.step()
@@ -248,18 +225,7 @@ def test_a_scale_is_loaded_unless_it_is_fixed():
         amp.load_state_dict({})
 
 
-def test_what_is_written_into_the_weights_reaches_the_masters():
-    model, optimizer = initialized("O2", loss_scale=256)
-    nn.init.constant_(model[3].bias, 0.25)  # after initialize, before the first step
-    train(model, optimizer, 1, planted=0)
-    assert (weights(optimizer)[-1] == 0.25).all()
-    kept = weights(optimizer)[0]
-    model[0].weight.data[0].clamp_(0, 0)  # as in a Wasserstein GAN
-    assert model.state_dict()["0.weight"][0].abs().max() == 0
-    assert torch.equal(weights(optimizer)[0][1:], kept[1:]), "the other elements keep what rounding would lose"
-
-
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["O1", "O2"])
 def test_a_copy_of_a_model_computes_with_its_own_weights(level):
     model, _ = initialized(level)
     model.eval()
@@ -278,11 +244,10 @@ def test_minus_one_means_dynamic_and_a_scale_may_be_a_text(value):
     assert scale() == (128 if "128" in str(value) else 2**16)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [*({"loss_scale": v} for v in (0, -2, "fast", float("nan"), float("inf"), True)), {"opt_level": "01"}],
-    ids=str,
-)
+BAD_SCALES = [{"loss_scale": value} for value in (0, -2, "fast", float("nan"), float("inf"), True)]
+
+
+@pytest.mark.parametrize("options", [*BAD_SCALES, {"opt_level": "01"}], ids=str)
 def test_bad_settings_are_refused_at_once(options):
     model, optimizer = made()
     with pytest.raises(ValueError):
@@ -290,19 +255,16 @@ def test_bad_settings_are_refused_at_once(options):
     amp.initialize(model, optimizer, verbosity=0)  # nothing had happened to them
 
 
-@pytest.mark.parametrize(
-    "model, error",
-    [
-        (lambda: nn.Sequential(nn.DataParallel(Net())), RuntimeError),
-        (lambda: torch.compile(Net(), backend="eager"), RuntimeError),
-        (lambda: nn.Sequential(initialized("O1")[0]), RuntimeError),
-        (lambda: Net().half(), ValueError),
-        (lambda: [Net()], TypeError),
-    ],
-)
-def test_models_that_cannot_be_initialized_are_refused(model, error):
-    with pytest.raises(error):
-        amp.initialize(model())
+def test_models_that_cannot_be_initialized_are_refused():
+    for model, error in (
+        (nn.Sequential(nn.DataParallel(Net())), RuntimeError),
+        (torch.compile(Net(), backend="eager"), RuntimeError),
+        (nn.Sequential(initialized("O1")[0]), RuntimeError),
+        (Net().half(), ValueError),
+        ([Net()], TypeError),
+    ):
+        with pytest.raises(error):
+            amp.initialize(model)
 
 
 def test_backward_without_its_scale_is_refused():

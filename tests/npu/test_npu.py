@@ -58,18 +58,14 @@ def test_training_a_cnn_is_bitwise_that_of_the_cpu(name):
 @on_npu
 def test_tensors_go_to_the_card_and_come_back():
     x = torch.randn(3, 4)
-    assert str(x.npu().device) == "npu:0" and str(x.to("npu:1").device) == "npu:1"
-    assert x.npu().is_npu and not x.is_npu
+    assert str(x.npu().device) == "npu:0" and x.npu().is_npu and not x.is_npu
     assert torch.equal(x.to("npu:2").npu(3).cpu(), x)
     assert str(nn.Linear(2, 2).npu(1).weight.device) == "npu:1"
     torch.npu.set_device(2)
-    assert str(torch.zeros(1, device="npu").device) == "npu:2"
-    with torch.npu.device(1):
+    with torch.npu.device(1), torch.npu.device_of(torch.zeros(1)):
         assert str(torch.zeros(1, device="npu").device) == "npu:1"
     with torch.npu.device_of(torch.zeros(1, device="npu:5")):
         assert torch.npu.current_device() == 5
-    with torch.npu.device_of(torch.zeros(1)):
-        assert torch.npu.current_device() == 2
     assert "device='npu:2'" in repr(torch.zeros(1, device="npu"))
 
 
@@ -85,8 +81,6 @@ def test_views_share_memory_and_results_are_new():
     out = torch.empty(0, device="npu")
     torch.add(x, x, out=out)
     assert out.shape == (3, 4) and torch.equal(out, x + x)
-    x.resize_(5, 5)
-    assert x.shape == (5, 5) and x[2, 4].item() == float(x.cpu()[2, 4])
     with torch.inference_mode():  # knows views of what was made outside
         assert (x + 1).is_inference() and not x.t().is_inference()
     z = torch.randn(3, dtype=torch.complex64)
@@ -95,11 +89,8 @@ def test_views_share_memory_and_results_are_new():
 
 LAYERS = {
     "lstm": (lambda: nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), (2, 3, 4)),
-    "gru": (lambda: nn.GRU(4, 5, 2), (2, 3, 4)),
     "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 3, 8)),
     "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding="same"), (2, 3, 8)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, 3), (1, 2, 5, 5, 5)),
-    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), (2, 3, 5, 5)),
     "grouped": (lambda: nn.Conv2d(4, 8, 3, groups=4, dilation=2), (2, 4, 7, 7)),
     "group norm": (lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.GELU()), (2, 4, 5, 5)),
     "pools": (lambda: nn.Sequential(nn.Conv2d(3, 3, 1), nn.MaxPool2d(2), nn.Upsample(scale_factor=2)), (2, 3, 8, 8)),
@@ -127,17 +118,13 @@ def refusals():
     wide = torch.ones(2, 2, dtype=torch.float64).npu()
     return {
         "npu with cpu": lambda: x + torch.ones(2, 3),
-        "npu with cpu in a matrix product": lambda: x @ torch.ones(3, 2),
         "npu with cpu in a list": lambda: torch.cat([x, torch.ones(2, 3)]),
-        "npu with cpu in place": lambda: x.add_(torch.ones(2, 3)),
         "a model on the cpu": lambda: nn.Linear(3, 1)(x),
         "a convolution on the cpu": lambda: nn.Conv2d(3, 1, 3)(picture),
         "labels on the cpu": lambda: F.cross_entropy(x, torch.zeros(2, dtype=torch.long)),
         "two cards": lambda: x + torch.ones(2, 3, device="npu:1"),
-        "two cards in a convolution": lambda: nn.Conv2d(3, 1, 3).npu(1)(picture),
         "a card that is not there": lambda: x.to("npu:8"),
         "a card that is not there, made current": lambda: torch.npu.set_device(8),
-        "a negative card": lambda: torch.npu.set_device(-1),
         "a card's tensor pinned": lambda: x.pin_memory(),
         "channels last": lambda: picture.to(memory_format=torch.channels_last),
         "a model in channels last": lambda: nn.Conv2d(3, 1, 3).to("npu", memory_format=torch.channels_last),
@@ -162,21 +149,6 @@ def test_what_the_hardware_refuses_is_refused_in_the_emulators_name():
 
 
 @on_npu
-@pytest.mark.parametrize("format", [torch.float16, torch.bfloat16], ids=str)
-def test_matrices_of_different_formats_are_refused_as_on_the_cpu(format):
-    calls = {
-        "mm": lambda to: to(torch.ones(2, 3)).to(format) @ to(torch.ones(3, 2)),
-        "linear": lambda to: F.linear(to(torch.ones(2, 3)).to(format), to(torch.ones(4, 3)), to(torch.ones(4))),
-        "bmm": lambda to: torch.bmm(to(torch.ones(1, 2, 3)).to(format), to(torch.ones(1, 3, 2))),
-        "conv": lambda to: F.conv2d(to(torch.ones(1, 1, 3, 3)).to(format), to(torch.ones(1, 1, 2, 2))),
-    }
-    for call in calls.values():
-        for device in ("cpu", "npu"):
-            with pytest.raises(RuntimeError):
-                call(lambda t, device=device: t.to(device))
-
-
-@on_npu
 def test_float64_becomes_float32_with_one_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -197,28 +169,21 @@ def test_class_labels_may_be_int32():
     F.cross_entropy(reference, labels).backward()
     assert torch.equal(weights.grad.cpu(), reference.grad)
     assert torch.npu.emulator_stats()["int32_targets"] == 1
-    pixels = torch.randn(1, 3, 4, 4, device="npu"), torch.zeros(1, 4, 4, dtype=torch.int32, device="npu")
-    assert F.cross_entropy(*pixels).item() > 0
 
 
 @on_npu(env={"HELPERS_NPU_MEMORY_MB": "64"})
 def test_memory_is_counted_and_capped():
-    assert torch.npu.mem_get_info() == (64 << 20, 64 << 20)
     x = torch.zeros(4 << 20, device="npu:1")  # 16 MiB
     assert torch.npu.memory_allocated(1) == torch.npu.max_memory_allocated(1) == 16 << 20
-    assert torch.npu.memory_allocated(0) == 0
     with pytest.raises(torch.OutOfMemoryError, match="NPU out of memory"):
         torch.zeros(16 << 20, device="npu:1")
     y = x + 1  # what an operator makes counts as well
-    assert torch.npu.memory_allocated(1) == 32 << 20
+    assert torch.npu.mem_get_info(1) == (32 << 20, 64 << 20) and torch.npu.memory_allocated(0) == 0
     del x, y
     told = releases.device_memory("npu")  # what the kit asks: torch.accelerator, where it knows
     assert told.memory_allocated(1) == 0 and told.max_memory_allocated(1) == 32 << 20
     torch.npu.reset_peak_memory_stats(1)
     assert torch.npu.max_memory_allocated(1) == told.max_memory_allocated(1) == 0
-    torch.npu.set_per_process_memory_fraction(0.25, 1)
-    with pytest.raises(torch.OutOfMemoryError):
-        torch.zeros(5 << 20, device="npu:1")
 
 
 @on_npu
@@ -233,13 +198,6 @@ def test_random_numbers_repeat_by_seed_and_by_state():
     once = F.dropout(torch.ones(50, device="npu:1"))
     torch.npu.set_rng_state(state, "npu:1")
     assert torch.equal(once, F.dropout(torch.ones(50, device="npu:1")))
-    generator = torch.Generator("npu:3").manual_seed(1)
-    own = torch.rand(3, device="npu:3", generator=generator)
-    assert torch.equal(own, torch.rand(3, device="npu:3", generator=generator.manual_seed(1)))
-    states = torch.npu.get_rng_state_all()
-    torch.rand(3, device="npu:4")
-    torch.npu.set_rng_state_all(states)
-    assert torch.equal(torch.npu.get_rng_state(4), states[4])
     with torch.random.fork_rng(devices=[1], device_type="npu"):
         inside = torch.rand(2, device="npu:1")
     assert torch.equal(inside, torch.rand(2, device="npu:1"))
@@ -261,60 +219,29 @@ def test_checkpoints_go_between_cards_and_the_host():
     for where, there in {None: "npu:1", "npu:0": "npu:0", "cpu": "cpu"}.items():
         loaded = load(where)["model"]
         assert {str(t.device) for t in loaded.values()} == {there}
-        assert all(torch.equal(loaded[k].cpu(), v.cpu()) for k, v in model.state_dict().items())
+        assert torch.equal(loaded["0.weight"].cpu(), model[0].weight.cpu())
     assert str(load({"npu:1": "npu:4"})["optimizer"]["state"][0]["exp_avg"].device) == "npu:4"
     assert str(load(lambda storage, place: storage.npu(2))["model"]["0.weight"].device) == "npu:2"
 
 
 @on_npu
-def test_autocast_computes_in_half_what_is_safe_in_half():
-    layer, x = nn.Linear(8, 8).npu(), torch.randn(4, 8, device="npu")
-    for dtype in (torch.float16, torch.bfloat16):
-        with torch.autocast("npu", dtype=dtype):
-            assert torch.npu.is_autocast_enabled()
-            y = layer(x)
-            assert y.dtype == dtype and F.softmax(y, 1).dtype == torch.float32
-    with torch.npu.amp.autocast():
-        assert layer(x).dtype == torch.float16
-        with pytest.raises(RuntimeError, match="unsafe to autocast"):
-            F.binary_cross_entropy(torch.sigmoid(layer(x)), torch.zeros(4, 8, device="npu"))
-    assert layer(x).dtype == torch.float32
-
-
-@on_npu
-def test_the_gradient_scaler_skips_the_step_with_an_overflow():
+def test_torch_npu_amp_chooses_formats_and_skips_steps_with_an_overflow():
+    with (
+        torch.npu.amp.autocast(),
+        pytest.warns(UserWarning, match="emulated NPU"),
+        torch.npu.stream(torch.npu.Stream()),
+    ):
+        assert torch.npu.is_autocast_enabled() and nn.Linear(8, 8).npu()(torch.ones(4, 8).npu()).dtype == torch.float16
     weight = torch.ones(2, device="npu", requires_grad=True)
     optimizer = torch.optim.SGD([weight], 0.5)
-    for scaler, factor in (
-        (torch.amp.GradScaler("npu"), 0.5),
-        (torch.npu.amp.GradScaler(), 0.5),
-        (torch.npu.amp.GradScaler(dynamic=False), 1),
-    ):
-        before, scale = weight.detach().clone(), scaler.get_scale()
-        scaler.scale(weight.sum() * float("inf")).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        assert torch.equal(weight, before) and scaler.get_scale() == scale * factor
-        optimizer.zero_grad()
-        scaler.scale(weight.sum()).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        assert torch.equal(weight, before - 0.5) and scaler.get_scale() == scale * factor
-        optimizer.zero_grad()
-
-
-@on_npu
-def test_streams_and_events_say_that_they_do_nothing():
-    with pytest.warns(UserWarning, match="emulated NPU"):
-        start, end, stream = *(torch.npu.Event(enable_timing=True) for _ in range(2)), torch.npu.Stream()
-    start.record()
-    with torch.npu.stream(stream):
-        x = torch.ones(3, device="npu") + 1
-    x.record_stream(stream)
-    torch.npu.current_stream().wait_stream(stream)
-    end.record()
-    torch.npu.synchronize()
-    assert start.elapsed_time(end) > 0 and end.query()
+    for scaler, change in ((torch.npu.amp.GradScaler(), 0.5), (torch.npu.amp.GradScaler(dynamic=False), 1)):
+        start, scale = weight.detach().clone(), scaler.get_scale()
+        for factor, moved in ((float("inf"), 0), (1, 0.5)):
+            optimizer.zero_grad()
+            scaler.scale(weight.sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            assert torch.equal(weight, start - moved) and scaler.get_scale() == scale * change
 
 
 @on_npu
@@ -362,10 +289,8 @@ def test_different_shapes_are_counted_as_kernels_to_compile():
 @on_npu
 def test_the_old_tensor_types_work():
     numbers = torch.npu.FloatTensor([1, 2])
-    assert numbers.is_npu and numbers.dtype == torch.float32 and numbers.tolist() == [1, 2]
-    assert torch.npu.LongTensor(2, 3).shape == (2, 3) and torch.npu.HalfTensor().numel() == 0
-    assert isinstance(numbers, torch.npu.FloatTensor)
-    assert not isinstance(numbers, torch.npu.HalfTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
+    assert numbers.tolist() == [1, 2] and torch.npu.LongTensor(2, 3).shape == (2, 3)
+    assert isinstance(numbers, torch.npu.FloatTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
     assert numbers.type() == "torch.npu.FloatTensor" and torch.ones(2).type("torch.npu.HalfTensor").is_npu
     half = torch.ones(2).type(torch.npu.HalfTensor)
     assert half.is_npu and half.dtype == torch.float16 and torch.equal(half.type(torch.FloatTensor), torch.ones(2))

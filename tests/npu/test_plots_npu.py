@@ -1,4 +1,4 @@
-"""Figures of the move to NPUs show what they were given, and say that the cards are emulated. All numbers are made up."""
+"""Figures of the move to NPUs show what they were given, and say that the cards are emulated."""
 
 import pytest
 from figures import labels
