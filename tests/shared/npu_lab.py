@@ -58,10 +58,10 @@ class Lab:
         folder, arguments = self.folder / str(self.count), list(map(str, arguments))
         folder.mkdir(parents=True)
         (folder / "main.py").write_text(source)
-        env = {"HELPERS_NPU_DEVICES": str(CARDS)} | {name: str(value) for name, value in environment.items()}
+        own, env = {name: str(value) for name, value in environment.items()}, {"HELPERS_NPU_DEVICES": str(CARDS)}
         errors = []
         try:
-            helpers.launch(work, 1, folder, arguments, list(environment), env=env, threads=1, timeout=TIMEOUT)
+            helpers.launch(work, 1, folder, arguments, own, env=env, threads=1, timeout=TIMEOUT)
         except helpers.RankTimeout as error:
             errors = [f"TimeoutError: {error}"]
         except helpers.RankError:  # what ended the processes is in their files
@@ -100,8 +100,8 @@ def free_port() -> int:
             return port
 
 
-def work(folder, arguments, own):
-    """One run, in a rank; `own` are the variables that are the script's, not the launcher's."""
+def work(folder, arguments, environment):
+    """One run, in a rank."""
     import torch
     import torch.multiprocessing as mp
 
@@ -110,8 +110,8 @@ def work(folder, arguments, own):
     platforms.npu.load()
     torch.manual_seed(0)  # for all runs
     for name in OF_A_LAUNCHER:
-        if name not in own:
-            os.environ.pop(name, None)
+        os.environ.pop(name, None)
+    os.environ.update(environment)
     os.chdir(folder)
     output = os.open("output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
