@@ -72,16 +72,12 @@ def over_all_ranks(norm, batch):
     mean = total / count
     variance = (squares / count - mean.square()).clamp_min(0)
     if norm.training and norm.track_running_stats:
-        _keep(norm, mean.detach(), variance.detach(), count.item())
+        norm.num_batches_tracked += 1
+        share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+        unbiased = variance * count / (count - 1).clamp_min(1)  # as BatchNorm keeps it
+        for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+            kept.lerp_(new.detach().to(kept.dtype), share)
     shape = [1, -1] + [1] * (batch.dim() - 2)
     scale = torch.rsqrt(variance + norm.eps) * (norm.weight if norm.affine else 1)
     shift = (norm.bias if norm.affine else 0) - mean * scale
     return (batch * scale.view(shape) + shift.view(shape)).to(given)
-
-
-def _keep(norm, mean, variance, count):
-    norm.num_batches_tracked += 1
-    share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-    unbiased = variance * count / max(count - 1, 1)  # as BatchNorm keeps it
-    for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
-        kept.lerp_(new.to(kept.dtype), share)
