@@ -53,21 +53,26 @@ class CPUSyncBatchNorm(nn.modules.batchnorm._BatchNorm):
         use_batch = self.training or self.running_mean is None
         if not use_batch or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(batch)
-        given, dims = batch.dtype, [0, *range(2, batch.dim())]
-        batch = batch.to(torch.promote_types(given, torch.float32))  # sums need more digits than a half has
-        count = batch.new_tensor([batch.numel() / batch.size(1)])
-        # One message for all three, as few and large messages are cheaper than many small ones.
-        sums = SumOverRanks.apply(torch.cat([batch.sum(dims), batch.square().sum(dims), count]))
-        total, squares, count = sums.split([self.num_features, self.num_features, 1])
-        mean = total / count
-        variance = (squares / count - mean.square()).clamp_min(0)
-        if self.training and self.track_running_stats:
-            self.num_batches_tracked += 1
-            share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-            unbiased = variance * (count / (count - 1).clamp_min(1))  # as BatchNorm keeps it
-            for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-                kept.lerp_(new.detach().to(kept.dtype), share)
-        shape = [1, -1] + [1] * (batch.dim() - 2)
-        scale = torch.rsqrt(variance + self.eps) * (self.weight if self.affine else 1)
-        shift = (self.bias if self.affine else 0) - mean * scale
-        return (batch * scale.view(shape) + shift.view(shape)).to(given)
+        return over_all_ranks(self, batch)
+
+
+def over_all_ranks(norm, batch):
+    """`batch` [N, C, …] normalised by the statistics of all ranks, with the weights and statistics of layer `norm`."""
+    given, dims = batch.dtype, [0, *range(2, batch.dim())]
+    batch = batch.to(torch.promote_types(given, torch.float32))  # sums need more digits than a half has
+    count = batch.new_tensor([batch.numel() / batch.size(1)])
+    # One message for all three, as few and large messages are cheaper than many small ones.
+    sums = SumOverRanks.apply(torch.cat([batch.sum(dims), batch.square().sum(dims), count]))
+    total, squares, count = sums.split([norm.num_features, norm.num_features, 1])
+    mean = total / count
+    variance = (squares / count - mean.square()).clamp_min(0)
+    if norm.training and norm.track_running_stats:
+        norm.num_batches_tracked += 1
+        share = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+        unbiased = variance * count / (count - 1).clamp_min(1)  # as BatchNorm keeps it
+        for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+            kept.lerp_(new.detach().to(kept.dtype), share)
+    shape = [1, -1] + [1] * (batch.dim() - 2)
+    scale = torch.rsqrt(variance + norm.eps) * (norm.weight if norm.affine else 1)
+    shift = (norm.bias if norm.affine else 0) - mean * scale
+    return (batch * scale.view(shape) + shift.view(shape)).to(given)

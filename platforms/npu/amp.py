@@ -24,8 +24,8 @@ class GradScaler(torch.amp.GradScaler):
         dynamic=True,
         enabled=True,
     ):
-        if not dynamic:
-            growth_factor, growth_interval = 1.0 + 1e-12, 2**31 - 1
+        if not dynamic:  # factors that round to 1 in float32
+            growth_factor, backoff_factor = 1 + 1e-12, 1 - 1e-12
         super().__init__("npu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
 

@@ -6,27 +6,23 @@ import sys
 
 from helpers.settings import run_command
 
-from .loading import real_torch_npu
-from .script import environment
+from .build import library
+from .loading import environment, real_torch_npu
 
 
 def main(arguments=None) -> int:
     """Run the command line; returns the exit status, or becomes the script."""
-    parser = _parser()
-    options = parser.parse_args(_script_apart(sys.argv[1:] if arguments is None else list(arguments)))
-    return run_command(parser.prog, lambda: _run(options))
-
-
-def _parser():
-    about = "Run a script on Ascend NPUs: the real ones, or cards emulated on the CPU where there are none."
-    usage = "python -m platforms.npu [--devices N] [--memory MIB] main.py ARGUMENT…"
     command = argparse.ArgumentParser(
-        prog="python -m platforms.npu", description=about, usage=usage, allow_abbrev=False
+        prog="python -m platforms.npu",
+        description="Run a script on Ascend NPUs: the real ones, or cards emulated on the CPU where there are none.",
+        usage="python -m platforms.npu [--devices N] [--memory MIB] main.py ARGUMENT…",
+        allow_abbrev=False,
     )
     command.add_argument("--devices", type=int, help="cards of the emulated host, 1 to 8 (default: 8)")
     command.add_argument("--memory", type=int, metavar="MIB", help="memory of each emulated card (default: 32768)")
     command.add_argument("script", nargs=argparse.REMAINDER, help="what Python is to run: main.py …, or -m module …")
-    return command
+    options = command.parse_args(_script_apart(sys.argv[1:] if arguments is None else list(arguments)))
+    return run_command(command.prog, lambda: _run(options))
 
 
 def _script_apart(arguments):
@@ -45,9 +41,7 @@ def _run(options):
         raise FileNotFoundError(f"there is no script {script[0]}")
     made = environment(options.devices, options.memory)
     if not real_torch_npu():
-        from .build import library
-
-        library(log=lambda line: print(line, file=sys.stderr))
+        library()
     sys.stdout.flush()
     # In this process's place, so that signals, the terminal and the exit status are the script's own.
     os.execve(sys.executable, [sys.executable, *script], made)

@@ -1,12 +1,7 @@
-"""What a process did on its cards, as one JSON file when it ends: how a run is shown to have used the device."""
+"""What a process did on its cards: how a run is shown to have used the device."""
 
-import atexit
-import json
 import os
 import sys
-from pathlib import Path
-
-from helpers.paths import replace_file
 
 from .cards import is_emulated, visible_cards
 
@@ -43,17 +38,3 @@ def of_process() -> dict:
         "collectives": dict(hccl.calls),
         "collective_bytes": dict(hccl.bytes_sent),
     }
-
-
-def write_at_exit(folder) -> None:
-    """Leave a file in `folder` when this process ends, if it used a card or a collective."""
-    process = os.getpid()
-
-    def write():
-        if os.getpid() != process:  # a forked DataLoader worker inherits this function
-            return
-        counted = of_process()
-        if counted["devices"] or counted["collectives"]:
-            replace_file(Path(folder, f"{process}.json"), json.dumps(counted))
-
-    atexit.register(write)

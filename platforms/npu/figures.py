@@ -6,12 +6,12 @@ The functions return (figure, alt). None of them shows speed, of which an emulat
 
 from statistics import median
 
-from helpers.launcher.language import listed, local, marked
+from helpers.language import N_, _
 from helpers.plots import style
 from helpers.plots.layout import DASHED, fitted, lines, sheet
 from helpers.records.words import clean
 
-EMULATED = marked("emulated NPU")
+EMULATED = N_("emulated NPU")
 PROCESSES = ((style.SKY, ""), (style.ORANGE, "//"), (style.GREEN, "xx"), (style.PURPLE, ".."))  # colour, hatch
 
 
@@ -30,10 +30,11 @@ def cards(runs, predicted=None, on=EMULATED, count=None) -> tuple:
     if not used:
         raise ValueError("no process has used a card: nothing to draw")
     predicted, count = predicted or {}, count or used[-1] + 1
-    key = [(f"process {rank}", *PROCESSES[rank]) for rank in range(max(map(len, runs.values())))]
-    title = f"Cards that each process used ({on})"
-    notes = marked("Dashed frame: the card predicted for process 1. Below each card: operators.")
-    with sheet(title, 0.9 * len(runs) + 0.25, key=key, notes=[notes] if predicted else ()) as (figure, [axes]):
+    most = max(map(len, runs.values()))
+    key = [(_("process {rank}").format(rank=rank), *PROCESSES[rank]) for rank in range(most)]
+    title = _("Cards that each process used ({on})").format(on=_(on))
+    notes = [_("Dashed frame: the card predicted for process 1. Below each card: operators.")] if predicted else ()
+    with sheet(title, 0.9 * len(runs) + 0.25, key=key, notes=notes) as (figure, [axes]):
         for y, (label, processes) in enumerate(runs.items()):
             for card in range(count):
                 _card(axes, card, y, processes, predicted.get(label) == card)
@@ -43,7 +44,7 @@ def cards(runs, predicted=None, on=EMULATED, count=None) -> tuple:
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    return figure, " ".join([f"{title}.", *(_cards_words(label, of, predicted) for label, of in runs.items())])
+    return figure, _alt(title, {label: _cards_words(label, of, predicted) for label, of in runs.items()})
 
 
 def _card(axes, card, y, processes, expected):
@@ -51,24 +52,23 @@ def _card(axes, card, y, processes, expected):
     here = [(rank, of[card]) for rank, of in enumerate(processes) if of.get(card)]
     look = {"height": 0.46, "edgecolor": style.INK}
     axes.barh(y, 0.9, left=card - 0.45, color="none", linewidth=0.8, **look)
-    for place, (rank, _) in enumerate(here):
+    width = 0.9 / max(1, len(here))
+    for place, (rank, _operators) in enumerate(here):
         colour, hatch = PROCESSES[rank]
-        width = 0.9 / len(here)
         axes.barh(y, width, left=card - 0.45 + place * width, color=colour, hatch=hatch, linewidth=0.8, **look)
     if expected:
         axes.barh(y, 0.98, 0.56, left=card - 0.49, color="none", edgecolor=style.INK, linestyle=DASHED, linewidth=1.2)
-    text = " + ".join(f"{operators:,}" for _, operators in here) or marked("idle")
+    text = " + ".join(f"{operators:,}" for _rank, operators in here) or _("idle")
     axes.text(card, y + 0.32, text, ha="center", va="top", size=9)
 
 
 def _cards_words(label, processes, predicted):
     words = []
     for rank, of in enumerate(processes):
-        cards = local(" and ").join(f"npu:{card} ({of[card]:,})" for card in sorted(of)) or local("none")
-        words.append(local("process {rank} on {cards}", rank=rank, cards=cards))
-    card = f"npu:{predicted.get(label)}"
-    guess = local(f" (process 1 predicted on {card})") if label in predicted else ""
-    return listed([listed(words) + guess], about=clean(label))
+        used = _(" and ").join(f"npu:{card} ({of[card]:,})" for card in sorted(of)) or _("none")
+        words.append(_("process {rank} on {cards}").format(rank=rank, cards=used))
+    guess = _(" (process 1 predicted on {card})").format(card=f"npu:{predicted[label]}") if label in predicted else ""
+    return _(", ").join(words) + guess
 
 
 def accuracy(runs, fall) -> tuple:
@@ -81,29 +81,24 @@ def accuracy(runs, fall) -> tuple:
     Raises:
         ValueError: no run has an epoch.
     """
-    title = marked("Validation accuracy with and without the schedule (recorded)")
+    title = _("Validation accuracy with and without the schedule (recorded)")
     medians = {label: [median(epoch) for epoch in zip(*seeds, strict=True)] for label, seeds in runs.items()}
     seeds = max(map(len, runs.values()), default=0)
     notes = [
-        f"Thick: median of {seeds} seeds; thin: each seed.",
-        f"With the schedule, the learning rate falls to a tenth before epoch {fall}.",
+        _("Thick: median of {seeds} seeds; thin: each seed.").format(seeds=seeds),
+        _("With the schedule, the learning rate falls to a tenth before epoch {fall}.").format(fall=fall),
     ]
-    figure = lines(
-        title,
-        _numbered(medians),
-        "epoch",
-        marked("accuracy, %"),
-        "{:.1f}".format,
-        notes=notes,
-        thin={label: [dict(enumerate(of)) for of in each] for label, each in runs.items()},
-    )
-    words = []
+    thin = {label: [dict(enumerate(of)) for of in each] for label, each in runs.items()}
+    named = title, _numbered(medians), _("epoch"), _("accuracy, %")
+    figure = lines(*named, "{:.1f}".format, notes=notes, thin=thin)
+    words = {}
     for label, values in medians.items():
         last = [of[-1] for of in runs[label]]
-        spread = local("{low} to {high}", low=f"{min(last):.1f}", high=f"{max(last):.1f}")
-        words.append(listed([f"{values[-1]:.1f} % ({spread}) after epoch {len(values) - 1}"], about=clean(label)))
-    about = local("{text}.", text=listed([title, f"median of {seeds} seeds and their range"]))
-    return figure, " ".join([about, *words])
+        words[label] = _("{value:.1f} % ({low:.1f} to {high:.1f}) after epoch {epoch}").format(
+            value=values[-1], low=min(last), high=max(last), epoch=len(values) - 1
+        )
+    about = _("median of {seeds} seeds and their range").format(seeds=seeds)
+    return figure, _alt(title + _(", ") + about, words)
 
 
 def scales(runs, on=EMULATED) -> tuple:
@@ -115,19 +110,28 @@ def scales(runs, on=EMULATED) -> tuple:
     Raises:
         ValueError: no run has a step.
     """
-    title = f"Loss scale over the steps ({on})"
+    title = _("Loss scale over the steps ({on})").format(on=_(on))
     marks = [(n, scale) for steps in runs.values() for n, (scale, left_out) in enumerate(steps) if left_out]
-    series = _numbered({label: [scale for scale, _ in steps] for label, steps in runs.items()})
-    notes = [marked("Cross: the gradients overflowed, and the step is left out.")]
+    series = _numbered({label: [scale for scale, _left_out in steps] for label, steps in runs.items()})
+    notes = [_("Cross: the gradients overflowed, and the step is left out.")]
     look = {"marks": marks, "log": 2, "notes": notes, "stairs": True}
-    figure = lines(title, series, marked("step"), marked("scale"), "{:,.0f}".format, **look)
-    words = []
+    figure = lines(title, series, _("step"), _("scale"), "{:,.0f}".format, **look)
+    words = {}
     for label, steps in runs.items():
-        told = [f"{steps[0][0]:,.0f} at first", f"{steps[-1][0]:,.0f} at last"]
-        told.append(f"steps left out: {[n for n, (_, left_out) in enumerate(steps) if left_out]}")
-        words.append(listed(told, about=clean(label)))
-    return figure, " ".join([local("{text}.", text=listed([title, marked("a line a run")])), *words])
+        told = [
+            _("{steps} at first").format(steps=f"{steps[0][0]:,.0f}"),
+            _("{steps} at last").format(steps=f"{steps[-1][0]:,.0f}"),
+            _("steps left out: {n}").format(n=[n for n, (_scale, left_out) in enumerate(steps) if left_out]),
+        ]
+        words[label] = _(", ").join(told)
+    return figure, _alt(title + _(", ") + _("a line a run"), words)
 
 
 def _numbered(runs):
     return {label: dict(enumerate(values)) for label, values in runs.items()}
+
+
+def _alt(about, words):
+    """The alt text: what the figure shows, then a sentence for each label."""
+    told = [_("{text}: {more}").format(text=_(clean(label)), more=more) for label, more in words.items()]
+    return " ".join(_("{text}.").format(text=sentence) for sentence in (about, *told))

@@ -11,23 +11,17 @@ from collections import Counter
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .cards import visible_cards
 
 calls, bytes_sent = Counter(), Counter()  # by collective, in this process
 rank = None  # of this process in its first group
 _kinds = ("npu",)  # of tensors that the next group takes
-FORMATS = (
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.bool,
-)
+FORMATS = {
+    *(torch.float32, torch.float16, torch.bfloat16, torch.bool),
+    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8),
+}
 COLLECTIVES = (
     "broadcast allreduce allreduce_coalesced reduce allgather allgather_coalesced all_gather_single "
     "all_gather_single_coalesced gather scatter reduce_scatter reduce_scatter_single reduce_scatter_single_coalesced "
@@ -49,11 +43,12 @@ class Hccl(_backend_class()):
 
     supports_coalescing = False  # batch_isend_irecv asks; the inherited property would ask this class, without end
 
-    def __init__(self, store, rank, size, timeout):
-        super().__init__(rank, size)
-        _remember(rank)
-        self._store, self._place, self._met = store, (rank, size), False
-        self._kinds, self._gloo = _kinds, c10d.ProcessGroupGloo(store, rank, size, timeout)
+    def __init__(self, store, number, size, timeout):
+        global rank
+        super().__init__(number, size)
+        rank = number if rank is None else rank
+        self._store, self._place, self._met = store, (number, size), False
+        self._kinds, self._gloo = _kinds, c10d.ProcessGroupGloo(store, number, size, timeout)
 
     @property
     def _device_types(self):
@@ -68,13 +63,12 @@ class Hccl(_backend_class()):
         if self._met:
             return
         self._met = True
-        rank, size = self._place
+        number, size = self._place
         card = visible_cards()[card]
         host = f"{socket.gethostname()} {os.environ.get('GROUP_RANK', '')}"  # torchrun's number of the host
-        self._store.set(f"card/{rank}", f"{host} {card}")
+        self._store.set(f"card/{number}", f"{host} {card}")
         everyone = [self._store.get(f"card/{r}") for r in range(size)]
-        mine = everyone[rank]
-        same = [r for r in range(size) if everyone[r] == mine]
+        same = [r for r in range(size) if everyone[r] == everyone[number]]
         if len(same) > 1:
             raise RuntimeError(
                 f"HCCL: ranks {', '.join(map(str, same))} are all on npu:{card}; each needs a card of its own: "
@@ -82,7 +76,7 @@ class Hccl(_backend_class()):
             )
 
     def _run(self, name, args):
-        result, tensors = args[0], list(_tensors(args))
+        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
         if "cpu" in self._kinds and all(tensor.is_cpu for tensor in tensors):
             return getattr(self._gloo, name)(*args)
         for tensor in tensors:
@@ -90,15 +84,31 @@ class Hccl(_backend_class()):
         self._meet(tensors[0].get_device() if tensors else torch.npu.current_device())
         calls[name] += 1
         bytes_sent[name] += sum(t.nbytes for t in tensors)
-        if name in ("all_gather_single", "_allgather_base"):  # gloo cuts along the first dimension, whatever it is
-            args = [arg.detach().view(-1) if isinstance(arg, torch.Tensor) else arg for arg in args]
-        work = getattr(self._gloo, name)(*map(_host, args))
-        return _Work(work, result)
+        # gloo cuts what it gathers along the first dimension, whatever it is
+        flat = name in ("all_gather_single", "_allgather_base")
+
+        def host(value):
+            if not isinstance(value, torch.Tensor):
+                return value
+            view = torch.ops.helpers_npu.alias_cpu(value.detach())
+            return view.view(-1) if flat else view
+
+        return _Work(getattr(self._gloo, name)(*tree_map(host, args)), args[0])
 
     def barrier(self, opts=None):
         self._meet(torch.npu.current_device())
         calls["barrier"] += 1
         return _Work(self._gloo.barrier(), [])
+
+
+def _check(tensor, name):
+    if tensor.device.type != "npu":
+        # PyTorch's own words, which it says itself where hccl is not a process group.
+        raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
+    if tensor.dtype not in FORMATS:
+        raise RuntimeError(f"HCCL {name}: unsupported data type {tensor.dtype}; use float32 (emulated NPU)")
+    if not tensor.is_contiguous():
+        raise RuntimeError(f"HCCL {name}: tensors must be contiguous (emulated NPU)")
 
 
 _waited_for = set()  # works whose Python part torch before 2.8 does not keep alive, and then waits for ever
@@ -133,11 +143,6 @@ class _Work(c10d.Work):
         return future
 
 
-def _remember(first):
-    global rank
-    rank = first if rank is None else rank
-
-
 def register() -> None:
     """Make `hccl` a backend of torch.distributed, the one for tensors on npu."""
     for name in COLLECTIVES:
@@ -149,22 +154,6 @@ def register() -> None:
     dist.is_hccl_available = lambda: True  # a name that torch_npu adds
 
 
-def _stand_for_gloo():
-    """Where hccl is a process group, PyTorch drops the backend beside it in "cpu:gloo,npu:hccl"; tell hccl of it."""
-    from torch.distributed import distributed_c10d
-
-    make = distributed_c10d._new_process_group_helper
-
-    @functools.wraps(make)
-    def told(size, rank, ranks, backend, *args, **kwargs):
-        global _kinds
-        beside = distributed_c10d.BackendConfig(backend).get_device_backend_map()
-        _kinds = ("cpu", "npu") if beside.get("cpu") == "gloo" else ("npu",)
-        return make(size, rank, ranks, backend, *args, **kwargs)
-
-    distributed_c10d._new_process_group_helper = told
-
-
 def _collective(name):
     def run(self, *args):
         return self._run(name, args)
@@ -173,27 +162,17 @@ def _collective(name):
     return run
 
 
-def _check(tensor, name):
-    if tensor.device.type != "npu":
-        # PyTorch's own words, which it says itself where hccl is not a process group.
-        raise RuntimeError(f"No backend type associated with device type {tensor.device.type}")
-    if tensor.dtype not in FORMATS:
-        raise RuntimeError(f"HCCL {name}: unsupported data type {tensor.dtype}; use float32 (emulated NPU)")
-    if not tensor.is_contiguous():
-        raise RuntimeError(f"HCCL {name}: tensors must be contiguous (emulated NPU)")
+def _stand_for_gloo():
+    """Where hccl is a process group, PyTorch drops the backend beside it in "cpu:gloo,npu:hccl"; tell hccl of it."""
+    from torch.distributed import distributed_c10d
 
+    make = distributed_c10d._new_process_group_helper
 
-def _tensors(values):
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+    @functools.wraps(make)
+    def told(size, number, ranks, backend, *args, **kwargs):
+        global _kinds
+        beside = distributed_c10d.BackendConfig(backend).get_device_backend_map()
+        _kinds = ("cpu", "npu") if beside.get("cpu") == "gloo" else ("npu",)
+        return make(size, number, ranks, backend, *args, **kwargs)
 
-
-def _host(value):
-    if isinstance(value, torch.Tensor):
-        return torch.ops.helpers_npu.alias_cpu(value.detach())
-    if isinstance(value, (list, tuple)):
-        return [_host(item) for item in value]
-    return value
+    distributed_c10d._new_process_group_helper = told

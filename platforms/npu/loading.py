@@ -3,16 +3,16 @@
 import functools
 import os
 import sys
-import warnings
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from .build import library
 from .cards import check_settings, is_emulated
 
 SHIMS = Path(__file__).parent / "shims"  # `torch_npu` and `apex` for those who have not got them
 
 
-def load(log=print) -> str:
+def load() -> str:
     """Make torch.npu, tensor.npu(), "npu:1", the backend hccl, `torch_npu` and `apex` work in this process.
 
     Returns:
@@ -37,7 +37,7 @@ def load(log=print) -> str:
         taken = torch._C._get_privateuse1_backend_name()
         if taken not in ("privateuseone", "npu"):
             raise RuntimeError(f"PyTorch has room for one device of a third party, and {taken!r} is there already")
-        _register(log)
+        _register()
     import torch_npu  # noqa: F401 - so that `sys.modules` has it, as after a real import
 
     return "emulated"
@@ -55,6 +55,25 @@ def shims() -> list:
     ]
 
 
+def environment(devices=None, memory=None) -> dict:
+    """Environment variables for a Python process that is to find `torch_npu` and `apex`.
+
+    Args:
+        devices: cards of the emulated host, 1 to 8 (default: HELPERS_NPU_DEVICES, or 8).
+        memory: MiB of each card (default: HELPERS_NPU_MEMORY_MB, or 32 GiB).
+
+    Raises:
+        ValueError: so many cards, or so much memory, cannot be had.
+    """
+    made = dict(os.environ)
+    for name, value in (("HELPERS_NPU_DEVICES", devices), ("HELPERS_NPU_MEMORY_MB", memory)):
+        if value is not None:
+            made[name] = str(value)
+    check_settings(made)
+    made["PYTHONPATH"] = os.pathsep.join([*shims(), *filter(None, [made.get("PYTHONPATH")])])
+    return made
+
+
 def _installed(package, module=""):
     """Whether `package` (with a `module` in it) can be imported from somewhere other than our shims."""
     path = [entry for entry in sys.path if not entry.startswith(str(SHIMS))]
@@ -64,13 +83,10 @@ def _installed(package, module=""):
     return not module or PathFinder.find_spec(module, spec.submodule_search_locations) is not None
 
 
-def _register(log):
+def _register():
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from .build import library
-
-    torch.ops.load_library(library(log))
+    torch.ops.load_library(library())
     torch.utils.rename_privateuse1_backend("npu")
     from . import amp, batch_norm, hccl, module
 
@@ -78,43 +94,27 @@ def _register(log):
     sys.modules["torch.npu"], sys.modules["torch.npu.amp"] = module, amp
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     hccl.register()
-    module._library = batch_norm.register()
+    batch_norm.register()
     _print_on_the_host(torch)
-    _compile_to_eager(torch)
     _refuse_one_process(torch)
     _take_old_types(torch, module)
-    register_optimizer_step_post_hook(_find_left_behind)
-    if folder := os.environ.get("HELPERS_NPU_REPORT"):
-        from . import counts
-
-        counts.write_at_exit(folder)
 
 
-def _compile_to_eager(torch):
-    """torch.compile with its own backend, inductor, which has no code for npu: run what it would compile as it is."""
-    inductor = torch._TorchCompileInductorWrapper
-    compiled = inductor.__call__
-
-    def compile_or_run(self, module, inputs):
-        if all(getattr(it, "device", torch.device("cpu")).type != "npu" for it in inputs):
-            return compiled(self, module, inputs)
-        text = "inductor has no kernels for npu: torch.compile runs this graph eagerly (emulated NPU)"
-        warnings.warn(text, stacklevel=2)
-        return module.forward
-
-    inductor.__call__ = compile_or_run
+def _print_on_the_host(torch):
+    """Show a card's tensor through a copy, as torch_npu does: the formatting computes in float64."""
+    shown = torch._tensor_str._tensor_str
+    torch._tensor_str._tensor_str = lambda t, indent: shown(t.cpu() if t.device.type == "npu" else t, indent)
 
 
 def _take_old_types(torch, module):
     """x.type(torch.npu.HalfTensor), and such a class as the default: PyTorch itself takes those of CPU and CUDA."""
     convert, choose = torch.Tensor.type, torch.set_default_tensor_type
-    chosen = []
 
     @functools.wraps(convert)
-    def type_(self, dtype=None, non_blocking=False, **kwargs):
+    def type_(self, dtype=None, *args, **kwargs):
         if isinstance(dtype, module._TensorType):
-            return self.to("npu", dtype.dtype, non_blocking)
-        return convert(self, dtype, non_blocking, **kwargs) if dtype is not None else convert(self)
+            return self.to("npu", dtype.dtype, *args, **kwargs)
+        return convert(self) if dtype is None else convert(self, dtype, *args, **kwargs)
 
     @functools.wraps(choose)
     def set_default_tensor_type(t):
@@ -122,12 +122,10 @@ def _take_old_types(torch, module):
         if isinstance(kind, module._TensorType):
             torch.set_default_dtype(kind.dtype)
             torch.set_default_device("npu")
-            chosen[:] = [kind]
             return
-        choose(t)
-        if chosen:
+        if torch.get_default_device().type == "npu":
             torch.set_default_device(None)
-            chosen.clear()
+        choose(t)
 
     torch.Tensor.type, torch.set_default_tensor_type = type_, set_default_tensor_type
 
@@ -139,21 +137,18 @@ def _refuse_one_process(torch):
     utils/unsupport_api.py). The emulated device has neither copies of a model on other cards nor cards that two
     processes share.
     """
-    from torch.nn import Module, parallel
-
-    for owner, name, what in (
-        (parallel.DataParallel, "__init__", "nn.DataParallel"),
-        (parallel.DataParallel, "forward", "nn.DataParallel"),
-        (parallel, "data_parallel", "nn.parallel.data_parallel"),
-        (Module, "share_memory", "share_memory()"),
-    ):
-        setattr(owner, name, _refusing(getattr(owner, name), what, Module))
+    parallel = torch.nn.DataParallel
+    parallel.__init__ = _refusing(parallel.__init__, "nn.DataParallel")
+    parallel.forward = _refusing(parallel.forward, "nn.DataParallel")
+    torch.nn.Module.share_memory = _refusing(torch.nn.Module.share_memory, "share_memory()")
 
 
-def _refusing(call, what, module):
+def _refusing(call, what):
+    from torch.nn import Module
+
     @functools.wraps(call)
     def checked(*args, **kwargs):
-        models = (it for it in (*args, *kwargs.values()) if isinstance(it, module) and "_modules" in vars(it))
+        models = (it for it in (*args, *kwargs.values()) if isinstance(it, Module) and "_modules" in vars(it))
         if any(it.device.type == "npu" for model in models for it in model.parameters()):
             raise RuntimeError(
                 f"{what} is not supported for a model on an NPU: each card needs a process of its own. Start one "
@@ -163,28 +158,3 @@ def _refusing(call, what, module):
         return call(*args, **kwargs)
 
     return checked
-
-
-def _find_left_behind(optimizer, *_):
-    """Warn once for an optimizer whose parameters stayed on the CPU, without gradients, when its model moved.
-
-    A move to the card makes new parameters (torch.nn.Module._apply), so nothing would train and nothing fail.
-    """
-    import torch
-
-    parameters = [it for group in optimizer.param_groups for it in group["params"] if it.device.type == "cpu"]
-    if parameters and torch.npu.is_initialized() and all(it.grad is None for it in parameters):
-        if not vars(optimizer).setdefault("_left_behind", False):
-            optimizer._left_behind = True
-            warnings.warn(
-                f"{type(optimizer).__name__} steps {len(parameters)} parameters that are on the CPU and have no "
-                "gradients, so they do not train: on an NPU a move makes new parameters. Make the optimizer after "
-                "model.npu() (emulated NPU)",
-                stacklevel=3,
-            )
-
-
-def _print_on_the_host(torch):
-    """Show a card's tensor through a copy, as torch_npu does: the formatting computes in float64."""
-    shown = torch._tensor_str._tensor_str
-    torch._tensor_str._tensor_str = lambda t, indent: shown(t.cpu() if t.device.type == "npu" else t, indent)

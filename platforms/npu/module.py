@@ -9,6 +9,7 @@ import contextlib
 import json
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,41 +20,27 @@ from .cards import card_of
 
 EMULATED = True
 COUNTERS = "bytes peak_bytes allocations h2d d2h syncs ops kernels int32_targets pinned".split()
-matmul, conv = SimpleNamespace(allow_hf32=False), SimpleNamespace(allow_hf32=True)  # without effect on a CPU
 _c = torch.ops.helpers_npu
 _chosen = []  # the cards given to set_device, in order
-_fractions = {}  # of a card's memory that this process may have
 
-
-def is_available() -> bool:
-    """Whether there is a card: always, it is emulated."""
-    return True
-
-
-def is_initialized() -> bool:
-    """Whether this process has used a card."""
-    return _c.used()
-
-
-def init() -> None:
-    """Nothing: a card is ready at its first use."""
-
-
-_lazy_init = init
-
-
-def _is_in_bad_fork() -> bool:
-    return _c.bad_fork()
-
-
-def device_count() -> int:
-    """Cards of this emulated host, 1 to 8: HELPERS_NPU_DEVICES."""
-    return _c.device_count()
-
-
-def current_device() -> int:
-    """The card that `npu` without a number means in this thread."""
-    return _c.current_device()
+ANSWERS = {  # of functions that always answer the same
+    "is_available": True,
+    "is_bf16_supported": True,
+    "is_current_stream_capturing": False,
+    "get_amp_supported_dtype": [torch.float16, torch.bfloat16],
+    "get_device_capability": None,  # as in torch_npu: compute capability is NVIDIA's notion
+    "init": None,
+    "_lazy_init": None,
+    "ipc_collect": None,
+    "empty_cache": None,
+    "set_stream": None,
+}
+is_initialized, _is_in_bad_fork, device_count, current_device = _c.used, _c.bad_fork, _c.device_count, _c.current_device
+is_autocast_enabled = partial(torch.is_autocast_enabled, "npu")
+set_autocast_enabled = partial(torch.set_autocast_enabled, "npu")
+get_autocast_dtype = partial(torch.get_autocast_dtype, "npu")
+set_autocast_dtype = partial(torch.set_autocast_dtype, "npu")
+matmul, conv = SimpleNamespace(allow_hf32=False), SimpleNamespace(allow_hf32=True)  # without effect on a CPU
 
 
 def set_device(device) -> None:
@@ -61,66 +48,6 @@ def set_device(device) -> None:
     index = card_of(device)
     _c.set_device(index)
     _chosen.append(index)
-
-
-def synchronize(device=None) -> None:
-    """Nothing to wait for: an operator has finished when it returns. RuntimeError for a card that is not there."""
-    _c.counters(card_of(device))
-
-
-def get_device_name(device=None) -> str:
-    """The card's name, which says that it is emulated."""
-    _c.counters(card_of(device))
-    return "Ascend910 (emulated on the CPU)"
-
-
-def get_device_properties(device=None):
-    """Name and memory (bytes) of a card."""
-    return SimpleNamespace(name=get_device_name(device), total_memory=_c.capacity())
-
-
-def get_device_capability(device=None):
-    """None, as in torch_npu: compute capability is NVIDIA's notion."""
-    return None
-
-
-def can_device_access_peer(device, peer) -> bool:
-    """Whether a card can read another's memory: copies between cards work."""
-    return card_of(device) != card_of(peer)
-
-
-def ipc_collect() -> None:
-    """Nothing: memory is not shared between processes."""
-
-
-def get_amp_supported_dtype() -> list:
-    """Formats that torch.autocast("npu") takes."""
-    return [torch.float16, torch.bfloat16]
-
-
-def is_bf16_supported() -> bool:
-    """Whether bfloat16 can be computed in."""
-    return True
-
-
-def is_autocast_enabled() -> bool:
-    """Whether torch.autocast("npu") is on in this thread."""
-    return torch.is_autocast_enabled("npu")
-
-
-def set_autocast_enabled(enabled) -> None:
-    """Switch torch.autocast("npu") on or off in this thread."""
-    torch.set_autocast_enabled("npu", enabled)
-
-
-def get_autocast_dtype():
-    """The format that autocast computes in."""
-    return torch.get_autocast_dtype("npu")
-
-
-def set_autocast_dtype(dtype) -> None:
-    """Choose the format that autocast computes in."""
-    torch.set_autocast_dtype("npu", dtype)
 
 
 class device(contextlib.AbstractContextManager):
@@ -138,11 +65,28 @@ class device(contextlib.AbstractContextManager):
         _c.set_device(self.before)
 
 
-class device_of(device):
-    """`with torch.npu.device_of(tensor):` the same for the card of a tensor."""
+def device_of(tensor):
+    """`with torch.npu.device_of(tensor):` the same for the card of a tensor, if it is on one."""
+    return device(tensor.get_device() if tensor.device.type == "npu" else -1)
 
-    def __init__(self, tensor):
-        super().__init__(tensor.get_device() if tensor.device.type == "npu" else -1)
+
+def synchronize(device=None) -> None:
+    """Nothing to wait for: an operator has finished when it returns. RuntimeError for a card that is not there."""
+    _c.counters(card_of(device))
+
+
+def get_device_name(device=None) -> str:
+    """The card's name, which says that it is emulated."""
+    synchronize(device)
+    return "Ascend910 (emulated on the CPU)"
+
+
+def get_device_properties(device=None):
+    """Name and memory (bytes) of a card."""
+    return SimpleNamespace(name=get_device_name(device), total_memory=_c.capacity())
+
+
+# -- memory -------------------------------------------------------------------------------
 
 
 def emulator_stats(device=None) -> dict:
@@ -155,12 +99,15 @@ def emulator_stats(device=None) -> dict:
 
 def memory_allocated(device=None) -> int:
     """Bytes held by tensors on a card."""
-    return _c.counters(card_of(device))[0]
+    return emulator_stats(device)["bytes"]
 
 
 def max_memory_allocated(device=None) -> int:
     """The most bytes held at once since the start or the last reset."""
-    return _c.counters(card_of(device))[1]
+    return emulator_stats(device)["peak_bytes"]
+
+
+memory_reserved, max_memory_reserved = memory_allocated, max_memory_allocated
 
 
 def reset_peak_memory_stats(device=None) -> None:
@@ -168,94 +115,31 @@ def reset_peak_memory_stats(device=None) -> None:
     _c.reset_peak(card_of(device))
 
 
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
 def mem_get_info(device=None):
     """(free, total) bytes of a card; HELPERS_NPU_MEMORY_MB sets the total."""
-    total = _c.capacity()
-    return total - memory_allocated(device), total
+    return _c.capacity() - memory_allocated(device), _c.capacity()
 
 
-def memory_stats(device=None) -> dict:
-    """The allocator's numbers under torch_npu's keys."""
-    now, peak, allocations, *_ = _c.counters(card_of(device))
-    return {
-        "allocated_bytes.all.current": now,
-        "allocated_bytes.all.peak": peak,
-        "reserved_bytes.all.current": now,
-        "reserved_bytes.all.peak": peak,
-        "allocation.all.allocated": allocations,
-        "num_ooms": 0,
-    }
-
-
-def memory_summary(device=None, abbreviated=False) -> str:
-    """The same for people."""
-    now, peak = memory_allocated(device), max_memory_allocated(device)
-    total = _c.capacity() / 2**20
-    used = f"{now / 2**20:.1f} MiB now, {peak / 2**20:.1f} MiB at most, of {total:.0f} MiB"
-    return f"npu:{card_of(device)} (emulated): {used}"
-
-
-def set_per_process_memory_fraction(fraction, device=None) -> None:
-    """Let this process have no more than that part of a card's memory."""
-    if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-        raise ValueError(f"fraction is {fraction!r}; give a number from 0 to 1")
-    _c.set_fraction(card_of(device), float(fraction))
-    _fractions[card_of(device)] = float(fraction)
-
-
-def get_per_process_memory_fraction(device=None) -> float:
-    """The part of a card's memory that this process may have."""
-    return _fractions.get(card_of(device), 1.0)
-
-
-def empty_cache() -> None:
-    """Nothing: there is no cache."""
-
-
-memory_reserved = memory_cached = memory_allocated
-max_memory_reserved = max_memory_cached = max_memory_allocated
-reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_stats = reset_peak_memory_stats
-
-
-class _Generators:
-    """torch.npu.default_generators: each card's torch.Generator state, by number."""
-
-    def __len__(self):
-        return _c.device_count()
-
-    def __getitem__(self, card):
-        generator = torch.Generator(f"npu:{range(len(self))[card]}")
-        generator.set_state(_c.get_rng_state(range(len(self))[card]))
-        return generator
-
-
-default_generators = _Generators()
+# -- random numbers -----------------------------------------------------------------------
 
 
 def manual_seed(seed) -> None:
     """Seed the current card."""
-    _c.manual_seed(_c.current_device(), int(seed) % 2**63)
+    _c.manual_seed(current_device(), int(seed) % 2**63)
 
 
 def manual_seed_all(seed) -> None:
     """Seed every card; torch.manual_seed does it as well."""
-    for card in range(_c.device_count()):
+    for card in range(device_count()):
         _c.manual_seed(card, int(seed) % 2**63)
-
-
-def seed() -> None:
-    """Seed the current card at random."""
-    manual_seed(torch.Generator().seed())
-
-
-def seed_all() -> None:
-    """Seed every card at random, all alike."""
-    manual_seed_all(torch.Generator().seed())
 
 
 def initial_seed() -> int:
     """What the current card was seeded with."""
-    return _c.initial_seed(_c.current_device())
+    return _c.initial_seed(current_device())
 
 
 def get_rng_state(device="npu"):
@@ -270,13 +154,16 @@ def set_rng_state(state, device="npu") -> None:
 
 def get_rng_state_all() -> list:
     """The states of all cards."""
-    return [_c.get_rng_state(card) for card in range(_c.device_count())]
+    return [get_rng_state(card) for card in range(device_count())]
 
 
 def set_rng_state_all(states) -> None:
     """Put all cards' generators into these states."""
     for card, state in enumerate(states):
-        _c.set_rng_state(card, state)
+        set_rng_state(state, card)
+
+
+# -- streams and events -------------------------------------------------------------------
 
 
 def _say_so():
@@ -294,20 +181,11 @@ class Stream(torch.Stream):
         _say_so()
         return super().__new__(cls, device=torch.device("npu", card_of(device)))
 
-    def wait_event(self, event):
-        """Return at once."""
-
-    def record_event(self, event=None):
-        """Note the time in an event, a new one if need be."""
-        event = event or Event(enable_timing=True)
-        event.record(self)
-        return event
-
 
 class Event:
     """A mark in a stream. With `enable_timing` it remembers the host's clock."""
 
-    def __init__(self, enable_timing=False, blocking=False, interprocess=False):
+    def __init__(self, enable_timing=False, **_):
         _say_so()
         self._timed, self._at = enable_timing, None
 
@@ -338,30 +216,10 @@ def current_stream(device=None):
 
 
 default_stream = current_stream
+stream = contextlib.nullcontext  # `with torch.npu.stream(s):` changes nothing
 
 
-def set_stream(stream) -> None:
-    """Nothing: there is one stream."""
-
-
-class StreamContext(contextlib.AbstractContextManager):
-    """`with torch.npu.stream(s):` changes nothing."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __exit__(self, *_):
-        return None
-
-
-def stream(stream):
-    """A context in which work goes to `stream`, which does nothing."""
-    return StreamContext(stream)
-
-
-def is_current_stream_capturing() -> bool:
-    """False: there are no graphs."""
-    return False
+# -- the old way of naming a format together with a device --------------------------------
 
 
 class _TensorType(type):
@@ -377,24 +235,28 @@ class _TensorType(type):
         return torch.empty(*(sizes_or_data or (0,)), dtype=cls.dtype, device="npu")
 
 
-def _tensor_type(name, dtype):
-    """The old way of naming a format together with a device."""
-    return _TensorType(name, (), {"dtype": dtype, "is_cuda": False, "__module__": "torch.npu"})
-
-
-BoolTensor = _tensor_type("BoolTensor", torch.bool)
-ByteTensor = _tensor_type("ByteTensor", torch.uint8)
-CharTensor = _tensor_type("CharTensor", torch.int8)
-ShortTensor = _tensor_type("ShortTensor", torch.int16)
-IntTensor = _tensor_type("IntTensor", torch.int32)
-LongTensor = _tensor_type("LongTensor", torch.int64)
-HalfTensor = _tensor_type("HalfTensor", torch.float16)
-BFloat16Tensor = _tensor_type("BFloat16Tensor", torch.bfloat16)
-FloatTensor = _tensor_type("FloatTensor", torch.float32)
-DoubleTensor = _tensor_type("DoubleTensor", torch.float64)
+TYPES = {
+    f"{name}Tensor": _TensorType(f"{name}Tensor", (), {"dtype": dtype, "is_cuda": False, "__module__": "torch.npu"})
+    for name, dtype in {
+        "Bool": torch.bool,
+        "Byte": torch.uint8,
+        "Char": torch.int8,
+        "Short": torch.int16,
+        "Int": torch.int32,
+        "Long": torch.int64,
+        "Half": torch.float16,
+        "BFloat16": torch.bfloat16,
+        "Float": torch.float32,
+        "Double": torch.float64,
+    }.items()
+}
 
 
 def __getattr__(name):
+    if name in ANSWERS:
+        return lambda *_, **__: ANSWERS[name]
+    if name in TYPES:
+        return TYPES[name]
     if name in json.loads((Path(__file__).parent / "names.json").read_text())["npu"]:
         raise AttributeError(f"torch.npu.{name}: torch_npu has it, the emulated NPU does not")
     raise AttributeError(f"module 'torch.npu' has no attribute {name!r}")

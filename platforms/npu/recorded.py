@@ -5,13 +5,11 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-from helpers.launcher.language import local
+from helpers.language import _
 from helpers.paths import project_root, replace_file
 
 from .build import NpuMissing, library
 from .loading import real_torch_npu
-
-RECORDS = "recorded/npu"
 
 
 def run_or_show(lesson, name, function, *args, **kwargs):
@@ -41,8 +39,12 @@ def run_or_show(lesson, name, function, *args, **kwargs):
 
 @lru_cache  # once a lesson
 def _say_so(lesson):
-    where = ", ".join(read(lesson).get("where", {}).values()) or "another machine"
-    print(local(f"there is no C++ compiler here: what cards do is shown from here on as it was recorded ({where})"))
+    where = ", ".join(read(lesson).get("where", {}).values()) or _("another machine")
+    print(
+        _("there is no C++ compiler here: what cards do is shown from here on as it was recorded ({where})").format(
+            where=where
+        )
+    )
 
 
 @lru_cache
@@ -56,20 +58,19 @@ def why_missing():
     return None
 
 
-def file(lesson) -> Path:
-    """The recordings of a lesson."""
-    return project_root() / RECORDS / f"{lesson}.json"
+def _file(lesson) -> Path:
+    return project_root() / "recorded" / "npu" / f"{lesson}.json"
 
 
 def keep(lesson, answers):
     """Add {name: answer} to the recordings of a lesson."""
-    file(lesson).parent.mkdir(parents=True, exist_ok=True)
-    replace_file(file(lesson), json.dumps(read(lesson) | answers, indent=1) + "\n")
+    _file(lesson).parent.mkdir(parents=True, exist_ok=True)
+    replace_file(_file(lesson), json.dumps(read(lesson) | answers, indent=1) + "\n")
 
 
 def read(lesson) -> dict:
     """{name: answer}, the recordings of a lesson."""
     try:
-        return json.loads(file(lesson).read_text(encoding="utf-8"))
+        return json.loads(_file(lesson).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}

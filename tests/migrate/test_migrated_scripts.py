@@ -13,6 +13,7 @@ import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -113,7 +114,7 @@ def in_ranks(case, script, arguments, folder):
     helpers.launch(play, case.cards, *given, env=environment, threads=1, timeout=900)
     output = "".join(file.read_text() for file in sorted(folder.glob("process-*.txt")))
     processes = [json.loads(file.read_text()) for file in sorted(folder.glob("process-*.json"))]
-    return platforms.npu.Finished(0, output, 0.0, processes)
+    return SimpleNamespace(output=output, processes=processes)
 
 
 def play(launcher, script, arguments, folder):
@@ -181,7 +182,6 @@ def test_it_trains_saves_and_goes_on(name, data, tmp_path, monkeypatch):
     folder.mkdir()
     finished = run(name, data, folder)
     for one in finished:
-        one.check()
         assert sorted(list(process["devices"]) for process in one.processes) == [[str(c)] for c in range(case.cards)]
         for process in one.processes:
             assert all(card["ops"] > 50 for card in process["devices"].values())
@@ -233,7 +233,7 @@ GLOO = {r"\bnccl\b": "gloo", r"torch\.cuda\.set_device\(.*\)": "pass", r", devic
 OFF = {r"\.cuda\([^)]*\)": "", r"torch\.cuda\.(synchronize|max_memory_allocated|get_device_name)\(0?\)": "0"}
 SPAWNED = {r"\.to\(rank\)": "", "=map_location": '="cpu"', r"torch\.cuda\.device_count\(\)": "2"}
 SWAP = "torch.__future__.set_swap_module_params_on_conversion(True)"
-APEX = {"LARC, Dist.*": "LARC", "= DistributedData": "= torch.nn.parallel.DistributedData"}
+APEX = {" +from apex.parallel .*\n": "", "= DistributedData": "= torch.nn.parallel.DistributedData"}
 TWINS = {
     "toy_spawn": Twin(
         cards=2,

@@ -1,4 +1,4 @@
-"""The process group `hccl` of the emulated NPU: what gloo computes, and what HCCL refuses."""
+"""The process group `hccl` of the emulated NPU: what gloo computes on the CPU, and what HCCL refuses."""
 
 import pytest
 import torch
@@ -14,29 +14,30 @@ pytestmark = needs_npu
 
 def net():
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, stride=2),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(144, 5),
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
+        *(nn.Conv2d(8, 16, 3, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)),
     )
 
 
 def ddp_losses(kind, steps=5):
-    """Every loss, and the weights, of DDP on this rank's share of a batch."""
+    """Every loss, and the weights, of DDP on this rank's share of a batch; and the gradients of hooks and no_sync."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
     with helpers.distributed(kind) as world:
         torch.manual_seed(0)
         model = net().to(world.device)
-        ddp = nn.parallel.DistributedDataParallel(model, device_ids=[world.local_rank] if kind == "npu" else None)
+        places = [world.local_rank] if kind == "npu" else None
+        ddp = nn.parallel.DistributedDataParallel(model, device_ids=places, find_unused_parameters=True)
         optimizer = torch.optim.SGD(ddp.parameters(), 0.1, momentum=0.9)
         torch.manual_seed(1 + world.rank)
         losses = []
-        for _ in range(steps):
+        for step in range(steps):
+            if step == steps - 1:
+                ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
             images, labels = torch.randn(4, 3, 8, 8).to(world.device), torch.randint(5, (4,)).to(world.device)
             optimizer.zero_grad()
+            with ddp.no_sync():
+                F.cross_entropy(ddp(images), labels).backward()
             loss = F.cross_entropy(ddp(images), labels)
             loss.backward()
             optimizer.step()
@@ -44,11 +45,10 @@ def ddp_losses(kind, steps=5):
         return str(world.device), losses, [p.detach().cpu() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit(ranks):
-    on_cpu = helpers.launch(ddp_losses, ranks, "cpu", threads=1, timeout=900)
-    on_cards = helpers.launch(with_device, ranks, ddp_losses, "npu", threads=1, timeout=900)
-    assert [place for place, *_ in on_cards] == [f"npu:{r}" for r in range(ranks)]
+def test_ddp_on_emulated_cards_is_ddp_on_the_cpu_to_the_last_digit():
+    on_cpu = helpers.launch(ddp_losses, 2, "cpu", threads=1, timeout=900)
+    on_cards = helpers.launch(with_device, 2, ddp_losses, "npu", threads=1, timeout=900)
+    assert [place for place, *_ in on_cards] == ["npu:0", "npu:1"]
     for (_, losses, weights), (_, card_losses, card_weights) in zip(on_cpu, on_cards, strict=True):
         assert losses == card_losses
         assert all(torch.equal(a, b) for a, b in zip(weights, card_weights, strict=True))
@@ -74,7 +74,7 @@ def synchronized():
         wanted = expected.chunk(2)[world.rank], whole.grad.chunk(2)[world.rank], alone.weight.grad, *alone.buffers()
         for a, b in zip(got, wanted, strict=False):
             torch.testing.assert_close(a.detach().cpu(), b.detach(), rtol=1e-4, atol=1e-5)
-        assert model.half()(mine.detach().half()).dtype == torch.float16
+        assert model(mine.detach().half()).dtype == torch.float16
         return True
 
 
@@ -82,37 +82,12 @@ def test_synchronized_batch_norm_is_batch_norm_over_all_cards():
     assert helpers.launch(with_device, 2, synchronized, timeout=900) == [True, True]
 
 
-def compressed():
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+def collectives(kind):
+    def into(result, call):
+        call(result)
+        return result.tolist()
 
-    with helpers.distributed("npu") as world:
-        torch.manual_seed(0)
-        model = net().to(world.device)
-        ddp = nn.parallel.DistributedDataParallel(model, device_ids=[world.local_rank], find_unused_parameters=True)
-        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-        torch.manual_seed(world.rank)
-        images = torch.randn(4, 3, 8, 8).to(world.device)
-        with ddp.no_sync():
-            ddp(images).sum().backward()
-        alone = model[0].weight.grad.clone()
-        ddp(images).sum().backward()
-        return alone.cpu(), model[0].weight.grad.cpu()
-
-
-def test_hooks_of_ddp_and_no_sync_work():
-    (alone, together), (other_alone, other_together) = helpers.launch(with_device, 2, compressed, timeout=900)
-    assert torch.equal(together, other_together) and not torch.equal(alone, other_alone)
-
-
-def into(result, call):
-    call(result)
-    return result.tolist()
-
-
-def collectives():
-    from platforms.npu import hccl
-
-    with helpers.distributed("npu") as world:
+    with helpers.distributed(kind) as world:
         rank, here = world.rank, world.device
         mine, everyone = torch.arange(2.0, device=here) + 10 * rank, [torch.empty(2, device=here) for _ in range(2)]
         objects, word = [None] * 2, ["from", rank]
@@ -127,41 +102,27 @@ def collectives():
             "all_gather_into_tensor": into(torch.empty(4, device=here), lambda t: dist.all_gather_into_tensor(t, mine)),
             "broadcast": into(mine.clone(), lambda t: dist.broadcast(t, src=1)),
             "sent": into(mine.clone(), lambda t: dist.recv(t, 0) if rank else dist.send(t, 1)),
-            "objects": objects,
-            "object list": word,
-        }
-        own = {
+            "objects": [objects, word],
             "reduce_scatter": into(torch.empty(1, device=here), lambda t: dist.reduce_scatter_tensor(t, mine)),
             "all_to_all": into(torch.empty(2, device=here), lambda t: dist.all_to_all_single(t, mine)),
-            "reduce": into(mine.clone(), lambda t: dist.reduce(t, 0)) if rank == 0 else dist.reduce(mine.clone(), 0),
+            "reduce": into(mine.clone(), lambda t: dist.reduce(t, 0))[: 2 * (rank == 0)],
         }
-        dist.barrier()
         received, other = torch.empty_like(mine), 1 - rank
-        works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, other), dist.P2POp(dist.irecv, received, other)])
-        assert [work.wait() for work in works] == [True, True] and received[0] == 10 * other
-        return got, own, dict(hccl.calls)
+        pair = dist.P2POp(dist.isend, mine, other), dist.P2POp(dist.irecv, received, other)
+        for work in dist.batch_isend_irecv(list(pair)):
+            work.wait()
+        dist.barrier()
+        alone = dist.new_group([0])
+        if rank == 0:
+            dist.all_reduce(mine, group=alone)
+        return got | {"received": received.tolist(), "alone": mine.tolist()}
 
 
-def test_every_collective_gives_what_it_should():
-    (first, own, calls), (second, others, _) = helpers.launch(with_device, 2, collectives, timeout=900)
-    assert (
-        first
-        == second
-        == {
-            "all_reduce": [10, 12],
-            "half": [2, 2],
-            "max": [10, 11],
-            "all_gather": [[0, 1], [10, 11]],
-            "all_gather_into_tensor": [0, 1, 10, 11],
-            "broadcast": [10, 11],
-            "sent": [0, 1],
-            "objects": [{"rank": 0}, {"rank": 1}],
-            "object list": ["from", 1],
-        }
-    )
-    assert own == {"reduce_scatter": [10], "all_to_all": [0, 10], "reduce": [10, 12]}
-    assert others == {"reduce_scatter": [12], "all_to_all": [1, 11], "reduce": None}
-    assert calls["allreduce"] == 3 and calls["barrier"] == 1
+def test_every_collective_gives_what_gloo_gives_on_the_cpu():
+    on_cpu = helpers.launch(collectives, 2, "cpu", timeout=900)
+    on_cards = helpers.launch(with_device, 2, collectives, "npu", timeout=900)
+    assert on_cards == on_cpu
+    assert on_cards[0]["all_reduce"] == [10, 12] and on_cards[0]["received"] == [10, 11]
 
 
 def refused(*what):
@@ -181,9 +142,7 @@ def test_tensors_that_hccl_does_not_take_are_refused():
         lambda here: torch.ones(4, 4, device=here).t()[1:],
     )
     for told in helpers.launch(with_device, 2, refused, *makers, timeout=900):
-        assert "device type cpu" in told[0]
-        assert "float64" in told[1] and "emulated NPU" in told[1]
-        assert "contiguous" in told[2]
+        assert all(word in text for word, text in zip(("device type cpu", "float64", "contiguous"), told, strict=True))
 
 
 def on_one_card(card):
@@ -195,19 +154,6 @@ def on_one_card(card):
 def test_two_ranks_on_one_card_are_refused_by_name():
     with pytest.raises(helpers.RankError, match="ranks 0, 1 are all on npu:3(.|\n)*set_device"):
         helpers.launch(with_device, 2, on_one_card, 3, timeout=900)
-
-
-def in_a_subgroup():
-    with helpers.distributed("npu") as world:
-        pair = dist.new_group([0, 2])
-        t = torch.full((1,), float(world.rank), device=world.device)
-        if world.rank in (0, 2):
-            dist.all_reduce(t, group=pair)
-        return t.item()
-
-
-def test_subgroups_work():
-    assert helpers.launch(with_device, 3, in_a_subgroup, timeout=900) == [2, 1, 2]
 
 
 def beside_gloo():

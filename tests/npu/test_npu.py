@@ -1,7 +1,9 @@
 """The emulated NPU computes what the CPU computes, and refuses what the hardware refuses."""
 
+import copy
 import io
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -17,22 +19,7 @@ import platforms.npu
 from helpers import releases
 from platforms.npu import loading
 
-LONG = pytest.mark.long
 NAMES = json.loads((Path(loading.__file__).parent / "names.json").read_text())
-CNNS = ["resnet18", "mobilenet_v3_small"]
-MORE_CNNS = [pytest.param(name, marks=LONG) for name in ("resnet50", "shufflenet_v2_x0_5", "regnet_y_400mf")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled():
-    """Compile once, outside the time limits of single tests."""
-    if not loading.real_torch_npu():
-        from platforms.npu.build import library
-
-        try:
-            library()
-        except platforms.npu.NpuMissing:
-            pass  # the tests skip, each with the reason
 
 
 def losses_and_weights(name, device, steps=3):
@@ -63,7 +50,7 @@ def trains_alike(name):
 
 
 @needs_npu
-@pytest.mark.parametrize("name", CNNS + MORE_CNNS)
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", pytest.param("resnet50", marks=pytest.mark.long)])
 def test_training_a_cnn_is_bitwise_that_of_the_cpu(name):
     helpers.launch(with_device, 1, trains_alike, name, threads=1, timeout=900)
 
@@ -71,19 +58,14 @@ def test_training_a_cnn_is_bitwise_that_of_the_cpu(name):
 @on_npu
 def test_tensors_go_to_the_card_and_come_back():
     x = torch.randn(3, 4)
-    assert str(x.npu().device) == "npu:0" and str(x.to("npu:1").device) == "npu:1"
-    assert x.npu().is_npu and not x.is_npu
+    assert str(x.npu().device) == "npu:0" and x.npu().is_npu and not x.is_npu
     assert torch.equal(x.to("npu:2").npu(3).cpu(), x)
     assert str(nn.Linear(2, 2).npu(1).weight.device) == "npu:1"
     torch.npu.set_device(2)
-    assert str(torch.zeros(1, device="npu").device) == "npu:2"
-    with torch.npu.device(1):
+    with torch.npu.device(1), torch.npu.device_of(torch.zeros(1)):
         assert str(torch.zeros(1, device="npu").device) == "npu:1"
     with torch.npu.device_of(torch.zeros(1, device="npu:5")):
         assert torch.npu.current_device() == 5
-    with torch.npu.device_of(torch.zeros(1)):
-        assert torch.npu.current_device() == 2
-    assert torch.npu.current_device() == 2
     assert "device='npu:2'" in repr(torch.zeros(1, device="npu"))
 
 
@@ -99,21 +81,16 @@ def test_views_share_memory_and_results_are_new():
     out = torch.empty(0, device="npu")
     torch.add(x, x, out=out)
     assert out.shape == (3, 4) and torch.equal(out, x + x)
-    x.resize_(5, 5)
-    assert x.shape == (5, 5) and x[2, 4].item() == float(x.cpu()[2, 4])
-    base = torch.zeros(6, device="npu")
-    base.set_(torch.ones(4, device="npu"))
-    assert base.tolist() == [1, 1, 1, 1]
+    with torch.inference_mode():  # knows views of what was made outside
+        assert (x + 1).is_inference() and not x.t().is_inference()
+    z = torch.randn(3, dtype=torch.complex64)
+    assert torch.equal((z.npu().conj() * z.npu()).cpu(), z.conj() * z), "a lazy conjugate"
 
 
 LAYERS = {
     "lstm": (lambda: nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), (2, 3, 4)),
-    "lstm without bias": (lambda: nn.LSTM(4, 5, bias=False), (2, 3, 4)),
-    "gru": (lambda: nn.GRU(4, 5, 2), (2, 3, 4)),
     "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 3, 8)),
     "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding="same"), (2, 3, 8)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, 3), (1, 2, 5, 5, 5)),
-    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), (2, 3, 5, 5)),
     "grouped": (lambda: nn.Conv2d(4, 8, 3, groups=4, dilation=2), (2, 4, 7, 7)),
     "group norm": (lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.GELU()), (2, 4, 5, 5)),
     "pools": (lambda: nn.Sequential(nn.Conv2d(3, 3, 1), nn.MaxPool2d(2), nn.Upsample(scale_factor=2)), (2, 3, 8, 8)),
@@ -122,8 +99,6 @@ LAYERS = {
 
 @on_npu
 def test_layers_and_their_gradients_are_those_of_the_cpu():
-    import copy
-
     for name, (build, shape) in LAYERS.items():
         torch.manual_seed(0)
         layer, x = build(), torch.randn(shape)
@@ -137,55 +112,26 @@ def test_layers_and_their_gradients_are_those_of_the_cpu():
         assert all(torch.allclose(a.grad, b.grad.cpu(), atol=1e-5) for a, b in pairs), name
 
 
-@on_npu
-def test_inference_mode_knows_views_of_what_was_made_outside():
-    layer, outside = nn.Conv2d(3, 4, 3).npu(), torch.ones(2, 3, device="npu")
-    with torch.inference_mode():
-        inside = torch.ones(2, 3, device="npu")
-        assert inside.is_inference() and inside.t().is_inference() and (outside + 1).is_inference()
-        assert not outside.t().is_inference() and outside.t().shape == (3, 2)
-        assert layer(torch.ones(1, 3, 5, 5, device="npu")).is_inference()
-    outside.t().requires_grad_().sum().backward()
-    x = outside.clone().requires_grad_()
-    x.t()[0].sum().backward()
-    assert x.grad.tolist() == [[1, 0, 0], [1, 0, 0]]
-
-
-@on_npu
-def test_lazy_conjugates_are_followed():
-    x = torch.randn(3, dtype=torch.complex64)
-    y = x.npu().conj()
-    assert y.is_conj() and torch.equal(y.cpu(), x.conj()) and torch.equal((y * x.npu()).cpu(), x.conj() * x)
-    assert torch.equal(y.imag.cpu(), x.conj().imag)
-
-
 def refusals():
     x = torch.ones(2, 3, device="npu")
     picture = torch.ones(1, 3, 8, 8, device="npu")
+    wide = torch.ones(2, 2, dtype=torch.float64).npu()
     return {
         "npu with cpu": lambda: x + torch.ones(2, 3),
-        "npu with cpu in a matrix product": lambda: x @ torch.ones(3, 2),
         "npu with cpu in a list": lambda: torch.cat([x, torch.ones(2, 3)]),
-        "npu with cpu in place": lambda: x.add_(torch.ones(2, 3)),
         "a model on the cpu": lambda: nn.Linear(3, 1)(x),
         "a convolution on the cpu": lambda: nn.Conv2d(3, 1, 3)(picture),
         "labels on the cpu": lambda: F.cross_entropy(x, torch.zeros(2, dtype=torch.long)),
         "two cards": lambda: x + torch.ones(2, 3, device="npu:1"),
-        "two cards in a convolution": lambda: nn.Conv2d(3, 1, 3).npu(1)(picture),
         "a card that is not there": lambda: x.to("npu:8"),
         "a card that is not there, made current": lambda: torch.npu.set_device(8),
-        "a negative card": lambda: torch.npu.set_device(-1),
         "a card's tensor pinned": lambda: x.pin_memory(),
         "channels last": lambda: picture.to(memory_format=torch.channels_last),
-        "contiguous in channels last": lambda: picture.contiguous(memory_format=torch.channels_last),
         "a model in channels last": lambda: nn.Conv2d(3, 1, 3).to("npu", memory_format=torch.channels_last),
         "one process for several cards": lambda: nn.DataParallel(nn.Linear(3, 1).npu()),
         "one process that moves its model later": lambda: nn.DataParallel(nn.Linear(3, 1)).npu()(x),
-        "one process in a function": lambda: nn.parallel.data_parallel(nn.Linear(3, 1).npu(), x),
         "a model for other processes": lambda: nn.Sequential(nn.Linear(3, 1).npu(1)).share_memory(),
-        "a matrix product in float64": lambda: (
-            torch.ones(2, 2, dtype=torch.float64, device="npu") @ torch.ones(2, 2, dtype=torch.float64, device="npu")
-        ),
+        "a matrix product in float64": lambda: wide @ wide,
     }
 
 
@@ -195,66 +141,11 @@ def test_what_the_hardware_refuses_is_refused_in_the_emulators_name():
         with pytest.raises(RuntimeError) as refused:
             action()
         assert "emulated NPU" in str(refused.value), what
-        said = "DistributedDataParallel (step 11)" in str(refused.value)
-        assert said == (what.startswith("one process") or "other processes" in what), what
     nn.Linear(3, 1).share_memory()
-
-
-@on_npu
-def test_a_number_on_the_host_and_indices_on_the_host_may_be_mixed_in():
-    x = torch.arange(6.0, device="npu")
-    assert (x * torch.tensor(2.0))[torch.tensor([1, 2])].tolist() == [2, 4]
-    x[torch.tensor([0])] = 9.0
-    assert x[0].item() == 9
-
-
-@on_npu
-@pytest.mark.parametrize("format", [torch.float16, torch.bfloat16], ids=str)
-def test_matrices_of_different_formats_are_refused_as_on_the_cpu(format):
-    calls = {
-        "mm": lambda to: to(torch.ones(2, 3)).to(format) @ to(torch.ones(3, 2)),
-        "linear": lambda to: F.linear(to(torch.ones(2, 3)).to(format), to(torch.ones(4, 3)), to(torch.ones(4))),
-        "bmm": lambda to: torch.bmm(to(torch.ones(1, 2, 3)).to(format), to(torch.ones(1, 3, 2))),
-        "conv": lambda to: F.conv2d(to(torch.ones(1, 1, 3, 3)).to(format), to(torch.ones(1, 1, 2, 2))),
-        "weight": lambda to: F.linear(to(torch.ones(2, 3)), to(torch.ones(4, 3)).to(format)),
-    }
-    for call in calls.values():
-        for device in ("cpu", "npu"):
-            with pytest.raises(RuntimeError):
-                call(lambda t, device=device: t.to(device))
-
-
-@on_npu
-@pytest.mark.parametrize("other", ["cpu", "npu:1"])
-def test_tensors_of_two_devices_are_refused_as_on_cuda(other):
     with pytest.raises(RuntimeError, match="same device"):
-        torch.ones(2).to("npu:0") + torch.ones(2).to(other)
-
-
-@on_npu
-def test_an_optimizer_that_was_made_before_the_move_is_named_once():
-    def step(moved_first):
-        net = nn.Linear(2, 1)
-        net = net.npu() if moved_first else net
-        optimizer = torch.optim.SGD(net.parameters(), 0.1)
-        for _ in range(2):
-            net.npu()(torch.ones(1, 2, device="npu")).sum().backward()
-            optimizer.step()
-
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        step(moved_first=True)
-        assert [it for it in told if "do not train" in str(it.message)] == []
-        step(moved_first=False)
-    (only,) = [it for it in told if "do not train" in str(it.message)]
-    assert "2 parameters that are on the CPU" in str(only.message) and only.filename == __file__
-
-
-@on_npu
-def test_compiling_falls_back_to_eager_with_a_sentence():
-    f = torch.compile(lambda x: x * 2 + 1)
-    with pytest.warns(UserWarning, match="runs this graph eagerly"):
-        assert f(torch.ones(3, device="npu")).tolist() == [3, 3, 3]
+        torch.ones(2).npu() + torch.ones(2)
+    x = torch.arange(6.0, device="npu")  # a number and indices on the host may be mixed in
+    assert (x * torch.tensor(2.0))[torch.tensor([1, 2])].tolist() == [2, 4]
 
 
 @on_npu
@@ -266,56 +157,33 @@ def test_float64_becomes_float32_with_one_warning():
         assert nn.Linear(2, 2).npu().double().weight.dtype == torch.float32
     assert len([w for w in caught if "double" in str(w.message) and "emulated NPU" in str(w.message)]) == 1
     assert torch.ones(2).double().dtype == torch.float64  # the CPU keeps its own
-
-
-@on_npu
-def test_float64_from_the_host_is_held_but_not_computed_with():
-    held = torch.ones(2, 2, dtype=torch.float64).npu()
-    assert held.dtype == torch.float64 and torch.equal(held.cpu(), torch.ones(2, 2, dtype=torch.float64))
-    with pytest.raises(RuntimeError, match="DT_DOUBLE(.|\n)*emulated NPU"):
-        nn.Linear(2, 2).double().npu()(held)
-    assert nn.Linear(2, 2).npu()(held.float()).dtype == torch.float32
+    held = torch.ones(2, 2, dtype=torch.float64).npu()  # from the host: held, and not computed with
+    assert held.dtype == torch.float64 and nn.Linear(2, 2).npu()(held.float()).dtype == torch.float32
 
 
 @on_npu
 def test_class_labels_may_be_int32():
     logits, labels = torch.randn(4, 5), torch.tensor([0, 4, 2, 1])
-    with pytest.raises((RuntimeError, NotImplementedError)):
-        F.cross_entropy(logits, labels.int())
-    weights = logits.npu().requires_grad_()
-    loss = F.cross_entropy(weights, labels.int().npu())
-    loss.backward()
-    reference = logits.clone().requires_grad_()
+    weights, reference = logits.npu().requires_grad_(), logits.clone().requires_grad_()
+    F.cross_entropy(weights, labels.int().npu()).backward()
     F.cross_entropy(reference, labels).backward()
     assert torch.equal(weights.grad.cpu(), reference.grad)
     assert torch.npu.emulator_stats()["int32_targets"] == 1
-    pixels = torch.randn(1, 3, 4, 4, device="npu"), torch.zeros(1, 4, 4, dtype=torch.int32, device="npu")
-    assert F.cross_entropy(*pixels).item() > 0
 
 
 @on_npu(env={"HELPERS_NPU_MEMORY_MB": "64"})
 def test_memory_is_counted_and_capped():
-    assert torch.npu.mem_get_info() == (64 << 20, 64 << 20)
     x = torch.zeros(4 << 20, device="npu:1")  # 16 MiB
     assert torch.npu.memory_allocated(1) == torch.npu.max_memory_allocated(1) == 16 << 20
-    assert torch.npu.memory_allocated(0) == 0
-    with pytest.raises(
-        torch.OutOfMemoryError, match=r"NPU out of memory.*48.00? MiB|NPU out of memory(.|\n)*emulated NPU"
-    ):
+    with pytest.raises(torch.OutOfMemoryError, match="NPU out of memory"):
         torch.zeros(16 << 20, device="npu:1")
-    assert torch.npu.memory_allocated(1) == 16 << 20
     y = x + 1  # what an operator makes counts as well
-    assert torch.npu.memory_allocated(1) == 32 << 20
+    assert torch.npu.mem_get_info(1) == (32 << 20, 64 << 20) and torch.npu.memory_allocated(0) == 0
     del x, y
-    assert torch.npu.memory_allocated(1) == 0 and torch.npu.max_memory_allocated(1) == 32 << 20
     told = releases.device_memory("npu")  # what the kit asks: torch.accelerator, where it knows
-    assert told.max_memory_allocated(1) == 32 << 20 and told.memory_allocated(1) == 0
+    assert told.memory_allocated(1) == 0 and told.max_memory_allocated(1) == 32 << 20
     torch.npu.reset_peak_memory_stats(1)
     assert torch.npu.max_memory_allocated(1) == told.max_memory_allocated(1) == 0
-    torch.npu.set_per_process_memory_fraction(0.25, 1)
-    with pytest.raises(torch.OutOfMemoryError):
-        torch.zeros(5 << 20, device="npu:1")
-    assert "emulated" in torch.npu.memory_summary(1)
 
 
 @on_npu
@@ -330,13 +198,6 @@ def test_random_numbers_repeat_by_seed_and_by_state():
     once = F.dropout(torch.ones(50, device="npu:1"))
     torch.npu.set_rng_state(state, "npu:1")
     assert torch.equal(once, F.dropout(torch.ones(50, device="npu:1")))
-    generator = torch.Generator("npu:3").manual_seed(1)
-    own = torch.rand(3, device="npu:3", generator=generator)
-    assert torch.equal(own, torch.rand(3, device="npu:3", generator=generator.manual_seed(1)))
-    states = torch.npu.get_rng_state_all()
-    torch.rand(3, device="npu:4")
-    torch.npu.set_rng_state_all(states)
-    assert torch.equal(torch.npu.get_rng_state(4), states[4])
     with torch.random.fork_rng(devices=[1], device_type="npu"):
         inside = torch.rand(2, device="npu:1")
     assert torch.equal(inside, torch.rand(2, device="npu:1"))
@@ -351,78 +212,40 @@ def test_checkpoints_go_between_cards_and_the_host():
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
 
-    def load(**kwargs):
+    def load(where):
         file.seek(0)
-        return torch.load(file, **kwargs)
+        return torch.load(file, map_location=where)
 
-    places = {None: "npu:1", "npu:0": "npu:0", "cpu": "cpu"}
-    for where, there in places.items():
-        loaded = load(map_location=where)["model"]
+    for where, there in {None: "npu:1", "npu:0": "npu:0", "cpu": "cpu"}.items():
+        loaded = load(where)["model"]
         assert {str(t.device) for t in loaded.values()} == {there}
-        assert all(torch.equal(loaded[k].cpu(), v.cpu()) for k, v in model.state_dict().items())
-    moved = load(map_location={"npu:1": "npu:4"})["optimizer"]["state"][0]["exp_avg"]
-    assert str(moved.device) == "npu:4"
-    assert str(load(map_location=lambda storage, place: storage.npu(2))["model"]["0.weight"].device) == "npu:2"
-    copy = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-    copy.load_state_dict(load(map_location="npu:0")["model"])  # onto the host
+        assert torch.equal(loaded["0.weight"].cpu(), model[0].weight.cpu())
+    assert str(load({"npu:1": "npu:4"})["optimizer"]["state"][0]["exp_avg"].device) == "npu:4"
+    assert str(load(lambda storage, place: storage.npu(2))["model"]["0.weight"].device) == "npu:2"
 
 
 @on_npu
-def test_autocast_computes_in_half_what_is_safe_in_half():
-    layer, x = nn.Linear(8, 8).npu(), torch.randn(4, 8, device="npu")
-    for dtype in (torch.float16, torch.bfloat16):
-        with torch.autocast("npu", dtype=dtype):
-            assert torch.npu.is_autocast_enabled()
-            y = layer(x)
-            assert y.dtype == dtype and F.softmax(y, 1).dtype == torch.float32
-            assert nn.Conv2d(3, 2, 3).npu()(torch.ones(1, 3, 4, 4, device="npu")).dtype == dtype
-    with torch.npu.amp.autocast():
-        assert layer(x).dtype == torch.float16
-        with pytest.raises(RuntimeError, match="unsafe to autocast"):
-            F.binary_cross_entropy(torch.sigmoid(layer(x)), torch.zeros(4, 8, device="npu"))
-    assert layer(x).dtype == torch.float32
-    exact = layer.weight.float() @ x.t()
-    assert torch.allclose(layer.half().weight @ x.half().t(), exact.half(), rtol=2e-3, atol=2e-3)
-
-
-@on_npu
-def test_the_gradient_scaler_skips_the_step_with_an_overflow():
+def test_torch_npu_amp_chooses_formats_and_skips_steps_with_an_overflow():
+    with (
+        torch.npu.amp.autocast(),
+        pytest.warns(UserWarning, match="emulated NPU"),
+        torch.npu.stream(torch.npu.Stream()),
+    ):
+        assert torch.npu.is_autocast_enabled() and nn.Linear(8, 8).npu()(torch.ones(4, 8).npu()).dtype == torch.float16
     weight = torch.ones(2, device="npu", requires_grad=True)
     optimizer = torch.optim.SGD([weight], 0.5)
-    for scaler in (torch.amp.GradScaler("npu"), torch.npu.amp.GradScaler()):
-        before, scale = weight.detach().clone(), scaler.get_scale()
-        scaler.scale(weight.sum() * float("inf")).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        assert torch.equal(weight, before) and scaler.get_scale() == scale / 2
-        optimizer.zero_grad()
-        scaler.scale(weight.sum()).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        assert torch.equal(weight, before - 0.5)
-        optimizer.zero_grad()
-
-
-@on_npu
-def test_streams_and_events_say_that_they_do_nothing():
-    with pytest.warns(UserWarning, match="emulated NPU"):
-        start, end = (torch.npu.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    with pytest.warns(UserWarning, match="do nothing"):
-        stream = torch.npu.Stream()
-    with torch.npu.stream(stream):
-        x = torch.ones(3, device="npu") + 1
-    x.record_stream(stream)
-    torch.npu.current_stream().wait_stream(stream)
-    end.record()
-    torch.npu.synchronize()
-    assert start.elapsed_time(end) > 0 and end.query()
+    for scaler, change in ((torch.npu.amp.GradScaler(), 0.5), (torch.npu.amp.GradScaler(dynamic=False), 1)):
+        start, scale = weight.detach().clone(), scaler.get_scale()
+        for factor, moved in ((float("inf"), 0), (1, 0.5)):
+            optimizer.zero_grad()
+            scaler.scale(weight.sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            assert torch.equal(weight, start - moved) and scaler.get_scale() == scale * change
 
 
 @on_npu
 def test_a_forked_child_may_not_use_the_device():
-    import os
-
     torch.ones(1, device="npu")
     reading, writing = os.pipe()
     if os.fork() == 0:
@@ -444,13 +267,11 @@ def test_a_data_loader_feeds_the_card():
     torch.ones(1, device="npu")
     # Since 2.7 a loader asks for the accelerator, before that for CUDA unless it is told of a device.
     where = {} if releases.torch_release() >= (2, 7) else {"pin_memory_device": "npu"}
-    for options in ({}, {"num_workers": 2}, {"pin_memory": True, **where}):
+    for options in ({"num_workers": 2}, {"pin_memory": True, **where}):
         loader = torch.utils.data.DataLoader(images, batch_size=4, **options)
         got = [y.npu(non_blocking=True) for _, y in loader]
         assert torch.cat(got).tolist() == list(range(10))
     assert torch.npu.emulator_stats()["pinned"] > 0
-    pinned = torch.ones(6).pin_memory()
-    assert pinned.is_pinned() and pinned[3:].is_pinned() and not torch.ones(6).is_pinned()
 
 
 @on_npu
@@ -468,10 +289,8 @@ def test_different_shapes_are_counted_as_kernels_to_compile():
 @on_npu
 def test_the_old_tensor_types_work():
     numbers = torch.npu.FloatTensor([1, 2])
-    assert numbers.is_npu and numbers.dtype == torch.float32 and numbers.tolist() == [1, 2]
-    assert torch.npu.LongTensor(2, 3).shape == (2, 3) and torch.npu.HalfTensor().numel() == 0
-    assert isinstance(numbers, torch.npu.FloatTensor)
-    assert not isinstance(numbers, torch.npu.HalfTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
+    assert numbers.tolist() == [1, 2] and torch.npu.LongTensor(2, 3).shape == (2, 3)
+    assert isinstance(numbers, torch.npu.FloatTensor) and not isinstance(numbers.cpu(), torch.npu.FloatTensor)
     assert numbers.type() == "torch.npu.FloatTensor" and torch.ones(2).type("torch.npu.HalfTensor").is_npu
     half = torch.ones(2).type(torch.npu.HalfTensor)
     assert half.is_npu and half.dtype == torch.float16 and torch.equal(half.type(torch.FloatTensor), torch.ones(2))
@@ -487,15 +306,11 @@ def test_names_are_those_of_the_real_package():
     import torch_npu
 
     assert torch_npu.npu is torch.npu and "emulated" in torch_npu.__version__
-    own = {"EMULATED", "COUNTERS", "emulator_stats"}
-    modules = {"amp", "contextlib", "json", "time", "torch", "warnings", "Path", "SimpleNamespace", "card_of"}
-    offered = {n for n in vars(torch.npu) if not n.startswith("_")} - own - modules - {"default_generators"}
-    assert offered <= set(NAMES["npu"]), offered - set(NAMES["npu"])
-    assert len(offered) > 50
-    assert {n for n in vars(torch.npu.amp) if not n.startswith("_")} - {"partial", "torch"} == set(NAMES["npu.amp"])
-    absent = sorted(set(NAMES["npu"]) - offered)[0]
+    there = {name for name in NAMES["npu"] if hasattr(torch.npu, name)}
+    assert there >= {"Event", "FloatTensor", "device_count", "empty_cache", "is_available", "manual_seed_all", "matmul"}
+    assert all(hasattr(torch.npu.amp, name) for name in NAMES["npu.amp"])
     with pytest.raises(AttributeError, match="torch_npu has it, the emulated NPU does not"):
-        getattr(torch.npu, absent)
+        torch.npu.NPUGraph  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute"):
         torch.npu.nonsense  # noqa: B018
 
@@ -515,25 +330,15 @@ def test_a_process_sees_the_cards_that_it_may():
     assert torch.npu.device_count() == 2
     torch.ones(1, device="npu:1") + 1
     assert list(counts.of_process()["devices"]) == ["2"]
-
-
-@pytest.mark.parametrize(
-    "devices, cards, message",
-    [
-        *((devices, "", "1 to 8 cards") for devices in ("0", "9", "two", "-1", "1.5")),
-        *((8, cards, "ASCEND_RT_VISIBLE_DEVICES") for cards in ("0,0", "8", "a", "0,,1", "-1", "0,9")),
-    ],
-)
-def test_a_host_that_cannot_be_is_refused(devices, cards, message):
-    with pytest.raises(ValueError, match=message):
-        platforms.npu.environment(devices, base={"ASCEND_RT_VISIBLE_DEVICES": cards})
-
-
-@on_npu(env={"HELPERS_NPU_DEVICES": "2"})
-def test_the_number_of_cards_is_set_by_the_environment():
-    assert torch.npu.device_count() == 2
     with pytest.raises(RuntimeError, match="npu:2.*2 cards"):
         torch.ones(1, device="npu:2")
+
+
+@pytest.mark.parametrize("devices, cards", [("0", ""), ("9", ""), ("1.5", ""), (8, "0,0"), (8, "8"), (8, "0,,1")])
+def test_a_host_that_cannot_be_is_refused(devices, cards, monkeypatch):
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", cards)
+    with pytest.raises(ValueError):
+        platforms.npu.environment(devices)
 
 
 def test_a_compiler_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
@@ -541,7 +346,7 @@ def test_a_compiler_that_is_missing_or_fails_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setenv("HELPERS_CACHE", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(platforms.npu.NpuMissing, match="no-such-compiler(.|\n)*apt-get install g"):
+    with pytest.raises(platforms.npu.NpuMissing, match="no-such-compiler"):
         build.library()
     broken = tmp_path / "cxx"
     broken.write_text("#!/bin/sh\necho 'npu.cpp:1: error: planted' >&2\nexit 1\n")

@@ -1,4 +1,4 @@
-"""NVIDIA apex as its examples use it: --local_rank, amp.initialize, apex's own DDP and LARC."""
+"""NVIDIA apex as its examples use it: --local_rank, amp.initialize, apex's own DDP."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from torch.autograd import Variable
 
 try:
     from apex import amp
-    from apex.parallel import LARC, DistributedDataParallel, convert_syncbn_model
+    from apex.parallel import DistributedDataParallel, convert_syncbn_model
 except ImportError:
     raise ImportError("Please install apex from https://www.github.com/nvidia/apex to run this example.") from None
 
@@ -38,7 +38,6 @@ if args.sync_bn:
     model = convert_syncbn_model(model)
 model = model.cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-1, momentum=0.9)
-optimizer = LARC(optimizer=optimizer, trust_coefficient=0.1, clip=False)
 
 model, optimizer = amp.initialize(model, optimizer, opt_level=args.opt_level)
 if args.distributed:

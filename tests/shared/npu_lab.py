@@ -1,28 +1,26 @@
-"""A place to run variants of a migrated script on emulated cards in about a second each.
+"""A place to run variants of a migrated script on emulated cards in a few seconds each.
 
-A server process imports PyTorch, the emulated device and apex once and forks itself for every run, and
-torchvision's resnet18 becomes a tiny net. Otherwise nothing is changed: the variant is the program that
-runs, with the command line it was given, and starts its processes itself. Every process then tells what
-it did. Notebook 07 starts scripts as a user does.
+A variant runs in a rank of the kit, which has imported PyTorch already, and torchvision's resnet18 becomes a tiny
+net. Otherwise nothing is changed: the variant is the program that runs, with the command line it was given, and starts
+its processes itself. Every process then tells what it did. Notebook 07 starts scripts as a user does.
 """
 
 import contextlib
 import json
 import os
 import random
-import signal
 import socket
-import subprocess
 import sys
-import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import helpers
+
 CARDS = 4
 TIMEOUT = 300.0  # s of one run
-SURROUNDINGS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "HELPERS_NPU_REPORT")
+OF_A_LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+OF_A_LAUNCHER += ("TORCHELASTIC_USE_AGENT_STORE",)
 
 
 @dataclass
@@ -52,39 +50,31 @@ class Lab:
     """`with Lab(folder) as lab: lab.run(source, arguments)`; runs leave their files in `folder`/1, 2, …"""
 
     def __init__(self, folder):
-        from platforms.npu import environment
-
         self.folder, self.count = Path(folder), 0
-        made = environment(CARDS)
-        made.update(OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([made["PYTHONPATH"], str(ROOT)]))
-        for name in SURROUNDINGS:
-            made.pop(name, None)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.server = subprocess.Popen([sys.executable, __file__], env=made, cwd=folder, **pipes)
 
     def run(self, source, arguments, **environment) -> Run:
         """Run the program `source`."""
         self.count += 1
-        folder = self.folder / str(self.count)
+        folder, arguments = self.folder / str(self.count), list(map(str, arguments))
         folder.mkdir(parents=True)
         (folder / "main.py").write_text(source)
-        job = {"folder": str(folder), "arguments": list(map(str, arguments))}
-        job["environment"] = {name: str(value) for name, value in environment.items()}
-        print(json.dumps(job), file=self.server.stdin, flush=True)
-        reply = self.server.stdout.readline().strip()
-        assert reply in ("done", "stopped"), f"the lab's server ended with status {self.server.wait(60)}"
-        error = "\n".join(path.read_text() for path in sorted(folder.glob("error-*.txt")))
-        if reply == "stopped":
-            error += f"\nTimeoutError: the run took more than {TIMEOUT:.0f} s"
+        own, env = {name: str(value) for name, value in environment.items()}, {"HELPERS_NPU_DEVICES": str(CARDS)}
+        errors = []
+        try:
+            helpers.launch(work, 1, folder, arguments, own, env=env, threads=1, timeout=TIMEOUT)
+        except helpers.RankTimeout as error:
+            errors = [f"TimeoutError: {error}"]
+        except helpers.RankError:  # what ended the processes is in their files
+            pass
+        errors += [path.read_text() for path in sorted(folder.glob("error-*.txt"))]
         processes = [json.loads(path.read_text()) for path in sorted(folder.glob("process-*.json"))]
-        return Run(error.strip(), (folder / "output.txt").read_text(), processes, folder, job["arguments"])
+        return Run("\n".join(errors), (folder / "output.txt").read_text(), processes, folder, arguments)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.server.stdin.close()
-        self.server.wait(60)
+        pass
 
 
 def images(folder, training, validation):
@@ -110,50 +100,19 @@ def free_port() -> int:
             return port
 
 
-# The server, and the processes that it forks
-
-
-def serve():
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever is printed here is no answer
-
-    import torch
-    import torch._dynamo  # the first optimizer would import it, in every run
-    import torch_npu  # noqa: F401
-    import torchvision.transforms  # noqa: F401
-    from apex import amp  # noqa: F401
-
-    torch.manual_seed(0)  # for all runs: they are forked from here
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            try:
-                os.setsid()
-                work(**json.loads(line))
-            finally:
-                os._exit(0)
-        print("done" if wait(child) else "stopped", file=answers, flush=True)
-
-
-def wait(child):
-    """Wait for a run and leave none of its processes; whether it ended by itself."""
-    end = time.monotonic() + TIMEOUT
-    while not (ended := os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)) and time.monotonic() < end:
-        time.sleep(0.01)
-    try:
-        os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    os.waitpid(child, 0)
-    return ended is not None
-
-
 def work(folder, arguments, environment):
-    """One run, in a process forked for it."""
+    """One run, in a rank."""
+    import torch
     import torch.multiprocessing as mp
 
-    os.chdir(folder)
+    import platforms.npu
+
+    platforms.npu.load()
+    torch.manual_seed(0)  # for all runs
+    for name in OF_A_LAUNCHER:
+        os.environ.pop(name, None)
     os.environ.update(environment)
+    os.chdir(folder)
     output = os.open("output.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -273,7 +232,3 @@ def tiny_net(batches):
     first, second = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.Conv2d(8, 16, 3, 2, 1, bias=False)
     layers = [first, nn.BatchNorm2d(8), nn.ReLU(), second, nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
     return Net(*layers, Louder(), nn.Flatten(), nn.Linear(16, 10))
-
-
-if __name__ == "__main__":
-    serve()

@@ -17,7 +17,7 @@ needs_npu = pytest.mark.skipif(
 
 def with_device(body, *args, **kwargs):
     """What a rank does: load the device, then the test."""
-    platforms.npu.load(log=lambda line: None)
+    platforms.npu.load()
     return body(*args, **kwargs)
 
 

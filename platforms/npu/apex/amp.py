@@ -6,211 +6,308 @@
         scaled_loss.backward()
     optimizer.step()
 
-The interface is that of NVIDIA's apex (https://nvidia.github.io/apex/amp.html and advanced.html).
-Where it differs: O1 is torch.autocast around the model's forward, whose half outputs come out in
-float32; no function of torch is patched but F.binary_cross_entropy; checkpoints at O2 hold the master
-weights, so a resumed run goes on bitwise; a step is skipped at a fixed loss scale too.
+The interface is that of NVIDIA's apex for one model, one optimizer and one loss; the levels are the precisions of
+helpers.training.precision. Where it differs from apex: O1 and O2 run the model under torch.autocast, no function of
+torch is patched, and half outputs come out in float32; O2 leaves all norm layers in float32; checkpoints at O2 hold
+the master weights, so a resumed run goes on bitwise; a step is skipped at a fixed loss scale, too.
 """
 
 import contextlib
+import math
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch import nn
-from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
 
-from . import casting, functions, levels
-from .casting import disable_casts
-from .functions import (
-    float_function,
-    half_function,
-    promote_function,
-    register_float_function,
-    register_half_function,
-    register_promote_function,
-)
-from .session import Session, State
-from .stepper import Stepper, keep_in_checkpoints
+from helpers.training.precision import MixedPrecision
 
-__all__ = [
-    "disable_casts",
-    "float_function",
-    "half_function",
-    "initialize",
-    "load_state_dict",
-    "master_params",
-    "promote_function",
-    "register_float_function",
-    "register_half_function",
-    "register_promote_function",
-    "scale_loss",
-    "state_dict",
-]
+__all__ = ["initialize", "load_state_dict", "master_params", "scale_loss", "state_dict"]
 
-_amp_state = State()
+LEVELS = {  # what amp prints of a level, and its loss scale
+    "O0": ("all in float32", 1.0),
+    "O1": ("weights in float32, operations in float16 where that is safe", "dynamic"),
+    "O2": ("weights in float16, norm layers in float32, float32 master weights in the optimizer", "dynamic"),
+    "O3": ("all in float16", 1.0),
+}
+# Dynamic scaling of Micikevicius et al. (arXiv:1710.03740) with the constants of apex.
+INITIAL, LARGEST, WINDOW = 2.0**16, 2.0**24, 2000  # the scale doubles after WINDOW steps without an overflow
+HOPELESS = 2.0**-24  # gradients that overflow float16 at this scale are above 10**12
+PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+_latest = None  # the Session of the latest `initialize`
 
 
-def initialize(
-    models,
-    optimizers=None,
-    enabled=True,
-    opt_level="O1",
-    cast_model_type=None,
-    patch_torch_functions=None,
-    keep_batchnorm_fp32=None,
-    master_weights=None,
-    loss_scale=None,
-    cast_model_outputs=None,
-    num_losses=1,
-    verbosity=1,
-    min_loss_scale=None,
-    max_loss_scale=2.0**24,
-):
-    """Bring models and optimizers to a level, in place; call it before DDP or torch.compile.
-
-    A second call, for other models and optimizers, is about those: `state_dict` and
-    `load_state_dict` speak of the latest call, the earlier ones' models go on working at their level.
+def initialize(model, optimizer=None, *, opt_level="O1", loss_scale=None, verbosity=1):
+    """Bring a model and its optimizer to a level, in place; call it before DDP or torch.compile.
 
     Args:
-        models: a model in float32 on its device, or a list of them.
-        optimizers: an optimizer of torch.optim (or a LARC around one), a list of them, or None (for inference).
-        enabled: with False nothing is changed or checked and a scaled loss is the loss.
-        opt_level: "O0" float32; "O1" operations choose their format; "O2" half weights with float32
-            batch norm and master weights; "O3" all in half.
-        cast_model_type, patch_torch_functions, keep_batchnorm_fp32, master_weights, loss_scale: in
-            place of the level's own (see levels.Level); a loss scale is a number, a string of one,
-            or "dynamic", which -1 means too.
-        cast_model_outputs: dtype of the models' outputs; by default half ones become float32.
-        num_losses: how many losses have a scale of their own, see `scale_loss`.
+        model: in float32, on its device.
+        optimizer: of torch.optim, or None (for inference).
+        opt_level: "O0" float32; "O1" operations choose their format; "O2" half weights with float32 norm layers and
+            master weights; "O3" all in half.
+        loss_scale: in place of the level's own: a number, a string of one, or "dynamic", which -1 means too.
         verbosity: 0 to print nothing; only rank 0 prints.
-        min_loss_scale, max_loss_scale: limits of a dynamic scale.
 
     Returns:
-        `models`, and `optimizers` beside it unless None; a list where there was one.
+        `model`, and `optimizer` beside it unless None.
 
     Raises:
-        ValueError: an argument has a value that is not allowed, or a model is not in float32.
-        TypeError: something is no model or no optimizer.
-        RuntimeError: a model is wrapped or compiled, or something was initialized before.
+        ValueError: an argument has a value that is not allowed, or the model is not in float32.
+        TypeError: `model` or `optimizer` is something else, such as a list.
+        RuntimeError: the model is wrapped or compiled, or something was initialized before.
     """
-    if not enabled:
-        _amp_state.session = Session(verbosity=verbosity)
-        casting.set_outside(None)
-        return models if optimizers is None else (models, optimizers)
+    global _latest
+    if opt_level not in LEVELS:
+        hint = "; it begins with the letter O, not with a zero" if str(opt_level).startswith("0") else ""
+        raise ValueError(f"opt_level={opt_level!r} is not a level; choose one of 'O0', 'O1', 'O2', 'O3'{hint}")
+    scale = LEVELS[opt_level][1] if loss_scale is None else _checked_scale(loss_scale)
+    _check(model, optimizer)
+    _latest = Session(model, optimizer, opt_level, scale, verbosity)
+    return model if optimizer is None else (model, optimizer)
 
-    level = levels.chosen(
-        opt_level,
-        cast_model_type=cast_model_type,
-        patch_torch_functions=patch_torch_functions,
-        keep_batchnorm_fp32=keep_batchnorm_fp32,
-        master_weights=master_weights,
-        loss_scale=loss_scale,
-    )
-    levels.check_limits(num_losses, min_loss_scale, max_loss_scale)
-    nets = levels.listed(models, nn.Module, "models")
-    given = [] if optimizers is None else levels.listed(optimizers, Optimizer, "optimizers")
-    for model in nets:
-        levels.check_model(model, level)
-    for optimizer in given:
-        if hasattr(optimizer, "_amp_stepper"):
-            raise RuntimeError(
-                "this optimizer went through amp.initialize before; make a new one for the model (in a notebook: run "
-                "its cell again)"
+
+def _checked_scale(value):
+    """The scale that `value` means: "dynamic" (also spelt -1), or a positive number, which may be a string."""
+    try:
+        number = -1 if value == "dynamic" else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if number == -1:
+        return "dynamic"
+    if isinstance(value, bool) or not 0 < number < math.inf:
+        raise ValueError(
+            f"loss_scale={value!r} is not allowed; give a positive number such as 128.0 (a string of it will do), "
+            'or "dynamic", which -1 means too'
+        )
+    return number
+
+
+def _check(model, optimizer):
+    """Refuse what cannot be initialized, before anything has changed."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"amp.initialize takes one torch.nn.Module, not {model!r}")
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"amp.initialize takes one optimizer of torch.optim, not {optimizer!r}")
+    if hasattr(optimizer, "_amp") or any(isinstance(module, _Casting) for module in model.modules()):
+        raise RuntimeError(
+            "this model or optimizer went through amp.initialize before; build both again (in a notebook: run their "
+            "cell again)"
+        )
+    if hasattr(model, "_orig_mod") or any(isinstance(module, PARALLEL) for module in model.modules()):
+        raise RuntimeError(
+            "the model is wrapped or compiled already, and amp changes what the wrapper has looked at; call "
+            "amp.initialize first, then wrap the model that it returns"
+        )
+    for name, p in model.named_parameters():
+        if p.is_floating_point() and p.dtype != torch.float32:
+            raise ValueError(
+                f"parameter {name!r} is {p.dtype}, and amp.initialize starts from float32 at every level; build the "
+                "model without .half() or .double()"
             )
 
-    earlier, session = _amp_state.session, Session(level, num_losses, (min_loss_scale, max_loss_scale), verbosity)
-    _amp_state.session = session
-    exact = {}
-    all_casts = [_to_level(model, level, cast_model_outputs, exact) for model in nets]
-    for optimizer in given:
-        Stepper(optimizer, session, nets, exact)
-        if optimizer.state and level.cast_model_type:  # gathered before; now in the format of what it updates
-            optimizer.load_state_dict(optimizer.state_dict())
-    casting.set_outside(all_casts[0] if level.patch_torch_functions and all_casts else None)
-    if level.patch_torch_functions:
-        functions.ban()
-    session.say(str(level))
-    if earlier and earlier.level:
-        session.say("there was an earlier amp.initialize; amp.state_dict() is about the models given now")
-    return models if optimizers is None else (models, optimizers)
+
+class _Casting:
+    """Goes before the class of a model: the model computes at its precision, and so do copies of it."""
+
+    def forward(self, *args, **kwargs):
+        def given(value):
+            fits = torch.is_tensor(value) and value.is_floating_point()
+            return value.to(self._amp_precision.input_dtype) if fits else value
+
+        def exact(value):  # as a loss wants it
+            half = torch.is_tensor(value) and value.dtype in (torch.float16, torch.bfloat16)
+            return value.float() if half else value
+
+        args, kwargs = tree_map(given, (args, kwargs))
+        with self._amp_precision.autocast():
+            return tree_map(exact, super().forward(*args, **kwargs))
 
 
-def _to_level(model, level, outputs, exact):
-    """Cast `model`; the Casts of its forward. Its weights before go into `exact`."""
-    if level.cast_model_type:
-        exact |= casting.cast_weights(model, level.cast_model_type, level.keep_batchnorm_fp32)
-        keep_in_checkpoints(model)
-    half = torch.float16 if level.patch_torch_functions else None
-    kind = next((p.device.type for p in model.parameters()), "cpu")
-    casts = casting.Casts(kind, half, level.cast_model_type, outputs)
-    casting.cast_forward(model, casts)
-    return casts
+class Session:
+    """What one `initialize` has set up: a model at a precision, an optimizer that steps on finite gradients, a scale.
+
+    It works through the optimizer's own step hooks, so that learning-rate schedulers, made before or after, see the
+    optimizer that they know. A step is skipped by hiding the gradients from it.
+
+    Attributes:
+        masters: {half weight: the float32 Parameter that the optimizer updates in its place}.
+        scale, dynamic, unskipped: the loss scale, whether it changes, and steps since its last change.
+        arrived: whether gradients have come through `scale_loss` since the last step.
+    """
+
+    def __init__(self, model, optimizer, level, scale, verbosity):
+        self.optimizer, self.verbosity = optimizer, verbosity
+        self.dynamic = scale == "dynamic"
+        self.scale, self.unskipped, self.arrived, self._hidden = INITIAL if self.dynamic else scale, 0, False, {}
+        device = next((p.device for p in model.parameters()), "cpu")
+        precision = MixedPrecision(level, model, device)
+        pairs = zip(model.parameters(), precision.parameters, strict=True)
+        self.masters = {weight: master for weight, master in pairs if master is not weight}
+        self.scaled = bool(self.masters) or self.dynamic or self.scale != 1  # else it is an ordinary backward
+        cls = type(model)
+        named = {"_amp_precision": precision, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        model.__class__ = type(cls.__name__, (_Casting, cls), named)
+        self._keep_in_checkpoints(model)
+        if optimizer is not None:
+            self._take_over(optimizer)
+        self.say(f"{level} · {LEVELS[level][0]}; loss scale {'dynamic' if self.dynamic else f'{self.scale:g}'}")
+
+    def _take_over(self, optimizer):
+        state = optimizer.state_dict()
+        for group in optimizer.param_groups:
+            group["params"] = [self.masters.get(p, p) for p in group["params"]]
+        if optimizer.state:  # from a checkpoint that was loaded before: its masters are not rounded
+            optimizer.load_state_dict(state)
+        else:  # as DDP sends the weights to all ranks, and as apex rounds them
+            for weight, master in self.masters.items():
+                master.data.copy_(weight)
+        optimizer._amp = self
+        optimizer.register_step_pre_hook(self._before_step)
+        optimizer.register_step_post_hook(self._after_step)
+        zero_grad = optimizer.zero_grad
+
+        def zero_all(set_to_none=True):
+            zero_grad(set_to_none)
+            for weight in self.masters:
+                weight.grad = None
+
+        optimizer.zero_grad = zero_all
+
+    def say(self, text):
+        """Print a line, on rank 0 only."""
+        if self.verbosity and not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
+            print(f"amp: {text}", flush=True)
+
+    # -- master weights -------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _pull(self):
+        """Let masters take over the elements that DDP, an initialisation or a clamp has written into the weights."""
+        for weight, master in self.masters.items():
+            master.copy_(torch.where(weight == master.to(weight.dtype), master, weight.float()))
+
+    @torch.no_grad()
+    def _push(self):
+        """Round the masters into the weights."""
+        for weight, master in self.masters.items():
+            weight.copy_(master)
+
+    def _keep_in_checkpoints(self, model):
+        """Let `state_dict` of the model give float32, that of the masters, and `load_state_dict` set them."""
+
+        def masters_of(module, prefix):
+            named = module.named_parameters(remove_duplicate=False)
+            return {prefix + name: self.masters[p] for name, p in named if p in self.masters}
+
+        def save(module, state, prefix, _):
+            self._pull()
+            for name, value in state.items():
+                if name.startswith(prefix) and torch.is_tensor(value) and value.dtype == torch.float16:
+                    state[name] = value.float()
+            state.update({name: master.detach() for name, master in masters_of(module, prefix).items()})
+
+        @torch.no_grad()
+        def load(module, state, prefix, *_):
+            for name, master in masters_of(module, prefix).items():
+                if name in state and state[name].shape == master.shape:
+                    master.copy_(state[name])
+
+        model.register_state_dict_post_hook(save)
+        model.register_load_state_dict_pre_hook(load)
+
+    # -- a step ---------------------------------------------------------------------------
+
+    def _parameters(self):
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+    def rescale(self, factor):
+        """Multiply the gradients that are there, but those of half weights, which stay scaled until the step."""
+        masters = set(self.masters.values())
+        for p in self._parameters():
+            if p.grad is not None and p not in masters:
+                p.grad.mul_(factor)
+
+    def unscale(self):
+        """After a backward: what the optimizer steps on, without the scale."""
+        self.rescale(1 / self.scale)
+        for weight, master in self.masters.items():
+            if weight.grad is not None:
+                master.grad = weight.grad.float() * (1 / self.scale)
+
+    def _before_step(self, optimizer, args, kwargs):
+        self._pull()
+        if not self.arrived and any(weight.grad is not None for weight in self.masters):
+            raise RuntimeError(
+                "backward() ran outside amp.scale_loss, so its gradients never reached the master weights; write "
+                "`with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()`"
+            )
+        if self.arrived and self._update_scale():
+            self._hidden = {p: p.grad for p in self._parameters()}
+            for p in self._hidden:
+                p.grad = None
+
+    def _update_scale(self):
+        """Adapt the scale to the gradients of this step; True if one is not finite."""
+        gradients = [p.grad for p in self._parameters() if p.grad is not None]
+        overflow = not all(gradient.isfinite().all() for gradient in gradients)
+        before, self.unskipped = self.scale, 0 if overflow else self.unskipped + 1
+        if self.dynamic and overflow:
+            self.scale /= 2
+            if self.scale < HOPELESS:
+                raise FloatingPointError(
+                    f"gradients are inf or NaN even at a loss scale of {self.scale:g}, so it is not the scale; look "
+                    "for NaN in the batches, a log or a division of 0 in the loss, or a learning rate too high"
+                )
+        elif self.dynamic and self.unskipped == WINDOW:
+            self.scale, self.unskipped = min(self.scale * 2, LARGEST), 0
+        if overflow:
+            change = f"goes from {before:g} to {self.scale:g}" if self.dynamic else f"stays at {before:g}"
+            self.say(f"gradients overflowed, so this optimizer.step() is skipped; the loss scale {change}")
+        return overflow
+
+    def _after_step(self, optimizer, args, kwargs):
+        for p, gradient in self._hidden.items():
+            p.grad = gradient
+        self._push()
+        for weight, master in self.masters.items():
+            weight.grad = master.grad = None  # model.zero_grad() does not know the masters
+        self.arrived, self._hidden = False, {}
 
 
 @contextlib.contextmanager
-def scale_loss(loss, optimizers, loss_id=0, model=None, delay_unscale=False, delay_overflow_check=False):
+def scale_loss(loss, optimizer):
     """Context in which to call `backward` of the scaled loss that it yields.
 
-    At its end the gradients of the optimizers' parameters, and no others, are divided by the scale
-    and looked at: after an overflow the next `step` of these optimizers does nothing, and a dynamic
-    scale is halved. Clip gradients after it, those of `master_params`.
-
-    Args:
-        loss: tensor, usually a scalar.
-        optimizers: the optimizer, or list of them, that this backward makes gradients for.
-        loss_id: number of the loss, below `num_losses` of `initialize`; each has its own scale.
-        model: not used; apex has it.
-        delay_unscale: leave the gradients scaled, for accumulation over several passes; the last pass
-            before `step` must come without. Passes in DDP's `no_sync` do so by themselves, since the
-            ranks could not agree on what they have not exchanged.
-        delay_overflow_check: look at the gradients at the next pass without it, or at `step`, which
-            waits for the device once less.
+    At its end the gradients of the optimizer's parameters, and no others, are divided by the scale. After an overflow
+    the next `step` does nothing, and halves a dynamic scale. Clip gradients after it, those of `master_params`.
 
     Raises:
-        RuntimeError: `initialize` was not called, or not with this optimizer; scaled gradients of
-            another scale are waiting.
-        ValueError: there is no such loss, or no optimizer.
-        FloatingPointError: gradients overflow at every scale.
+        RuntimeError: `initialize` was not called with this optimizer, or this backward gave its parameters no gradient.
     """
-    latest = _amp_state.session
-    if latest is None:
+    session = getattr(optimizer, "_amp", None)
+    if session is None:
         raise RuntimeError(
-            "amp.scale_loss was called before amp.initialize; call "
-            "`model, optimizer = amp.initialize(model, optimizer, opt_level=…)` once, before the training loop"
+            "amp.scale_loss got an optimizer that amp.initialize has not seen; call `model, optimizer = "
+            "amp.initialize(model, optimizer, opt_level=…)` once, before the training loop"
         )
-    given = optimizers if isinstance(optimizers, (list, tuple)) else [optimizers]
-    if not latest.level and not any(hasattr(optimizer, "_amp_stepper") for optimizer in given):
-        yield loss
-        return
-    steppers = levels.steppers_of(optimizers)
-    session = steppers[0].session
-    if any(stepper.session is not session for stepper in steppers):
-        raise RuntimeError("these optimizers come from two calls of amp.initialize; pass them to one call together")
-    scaler = session.scaler(loss_id)
     if not torch.is_tensor(loss):
         raise TypeError(f"amp.scale_loss scales the tensor that backward starts from, not {loss!r} (from .item()?)")
-    if not session.level.master_weights and not scaler.dynamic and scaler.loss_scale() == 1:  # an ordinary backward
+    if not session.scaled:
         yield loss.float()
         return
-
-    scale, opened = scaler.loss_scale(), []
+    session.rescale(session.scale)  # gradients of earlier passes, so that this one's add up with them
     try:
-        for stepper in steppers:
-            stepper.open(scale)
-            opened.append(stepper)
-        yield loss.float() * scale
-    except BaseException:
-        for stepper in opened:
-            stepper.abandon()
-        raise
-    if delay_unscale or any(stepper.local() for stepper in steppers):
-        for stepper in steppers:
-            stepper.hold(scale)
-        return
-    for stepper in steppers:
-        stepper.close(scaler)
-    if not delay_overflow_check:
-        session.settle(loss=loss)
+        yield loss.float() * session.scale
+    finally:
+        session.unscale()
+    if all(p.grad is None for p in session._parameters()):
+        raise RuntimeError(
+            "backward gave the optimizer's parameters no gradient: was the model moved after amp.initialize? Move the "
+            "model first, then make the optimizer, then call amp.initialize"
+        )
+    session.arrived = True
 
 
 def master_params(optimizer):
@@ -219,51 +316,27 @@ def master_params(optimizer):
         yield from group["params"]
 
 
-def state_dict(destination=None) -> dict:
-    """The loss scales: {"loss_scaler0": {"loss_scale": …, "unskipped": …}, …}, put into `destination` if given."""
-    destination = {} if destination is None else destination
-    for number, scaler in enumerate(_amp_state.loss_scalers):
-        destination[f"loss_scaler{number}"] = scaler.state_dict()
-    return destination
+def state_dict() -> dict:
+    """The loss scale, under the keys of apex: {"loss_scaler0": {"loss_scale": …, "unskipped": …}}; {} without one."""
+    return {} if _latest is None else {"loss_scaler0": {"loss_scale": _latest.scale, "unskipped": _latest.unskipped}}
 
 
-def load_state_dict(state_dict):
-    """Go on with the loss scales that `state_dict()` returned; call it after `initialize`, at any level.
+def load_state_dict(state_dict) -> None:
+    """Go on with the loss scale that `state_dict()` returned; call it after `initialize`, at any level.
 
-    A scale that was fixed in `initialize` stays. Warns (UserWarning) where scales are left over or missing.
+    A scale that was fixed in `initialize` stays. Warns (UserWarning) where there is none in `state_dict`.
 
     Raises:
-        RuntimeError: `initialize` was not called, or this is not what amp.state_dict() returned.
+        RuntimeError: `initialize` was not called.
     """
-    if _amp_state.session is None:
-        raise RuntimeError("amp.load_state_dict was called before amp.initialize, which makes the scales; swap the two")
-    unknown = [key for key in state_dict if not str(key).startswith("loss_scaler")]
-    if unknown:
-        raise RuntimeError(
-            f"amp.load_state_dict found {unknown} beside the loss scales; give it what amp.state_dict() returned, "
-            'usually checkpoint["amp"]'
-        )
-    scalers = _amp_state.loss_scalers
-    if len(state_dict) != len(scalers):
-        warnings.warn(
-            f"the checkpoint has {len(state_dict)} loss scale(s), amp.initialize made {len(scalers)}: those they have "
-            "in common are loaded. Is num_losses (or enabled) another one than when it was saved?",
-            stacklevel=2,
-        )
-    for number, scaler in enumerate(scalers):
-        saved = state_dict.get(f"loss_scaler{number}")
-        if saved is None:
-            continue
-        scaler.load_state_dict(saved)
-        if scaler.loss_scale() != saved["loss_scale"]:
-            _amp_state.session.say(
-                f"loss scale {saved['loss_scale']:g} of the checkpoint is outside what amp.initialize was given; "
-                f"it is {scaler.loss_scale():g}"
-            )
-
-
-def _reset():
-    """Forget the latest session and put back registered functions; models and optimizers stay as they are."""
-    _amp_state.session = None
-    casting.set_outside(None)
-    functions.restore()
+    if _latest is None:
+        raise RuntimeError("amp.load_state_dict was called before amp.initialize, which makes the scale; swap the two")
+    saved = state_dict.get("loss_scaler0")
+    if saved is None:
+        warnings.warn("there is no loss scale in it: was the checkpoint saved without amp?", stacklevel=2)
+        return
+    _latest.unskipped = saved["unskipped"]
+    if _latest.dynamic:
+        _latest.scale = saved["loss_scale"]
+    elif saved["loss_scale"] != _latest.scale:
+        _latest.say(f"the checkpoint's loss scale is {saved['loss_scale']:g}; it stays fixed at {_latest.scale:g}")

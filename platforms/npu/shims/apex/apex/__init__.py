@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 try:
-    from platforms.npu.apex import amp, parallel
+    from platforms.npu.apex import amp
 except ImportError:  # a script in another folder: the package is where this file is
     sys.path.append(str(Path(__file__).resolve().parents[5]))
-    from platforms.npu.apex import amp, parallel
+    from platforms.npu.apex import amp
 
-sys.modules["apex.amp"], sys.modules["apex.parallel"] = amp, parallel
+sys.modules["apex.amp"] = amp
