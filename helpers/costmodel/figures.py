@@ -28,6 +28,7 @@ def _alt(title, words):
     return f"{clean(title)}. " + _("{text}.").format(text=_("; ").join(told))
 
 
+@style.readable()
 def predicted(steps, title=None, readers=None) -> tuple:
     """Measured steps as bars, the model's prediction as a diamond, its error beside it.
 
@@ -58,6 +59,7 @@ def predicted(steps, title=None, readers=None) -> tuple:
     return figure, f"{_alt(title, [(name, text) for name, _bars, text in named])} {summary}"
 
 
+@style.readable()
 def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
     """Measured all-reduces and the fitted line of a ring, on logarithmic axes, with the largest residual.
 
@@ -94,6 +96,7 @@ def _bytes(size):
             return f"{size / limit:.3g} {unit}"
 
 
+@style.readable()
 def scaling(curves, title=None, note="") -> tuple:
     """Efficiency over devices, a line a case, its regime by colour and mark at each point.
 
@@ -129,6 +132,7 @@ def scaling(curves, title=None, note="") -> tuple:
     return figure, f"{_alt(title, words)} {note}".strip()
 
 
+@style.readable()
 def parts(steps, title=None, measured=None) -> tuple:
     """Stacked bars of costmodel.Step, {label: step}: computing, what is taken from it, and the two kinds of waiting.
 
@@ -147,6 +151,7 @@ def parts(steps, title=None, measured=None) -> tuple:
     return rows(title, _("ms a step"), named, key=key, marks=marks), alt
 
 
+@style.readable()
 def residuals(tables, title=None) -> tuple:
     """What is left over of the speed, model / published - 1, a dot a row; rows that the model was made from are hollow.
 

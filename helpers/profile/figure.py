@@ -33,6 +33,7 @@ def size_in_words(count) -> str:
     return f"{count} B"
 
 
+@style.readable()
 def draw_step(timeline, step, title=None) -> tuple:
     """(figure, alt) of a step of a Timeline."""
     begin = min(ends[step] for ends in timeline.ends)
@@ -102,6 +103,7 @@ def _overlap(timeline):
     return words.format(n=overlap["n"], **shares)
 
 
+@style.readable()
 def draw_memory(memory, title=None) -> tuple:
     """(figure, alt) of a Memory: the bytes in use over the step, by kind."""
     looks, last, (when, at_peak) = memory_looks(), 1e3 * memory.curve[-1][0], memory.peak
