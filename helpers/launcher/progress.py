@@ -203,7 +203,7 @@ class Log(Progress):
 
     def begin(self, label):
         """A run starts."""
-        self.row, self.logged, self.spent = display.Row(label, began=time.monotonic()), 0, 0.0
+        self.row, self.logged, self.spent = display.Row(label, "running", began=time.monotonic()), 0, 0.0
         self.display.say(_("{label}: starting").format(label=shown(label)))
 
     def event(self, event):
