@@ -109,7 +109,7 @@ def _run(options):
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
     found = report.everything()
-    paths = found.write(results_root() / "report")
+    paths = found.write_ladder(results_root() / "report", made)
     print("", found.text(), "", *(f"{name}: {path}" for name, path in paths.items()), sep="\n")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
 

@@ -54,6 +54,16 @@ class Report:
             replace_file(folder / f"all_runs.{kind}", content)
         return {kind: folder / f"all_runs.{kind}" for kind in contents}
 
+    def write_ladder(self, folder, made) -> dict:
+        """Write report.html, and speedup.svg, speedup.png and table.csv of a Comparison; returns the paths."""
+        drawn, alt = plots.speed_up(made)
+        contents = {"report.html": page.page_of(self), "table.csv": export.table(made.rows())}
+        contents |= {"speedup.svg": plots.style.svg(drawn, alt), "speedup.png": plots.style.png(drawn)}
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            replace_file(folder / name, content)
+        return {name: folder / name for name in contents}
+
     def show(self, ladder) -> None:
         """Print the sentences about a ladder, each with the records behind it."""
         print("\n".join(_lines(self.sentences(ladder))))
