@@ -28,7 +28,8 @@ KEYS = (
     "this.closest('.helpers-form').addEventListener('focusin', event => event.target.matches('select') && "
     "event.target.setAttribute('data-lm-suppress-shortcuts', ''))"
 )
-STYLE = f'<style onload="{KEYS}">.helpers-form pre {{overflow-x: auto}}</style>'
+CSS = ".helpers-form pre {overflow-x: auto} .helpers-form [class*=Collapse-header] {color: var(--jp-ui-font-color0)}"
+STYLE = f'<style onload="{KEYS}">{CSS}</style>'
 WRONG = "2px solid #d32f2f"
 
 
