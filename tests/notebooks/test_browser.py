@@ -172,7 +172,7 @@ def test_runs_in_the_background(page):
     page.wait_done("other")
     assert page.output("other").split() == ["42", "running"]
     page.run("second")
-    until(page, lambda: "Waiting for the first run" in page.output("second"), lambda: page.output("second"))
+    until(page, lambda: "for the first run" in page.output("second"), lambda: page.output("second"))
     assert states(page, "second") == ["waiting"]
 
     page.save()
