@@ -135,8 +135,10 @@ class Worker:
         self.function, self.spy = function, spy
 
     def __call__(self, number, *args):
+        import torch
         from torch.multiprocessing import ProcessRaisedException
 
+        torch.set_num_threads(1)  # makes the forked pool anew, for which the threads of four cards would race
         try:
             self.function(number, *args)
         except BaseException as error:
