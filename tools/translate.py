@@ -3,13 +3,15 @@
 helpers.po has what the code says; `messages` brings it up to date, too, and compiles it for helpers/language.py.
 
     python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
-    python -m tools.translate write                 write notebooks/zh/NAME.ipynb and README.zh.md
+    python -m tools.translate write                 write notebooks/zh/NAME.ipynb, zh/drawings and README.zh.md
 
-NAME is a notebook (03_ddp) or `readme`; without one, all that have a .po file. A notebook gets one by being named.
+NAME is a notebook (03_ddp), `drawings` or `readme`; without one, all that have a .po file. A notebook gets one by being
+named.
 Code, outputs and cell ids are those of the English file. What has no translation yet stays English.
 """
 
 import argparse
+import html
 import os
 import re
 import sys
@@ -33,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale" / "zh_CN"
 README = "readme"
 HELPERS = "helpers"  # not a page: what the code says
+DRAWINGS = "drawings"  # a folder of pages
 PACKAGES = ("exercises", "helpers", "platforms")
 FIGURE = "figure"  # the context of the messages of alt texts
 # What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
@@ -48,24 +51,37 @@ def names() -> list:
 
 
 def source(name) -> Path:
-    """The English file; the folder of the helpers."""
+    """The English file; the folder of the helpers or of the drawings."""
     if name == HELPERS:
         return ROOT / "helpers"
-    return ROOT / "README.md" if name == README else ROOT / "notebooks" / f"{name}.ipynb"
+    if name == README:
+        return ROOT / "README.md"
+    return ROOT / "notebooks" / (name if name == DRAWINGS else f"{name}.ipynb")
 
 
 def target(name) -> Path:
-    """The Chinese file."""
-    return ROOT / "README.zh.md" if name == README else ROOT / "notebooks" / "zh" / f"{name}.ipynb"
+    """The Chinese file or folder."""
+    return counterpart(source(name))
+
+
+def counterpart(path) -> Path:
+    """Where the Chinese file of an English one lies."""
+    if path == source(README):
+        return ROOT / "README.zh.md"
+    return ROOT / "notebooks" / "zh" / path.relative_to(ROOT / "notebooks")
 
 
 # From a text to its messages. `say(message, context)` returns what is to stand in the place of a message.
 
 
-def document(name, say) -> str:
-    """The text of the English file with what `say` says in the place of each message."""
+def documents(name, say) -> dict:
+    """{path of the English file: its text with what `say` says in the place of each message}."""
+    if name == DRAWINGS:
+        drawings = sorted(source(name).glob("*.svg"))
+        return {path: drawing(path.read_text(encoding="utf-8"), say) for path in drawings}
     if name == README:
-        return prose(source(name).read_text(encoding="utf-8"), lambda message: say(message, None)) + "\n"
+        text = source(name).read_text(encoding="utf-8")
+        return {source(name): prose(text, lambda message: say(message, None)) + "\n"}
     notebook = nbformat.read(source(name), as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -74,7 +90,7 @@ def document(name, say) -> str:
             for shown in output.get("metadata", {}).values():
                 if "alt" in shown:
                     shown["alt"] = alt(shown["alt"], lambda message: say(message, FIGURE))
-    return canonical(notebook)
+    return {source(name): canonical(notebook)}
 
 
 BEGINS = re.compile(r"\s*([-*+] |\d+\. |#+ |```|\$\$|\||<|$)")  # the line after a paragraph
@@ -132,6 +148,34 @@ def alt(text, say) -> str:
     return "".join(one if one.endswith(("\u3002", "\uff1b")) else f"{one} " for one in said).rstrip()
 
 
+SVG_TEXT = re.compile(r"(<(title|desc|text)\b[^>]*>)(.*?)(</\2>)", re.DOTALL)
+SVG_LINE = re.compile(r'<tspan x="([^"]+)" dy="(\d+)">(.*?)</tspan>')
+LINE_HEIGHT = 17
+
+
+def drawing(svg, say) -> str:
+    """A drawing with what `say` says in the place of its texts; a text of several lines is one message.
+
+    Code and what has no word in it (r0, F1) stay.
+    """
+
+    def one(found):
+        opening, _, inside, closing = found.groups()
+        text = html.unescape(SVG_LINE.sub(lambda line: "\n" * (int(line[2]) // LINE_HEIGHT) + line[3], inside))
+        if re.search(r'class="[^"]*\bcode\b', opening) or not re.search("[A-Za-z]{2}", text):
+            return found[0]
+        first, *others = with_slots(text, lambda message: say(message, None)).split("\n")
+        x, below, inside = re.search(r'x="([^"]+)"', opening), 0, html.escape(first, quote=False)
+        for line in others:
+            below += LINE_HEIGHT
+            if line:
+                inside += f'<tspan x="{x[1]}" dy="{below}">{html.escape(line, quote=False)}</tspan>'
+                below = 0
+        return opening + inside + closing
+
+    return SVG_TEXT.sub(one, svg)
+
+
 # Catalogs
 
 KEYWORDS = {"_": None, "N_": None, "Message": None}
@@ -149,7 +193,7 @@ def extract(name) -> Catalog:
         catalog.add(message, context=context)
         return message
 
-    document(name, say)
+    documents(name, say)
     return catalog
 
 
@@ -287,8 +331,8 @@ def problems(name):
 # Chinese files
 
 
-def write(name) -> str:
-    """The Chinese file's text."""
+def write(name) -> dict:
+    """{path of the Chinese file: its text}."""
     catalog = read(name)
 
     def say(message, context):
@@ -296,7 +340,7 @@ def write(name) -> str:
         chinese = found.string if found and found.string and not found.fuzzy else message
         return re.sub(r"(?<=\]\()[^)\s]+", lambda link: moved(link[0], name), chinese)
 
-    return document(name, say)
+    return {counterpart(path): text for path, text in documents(name, say).items()}
 
 
 def moved(link, name) -> str:
@@ -315,6 +359,8 @@ def chinese(path, name) -> Path:
     path = Path(os.path.normpath(path))
     if path == target(name):
         return source(name)
+    if path.parent == source(DRAWINGS):
+        return counterpart(path)
     return {source(one): target(one) for one in names()}.get(path, path)
 
 
@@ -329,15 +375,16 @@ def main(arguments=None):
             parser.error(f"there is no {source(name)}: name a notebook without its folder and ending, or {README}")
     for name in options.names or [*names(), *[HELPERS][: options.command == "messages"]]:
         if options.command == "messages":
-            path, content = LOCALE / f"{name}.po", text(merge(read(name), extract(name)))
+            files = {LOCALE / f"{name}.po": text(merge(read(name), extract(name)))}
         else:
-            path, content = target(name), write(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, content)
+            files = write(name)
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content)
         left = [message for message in read(name) if message.id and (message.fuzzy or not message.string)]
         if name == HELPERS:
             compile_messages()
-        print(f"{path.relative_to(ROOT)}: {len(left)} of {len(read(name))} messages have no translation")
+        print(f"{name}: {len(left)} of {len(read(name))} messages have no translation")
     return 0
 
 

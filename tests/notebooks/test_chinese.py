@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from tools import render_notebooks, translate
 
 NAMES = translate.names()
-NOTEBOOKS = [name for name in NAMES if name != translate.README]
+NOTEBOOKS = [name for name in NAMES if name not in (translate.README, translate.DRAWINGS)]
 FOLDER = translate.ROOT / "notebooks"
 HAN = re.compile(f"[{translate.HAN}]")
 CODE, FORMULA = re.compile(r"`+[^`]+`+"), re.compile(r"\$\$?[^$]+\$\$?")
@@ -123,7 +123,8 @@ def test_what_the_code_says_has_the_same_places_in_chinese_and_is_compiled():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_writing_again_gives_the_same_bytes(name):
-    assert translate.target(name).read_bytes() == translate.write(name).encode(), "run `make zh`"
+    for path, text in translate.write(name).items():
+        assert path.read_bytes() == text.encode(), f"{path.name}: run `make zh`"
 
 
 def without_prose(path):
@@ -188,14 +189,20 @@ def finish():
     (translate.LOCALE / "one.po").write_bytes(translate.text(catalog))
 
 
+def written():
+    """The Chinese text of the project's notebook."""
+    (text,) = translate.write("one").values()
+    return text
+
+
 def test_a_changed_paragraph_is_named_with_its_old_and_its_new_text(project):
     assert list(translate.problems("one")) == []
-    assert "EACH RANK IS A PROCESS, AND HAS A NUMBER.\\n" in translate.write("one")
+    assert "EACH RANK IS A PROCESS, AND HAS A NUMBER.\\n" in written()
     project("Each rank is a process", "Every rank is one process")
     said = "was: Each rank is a process, and has a number.\n  now: Every rank is one process, and has a number."
     for command in ("run `make messages`", "translate it again", "translate it again"):
         assert list(translate.problems("one")) == [f"one, words: changed, {command}\n  {said}"]
-        assert "one process, and has" in translate.write("one")  # rather the English text than an old one
+        assert "one process, and has" in written()  # rather the English text than an old one
         translate.main(["messages"])
     finish()
     assert list(translate.problems("one")) == []
