@@ -15,12 +15,11 @@ import types
 import warnings
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .ranks import call, on_ranks
-from .verdict import Say, attempt, exercise
+from .verdict import NotYet, Say, attempt, exercise
 
 OPTIONS = {
     "device": "npu",
@@ -33,20 +32,19 @@ OPTIONS = {
 }
 
 
-def by_hand(hints):
-    """Decorator of a generator of hints on the tree of a script that the reader has edited."""
+def _parsed(text):
+    """The statements of a script that the reader has edited."""
+    say = Say("by hand")
+    if not isinstance(text, str):
+        raise NotYet(say("text", kind=type(text).__name__))
+    try:
+        return ast.parse(text).body
+    except SyntaxError as error:
+        raise NotYet(say("syntax", line=error.lineno, error=error.msg)) from error
 
-    @functools.wraps(hints)
-    def checked(text, say):
-        by_hand = Say("by hand")
-        yield not isinstance(text, str) and by_hand("text", kind=type(text).__name__)
-        try:
-            tree = ast.parse(text)
-        except SyntaxError as error:
-            yield by_hand("syntax", line=error.lineno, error=error.msg)
-        yield from hints(tree, say)
 
-    return exercise(checked)
+def _defined(body, name):
+    return [it for it in body if isinstance(it, ast.FunctionDef) and it.name == name]
 
 
 def _run(statements, **names):
@@ -55,11 +53,11 @@ def _run(statements, **names):
     return names
 
 
-@by_hand
-def step_1(tree, say):
+@exercise
+def step_1(text, say):
     """The head of the script imports torch, then torch_npu, and amp from apex."""
     names = []
-    for node in tree.body:
+    for node in _parsed(text):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             names += [module + alias.name for alias in node.names]
@@ -68,10 +66,10 @@ def step_1(tree, say):
     yield "apex.amp" not in names and say("amp")
 
 
-@by_hand
-def step_2(tree, say):
+@exercise
+def step_2(text, say):
     """The parser has the guide's options with its defaults, and args.dist_backend is hccl."""
-    adding = [it for it in tree.body if isinstance(it, ast.Expr) and "add_argument" in ast.unparse(it)]
+    adding = [it for it in _parsed(text) if isinstance(it, ast.Expr) and "add_argument" in ast.unparse(it)]
     parser = argparse.ArgumentParser(exit_on_error=False)
     try:
         _run(adding, parser=parser, models=types.SimpleNamespace(list_models=lambda **_: None))
@@ -87,39 +85,37 @@ def step_2(tree, say):
     yield tried["amp"] is not True and say("switch", found=tried["amp"])
 
 
-@by_hand
-def step_3(tree, say):
+@exercise
+def step_3(text, say):
     """device_id_to_process_device_map gives {number of a process: its card}, the cards sorted."""
     name = "device_id_to_process_device_map"
-    made = [it for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == name]
+    made = _defined(_parsed(text), name)
     yield not made and say("function")
     answer = _run(made)[name]
     for cards, wanted in {"0,1": {0: 0, 1: 1}, "3,2": {0: 2, 1: 3}, "10,9": {0: 9, 1: 10}, "7": {0: 7}}.items():
-        found, problem = attempt(answer, cards)
-        case = say("case", cards=cards)
-        yield case, problem
-        yield case, not isinstance(found, dict) and say("dict", found=found)
-        yield case, any(type(it) is not int for it in [*found, *found.values()]) and say("numbers", found=found)
-        yield case, sorted(found) != sorted(wanted) and say("processes", found=sorted(found))
-        yield case, found != wanted and say("otherwise", found=found)
+        say.case(cards=cards)
+        found = attempt(answer, cards)
+        yield not isinstance(found, dict) and say("dict", found=found)
+        yield any(type(it) is not int for it in [*found, *found.values()]) and say("numbers", found=found)
+        yield sorted(found) != sorted(wanted) and say("processes", found=sorted(found))
+        yield found != wanted and say("otherwise", found=found)
 
 
-@by_hand
-def step_4(tree, say):
+@exercise
+def step_4(text, say):
     """main sets MASTER_ADDR to args.addr and MASTER_PORT to the text of a free port, after the options are parsed."""
-    main = next((it for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == "main"), None)
-    body = main.body if main else []
+    body = [statement for main in _defined(_parsed(text), "main") for statement in main.body]
     setting = [it for it in body if re.search("MASTER_(ADDR|PORT)", ast.unparse(it))]
     parsed, spawned = ([it.lineno for it in body if word in ast.unparse(it)] for word in ("parse_args", "spawn"))
     environ = {}
     named = {"os": types.SimpleNamespace(environ=environ), "args": types.SimpleNamespace(addr="10.0.0.7")}
-    yield attempt(lambda: _run(setting, **named))[1]
+    attempt(lambda: _run(setting, **named))
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         yield name not in environ and say("missing", name=name)
+    address, port = environ["MASTER_ADDR"], environ["MASTER_PORT"]
     yield not parsed[0] < setting[0].lineno and say("early")
     yield spawned and setting[-1].lineno > spawned[0] and say("late")
-    yield environ["MASTER_ADDR"] != "10.0.0.7" and say("address", found=environ["MASTER_ADDR"])
-    port = environ["MASTER_PORT"]
+    yield address != "10.0.0.7" and say("address", found=address)
     yield not isinstance(port, str) and say("number", found=port)
     yield not (port.isdigit() and 1024 <= int(port) < 65536) and say("port", found=port)
 
@@ -142,18 +138,26 @@ def migrated(script, say):
 
     missing = why_missing()
     yield missing and say("cards", why=missing)
-    yield not isinstance(script, str) and Say("by hand")("text", kind=type(script).__name__)
+    _parsed(script)
     try:
-        compile(script, "my_script.py", "exec")
-    except SyntaxError as error:
-        yield Say("by hand")("syntax", line=error.lineno, error=error.msg)
-    found, problem = on_ranks(call, 2, functools.partial(_try_script, script))
-    if problem:
-        problem = re.sub(r"^rank \d+ (?=raised)", f"{say('process')} ", problem)  # which one fails first is chance
-        about = next((say(key) for words, key in ERRORS.items() if re.search(words, problem)), "")
-        yield f"{problem[0].upper()}{problem[1:]} {about}".strip()
-    for rank, facts in enumerate(found):
-        yield from _wrong_run(rank, facts, say)
+        found = on_ranks(call, 2, functools.partial(_try_script, script), named=False)
+    except NotYet as problem:
+        about = next((say(key) for words, key in ERRORS.items() if re.search(words, str(problem))), "")
+        yield f"{problem} {about}".strip()
+    for rank, did in enumerate(found):
+        kinds, sizes = ({batch[k] for batch in did["batches"]} for k in range(2))
+        yield not kinds and say("untrained")
+        yield kinds != {"npu"} and say("off card", kinds=" and the ".join(sorted(kinds - {"npu"})))
+        used = " and ".join(f"npu:{card}" for card in did["devices"])
+        yield used != f"npu:{rank}" and say("own card", rank=rank, used=used)
+        sent = did.get("collectives", {"allreduce": math.inf})  # real cards do not count
+        yield sent.get("allreduce", 0) < len(did["batches"]) and say("exchange")
+        yield did.get("pinned") and say("pinned", n=did["pinned"])
+        yield len(sizes) > 1 and say("sizes", sizes=" and of ".join(map(str, sorted(sizes))))
+        yield did["rates"] != RATES and say("rates", rates=did["rates"], wanted=RATES)
+        yield not did["amp"] and say("unscaled")
+        said = (did["said"].strip().splitlines() or ["nothing"])[-1]
+        yield rank == 0 and f"of {TESTED} images" not in did["said"] and say("validation", said=said, tested=TESTED)
 
 
 def _try_script(script):
@@ -162,13 +166,8 @@ def _try_script(script):
     from platforms.npu.loading import shims
 
     sys.path += shims()
-    batches, rates, scaled, said = [], [], [], io.StringIO()
-    cross_entropy, scale, meet = F.cross_entropy, torch.amp.GradScaler.scale, dist.init_process_group
-
-    def met(backend=None, *given, **named):
-        if "nccl" in str(backend).lower():  # in these words on any machine, whatever it has besides
-            raise RuntimeError("NCCL finds no card of NVIDIA's on this host.")
-        meet(backend, *given, **named)
+    batches, rates, scaled, said = [], {}, [], io.StringIO()
+    cross_entropy, scale = F.cross_entropy, torch.amp.GradScaler.scale
 
     def watched(output, target, *given, **named):
         if torch.is_grad_enabled():
@@ -176,28 +175,11 @@ def _try_script(script):
         return cross_entropy(output, target, *given, **named)
 
     F.cross_entropy = watched
-    dist.init_process_group, torch.cuda.is_available, torch.cuda.device_count = met, lambda: False, lambda: 0
     torch.amp.GradScaler.scale = lambda *given: scaled.append(1) or scale(*given)
-    register_optimizer_step_post_hook(lambda optimizer, *_: rates.append(round(optimizer.param_groups[0]["lr"], 9)))
+    register_optimizer_step_post_hook(lambda optimizer, *_: rates.update({optimizer.param_groups[0]["lr"]: 1}))
     warnings.simplefilter("ignore")
     with contextlib.redirect_stdout(said):
         exec(compile(script, "my_script.py", "exec"), {"__name__": "__main__"})
-    done = counts.of_process() if hasattr(torch, "npu") else {"devices": {}}
-    done["amp"] = bool(done.get("amp") or scaled)
-    return done | {"batches": batches, "rates": list(dict.fromkeys(rates)), "said": said.getvalue()}
-
-
-def _wrong_run(rank, facts, say):
-    kinds, sizes = ({batch[k] for batch in facts["batches"]} for k in range(2))
-    yield not kinds and say("untrained")
-    yield kinds != {"npu"} and say("off card", kinds=" and the ".join(sorted(kinds - {"npu"})))
-    used = " and ".join(f"npu:{card}" for card in facts["devices"])
-    yield used != f"npu:{rank}" and say("own card", rank=rank, used=used)
-    sent = facts.get("collectives", {"allreduce": math.inf})  # real cards do not count
-    yield sent.get("allreduce", 0) < len(facts["batches"]) and say("exchange")
-    yield facts.get("pinned") and say("pinned", n=facts["pinned"])
-    yield len(sizes) > 1 and say("sizes", sizes=" and of ".join(map(str, sorted(sizes))))
-    yield facts["rates"] != RATES and say("rates", rates=facts["rates"], wanted=RATES)
-    yield not facts["amp"] and say("unscaled")
-    told = (facts["said"].strip().splitlines() or ["nothing"])[-1]
-    yield rank == 0 and f"of {TESTED} images" not in facts["said"] and say("validation", said=told, tested=TESTED)
+    done = counts.of_process() if hasattr(torch, "npu") else {"devices": {}, "amp": {}}
+    did = {"batches": batches, "rates": [round(rate, 9) for rate in rates], "said": said.getvalue()}
+    return done | did | {"amp": bool(done["amp"] or scaled)}

@@ -1,10 +1,19 @@
-"""The reader's function on real ranks, for the checks that need them."""
+"""The reader's function on real ranks, for the checks that need them.
 
+The ranks run on the CPU, whatever the machine has, so that there are always enough of them.
+"""
+
+from functools import partial
+
+import torch.distributed as dist
+
+from helpers.launcher.group import distributed
 from helpers.launcher.launch import RankError, RankTimeout, launch
 
-from .verdict import SAY
+from .verdict import SAY, NotYet, first_line
 
 PATIENCE = 20  # s; a right answer needs a tenth of one, but on a busy machine seconds
+SOON = 10  # s that a collective may take: a right answer needs a hundredth of one
 
 
 def call(answer):
@@ -12,25 +21,44 @@ def call(answer):
     return answer()
 
 
-def on_ranks(work, world_size, answer, *arguments):
-    """(each rank's result, None), or (None, a hint) when the ranks did not get that far.
+def in_group(work, world_size, answer, *arguments) -> list:
+    """As `on_ranks`, of `work(world, answer, *arguments)` in a process group."""
+    return on_ranks(partial(_in_group, work), world_size, answer, *arguments)
 
-    A rank calls `work(answer, *arguments)`, where `answer` is the reader's function.
+
+def _in_group(work, answer, *arguments):
+    with distributed("cpu", timeout=SOON) as world:
+        found = work(world, answer, *arguments)
+        dist.barrier()  # nobody leaves while another may still wait for it
+        return found
+
+
+def on_ranks(work, world_size, answer, *arguments, named=True, env=None) -> list:
+    """Each rank's result of `work(answer, *arguments)`, where `answer` is the reader's function.
+
+    Args:
+        named: whether the hint names the rank that raised; not where it is chance which one fails first.
+
+    Raises:
+        NotYet: the ranks did not get that far.
     """
     if not callable(answer):
-        return None, SAY("no function", kind=type(answer).__name__)
+        raise NotYet(SAY("no function", kind=type(answer).__name__))
+    env = {"HELPERS_DEVICE": "cpu", **(env or {})}
     try:
-        env = {"HELPERS_DEVICE": "cpu"}
-        return launch(work, world_size, answer, *arguments, timeout=PATIENCE, threads=1, env=env), None
-    except RankTimeout:
-        return None, SAY("time is up", alike=SAY("alike"))
-    except RankError as error:
-        if error.exception is None:
-            return None, SAY("rank ended", rank=error.rank)
-        if "gloo" in error.traceback:  # its words hold ports and so differ from run to run
-            return None, SAY("rank waited", rank=error.rank, alike=SAY("alike"))
-        told = str(error.exception).splitlines() or [""]
-        kind = type(error.exception).__name__
-        return None, SAY("rank raised", rank=error.rank, kind=kind, error=told[0][:200])
-    except (TypeError, ValueError) as error:  # the function cannot be sent to the ranks
-        return None, str(error)
+        return launch(work, world_size, answer, *arguments, timeout=PATIENCE, threads=1, env=env)
+    except (RankTimeout, RankError, TypeError, ValueError) as error:
+        raise NotYet(_why(error, named)) from error
+
+
+def _why(error, named):
+    if isinstance(error, (TypeError, ValueError)):  # the function cannot be sent to the ranks
+        return str(error)
+    if isinstance(error, RankTimeout):
+        return SAY("time is up", alike=SAY("alike"))
+    if error.exception is None:
+        return SAY("rank ended", rank=error.rank)
+    if "gloo" in error.traceback:  # its words hold ports and so differ from run to run
+        return SAY("rank waited", rank=error.rank, alike=SAY("alike"))
+    places = {"rank": error.rank, "kind": type(error.exception).__name__, "error": first_line(error.exception)}
+    return SAY("rank raised" if named else "some rank raised", **places)

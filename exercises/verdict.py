@@ -27,61 +27,74 @@ class Say:
     """The words of one check in the reader's language: `say("case", rank=1)`."""
 
     def __init__(self, section):
-        self.section = section
+        self.section, self.tried = section, None
 
-    def __call__(self, key, *args, **places) -> str:
-        return _(" ".join(texts()[self.section][key].split())).format(*args, **places)
+    def __call__(self, key, **places) -> str:
+        return _(" ".join(texts()[self.section][key].split())).format(**places)
+
+    def case(self, key="case", **places):
+        """From here on a hint begins with these words: what was tried."""
+        self.tried = self(key, **places)
 
 
 SAY = Say("every check")
 
 
-def exercise(hints):
-    """Decorator that makes a check `name(answer)` of a generator `name(answer, say)` of hints, or pairs (case, hint).
+class NotYet(Exception):
+    """Ends a check; its text is the hint."""
 
-    The first hint that is not empty ends the check as "Not yet."; it says where to look, not what to write. Without any
-    the answer is right. The check returns whether it is right.
+
+def exercise(hints):
+    """Decorator that makes a check `name(answer)` of a generator `name(answer, say)` of hints.
+
+    The first hint that is not empty, or a `NotYet`, ends the check; a hint says where to look, not what to write.
+    Without any the answer is right. The check returns whether it is right.
     """
-    say = Say(hints.__name__)
 
     @functools.wraps(hints)
     def check(answer) -> bool:
-        for found in hints(answer, say):
-            case, hint = found if isinstance(found, tuple) else (None, found)
-            if hint:
-                hint = f"{case}: {hint}" if case else hint
-                print(SAY("not yet", hint=hint if hint[-1] in ".?。？" else SAY("sentence", text=hint)))
-                return False
-        print(SAY("right", text=say("right")))
-        return True
+        say = Say(hints.__name__)
+        try:
+            hint = next(filter(None, hints(answer, say)), None)
+        except NotYet as problem:
+            hint = str(problem)
+        if hint:
+            hint = f"{say.tried}: {hint}" if say.tried else f"{hint[0].upper()}{hint[1:]}"
+            print(SAY("not yet", hint=hint if hint[-1] in ".?。？" else SAY("sentence", text=hint)))
+        else:
+            print(SAY("right", text=say("right")))
+        return not hint
 
     del check.__wrapped__  # its signature has `say`
     return check
 
 
-def formula(name, doc, cases, right, read=None, **guesses):
-    """A check of an answer that follows from its arguments.
+def formula(cases, read, **guesses):
+    """Decorator that makes a check of the function that gives the right answer from its arguments, `check.right`.
 
     Args:
-        doc: what the reader's function is given and is to return.
-        cases: the arguments of each question; `right(*case)` is the answer.
-        read: `number` or `number_or_none`; None takes any answer.
+        cases: the arguments of each question.
+        read: `read(answer, *case)` asks it: `attempt`, which takes any answer, `number`, `number_or_none`, or on ranks.
         guesses: {hint: what a mistake gives}: a function of the case, whose result the answer is compared with, or one
             whose first parameter is `value`, which says whether the mistake was made. Without a fit: "otherwise".
     """
-    parameters = list(inspect.signature(right).parameters)
 
-    def hints(answer, say):
-        for case in cases:
-            places = dict(zip(parameters, case, strict=True))
-            value, problem = (read or attempt)(answer, *(list(it) if isinstance(it, tuple) else it for it in case))
-            yield say("case", **places), problem
-            if not same(value, right(*case)):
-                fits = (key for key, guess in guesses.items() if _fits(guess, value, case))
-                yield say("case", **places), say(next(fits, "otherwise"), value=value, **places)
+    def decorate(right):
+        @functools.wraps(right)
+        def hints(answer, say):
+            for case in cases:
+                places = dict(zip(inspect.signature(right).parameters, case, strict=True))
+                say.case(**places)
+                value = read(answer, *(list(it) if isinstance(it, tuple) else it for it in case))
+                if not same(value, right(*case)):
+                    fits = (key for key, guess in guesses.items() if _fits(guess, value, case))
+                    yield say(next(fits, "otherwise"), value=value, **places)
 
-    hints.__name__, hints.__doc__ = name, doc
-    return exercise(hints)
+        check = exercise(hints)
+        check.right = right
+        return check
+
+    return decorate
 
 
 def _fits(guess, value, case):
@@ -90,43 +103,44 @@ def _fits(guess, value, case):
     return value is not None and same(value, guess(*case))
 
 
+def nearest(value, guesses):
+    """The first key of {hint: what a mistake gives} that gives the same as `value`."""
+    return next((key for key, guess in guesses.items() if same(value, guess)), "otherwise")
+
+
 def same(value, other) -> bool:
-    """Whether two answers are equal, numbers but for rounding."""
+    """Whether two answers are equal, numbers and tensors but for rounding."""
     if isinstance(value, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(value) == len(other) and all(map(same, value, other))
     if isinstance(value, (int, float)) and isinstance(other, (int, float)):
         return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-12)
-    return value == other
+    if torch.is_tensor(value) and torch.is_tensor(other):
+        return value.shape == other.shape and torch.allclose(value.double(), other.double())
+    return value is other or (not torch.is_tensor(value) and value == other)
 
 
 def attempt(function, *arguments):
-    """(value, None) of the reader's function, or (None, what went wrong) when it raises."""
+    """What the reader's function returns; `NotYet` where it raises."""
     try:
-        return function(*arguments), None
+        return function(*arguments)
     except Exception as error:  # the reader's code may raise anything
-        return None, SAY("raised", kind=type(error).__name__, error=error)
+        raise NotYet(SAY("raised", kind=type(error).__name__, error=first_line(error))) from error
 
 
-def number(function, *arguments):
-    """As `attempt`, of a function that returns a number."""
-    value, problem = attempt(function, *arguments)
-    if problem:
-        return None, problem
+def first_line(error) -> str:
+    """Of an error's text, at most 200 characters."""
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def number(function, *arguments, none=False):
+    """As `attempt`, of a function that returns a number (with `none`: or None)."""
+    value = attempt(function, *arguments)
+    if value is None and none:
+        return None
     try:
-        return float(value), None
+        return float(value)
     except (TypeError, ValueError, RuntimeError):
-        return None, SAY("no number", value=value)
-
-
-def number_or_none(function, *arguments):
-    """As `number`, of a function that may also return None."""
-    value, problem = attempt(function, *arguments)
-    return (value, problem) if value is None else number(lambda: value)
-
-
-def equal(some, others) -> bool:
-    """Whether two lists of tensors are equal but for rounding in float64."""
-    return all(torch.allclose(a.double(), b, rtol=0, atol=1e-10) for a, b in zip(some, others, strict=True))
+        raise NotYet(SAY("no number", value=value)) from None
 
 
 def flat(tensors):

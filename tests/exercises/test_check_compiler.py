@@ -1,6 +1,5 @@
 """The checks of notebook 06: right answers pass, and each kind of mistake has a hint of its own."""
 
-import torch
 from answers import Checks, cells, function, objection
 
 PADDED = "padded = torch.cat([part, part.new_zeros(batch - n, *part.shape[1:])])"
@@ -8,16 +7,11 @@ ZEROS = "part.new_zeros(batch - n, *part.shape[1:])"
 LAYER = "nn.Linear(16, 4)"
 
 
-def refuses_none(eager, plan, exact):
-    return not (plan - exact).norm() > 3 * max((eager - exact).norm(), 1e-6 * exact.norm())
-
-
 class TestCompiler(Checks):
     notebook = "06_compiler.ipynb"
     right = {
         "one_graph": ["x * (3 / peak.clamp(min=3)) => torch.where(peak > 3, x * (3 / peak), x)"],
         "one_compilation": [f"{PADDED} => padded = part\n        torch._dynamo.mark_dynamic(part, 0)"],
-        "close_enough": ["4 * => 8 *"],
     }
     slow = ("one_graph", "one_compilation")
     mistakes = {
@@ -35,21 +29,9 @@ class TestCompiler(Checks):
         "one_compilation": [
             f"{PADDED} => padded = part",
             "[:n], answers => , torch.cat([answers, answers.new_zeros(batch - n)])",
-            f"{ZEROS} => images[: batch - n] ;; [:n], answers => , torch.cat([answers, labels[: batch - n]])",
-            "[:n], answers).backward() => [:n], answers, reduction='sum').div(batch).backward()",
             "optimizer.step() => pass",
             "in zip( => in 2 * list(zip( ;; )): => ))):",
             "model(padded) => model._orig_mod(padded)",
-        ],
-        "close_enough": [
-            "3 * max((eager - exact).norm(), floor) => 5e-6 * exact.norm()",
-            "3 * max((eager - exact).norm(), floor) => 1e-2 * exact.norm()",
-            lambda eager, plan, exact: torch.equal(plan, eager),
-            "3 * => 1 *",
-            "4 * => 0 *",
-            refuses_none,
-            "floor = => eager, plan, exact = eager.abs(), plan.abs(), exact.abs()\n    floor =",
-            lambda eager, plan, exact: plan == exact,
         ],
     }
 

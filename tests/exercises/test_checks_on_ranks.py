@@ -1,7 +1,5 @@
 """The checks that run answers on ranks: right answers pass, and each kind of mistake has a hint of its own."""
 
-from itertools import zip_longest
-
 import torch
 from answers import Checks, objection
 from shards import needs_fsdp
@@ -75,22 +73,6 @@ class TestDdp(Checks):
             ),
             "sampler.set_epoch(epoch) => sampler.set_epoch(epoch + dist.get_rank())",
         ],
-        "all_reduce_share": [
-            "* 8 => * 1",
-            "2 * (ranks - 1) / ranks => 1",
-            "2 * (ranks - 1) / ranks => (ranks - 1) / ranks",
-            "* 4 => * 1",
-            "sending / (sending + computing) => sending / computing",
-            "sending / (sending + computing) => sending",
-            "2 * (ranks - 1) / ranks => 2",
-            "(ranks - 1) / ranks => max(1, ranks - 1) / ranks",
-        ],
-        "bucket_limit": [
-            lambda gradients, latency, per_byte: 25_000_000,
-            lambda gradients, latency, per_byte: 1,
-            lambda gradients, latency, per_byte: 250_000,
-            lambda gradients, latency, per_byte: 0,
-        ],
         "resumable": [
             '"optimizer": optimizer.state_dict(), =>  ;; optimizer.load_state_dict(state["optimizer"]) => pass',
             'torch.set_rng_state(state["random"]) => pass',
@@ -109,56 +91,6 @@ def test_a_rank_that_waits_in_vain_is_named(capsys, monkeypatch):
     assert SAY("alike") in objection("mean_of_squares", waits, capsys)
 
 
-def torchs_rule(scale, good_steps, found_inf, growth_interval):
-    """What a GradScaler itself does, from its own operator."""
-    scale, tracker = torch.tensor(scale), torch.tensor(good_steps, dtype=torch.int32)
-    torch._amp_update_scale_(scale, tracker, torch.tensor(float(found_inf)), 2.0, 0.5, growth_interval)
-    return scale.item(), tracker.item()
-
-
-SCALED_NORM = "nn.utils.get_total_norm([p.grad for p in parameters]).clone()"
-
-
-class TestPrecision(Checks):
-    notebook = "04_mixed_precision.ipynb"
-    right = {"next_scale": [torchs_rule]}
-    mistakes = {
-        "next_scale": [
-            "scale / 2, 0 => scale / 2, good_steps",
-            "== growth_interval => > growth_interval",
-            "== growth_interval => >= growth_interval - 1",
-            "good_steps += 1 => pass",
-            "scale * 2, 0 => scale * 2, good_steps",
-            "scale / 2 => scale",
-            "scale / 2 => scale / 4",
-            "scale * 2 => scale * 10",
-            lambda scale, good, bad, interval: (scale / 2, 0),
-            lambda scale, good, bad, interval: (scale, good, bad),
-            lambda scale, good, bad, interval: scale,
-        ],
-        "clipped_step": [
-            "scaler.unscale_(optimizer) => pass",
-            "parameters, max_norm => parameters, float('inf')",
-            "scaler.update() => pass",
-            "scaler.step(optimizer) => optimizer.step()",
-            "scaler.update() => scaler.update(4 * scaler.get_scale())",
-            (
-                "scaler.unscale_(optimizer) => pass ;; scaler.step(optimizer) => optimizer.step() ;; "
-                f"nn.utils.clip_grad_norm_(parameters, max_norm) => {SCALED_NORM}"
-            ),
-            f"return norm => return {SCALED_NORM}",
-            (
-                "return norm => return scaled ;; "
-                f"scaler.unscale_(optimizer) => scaled = {SCALED_NORM}\n    scaler.unscale_(optimizer)"
-            ),
-        ],
-    }
-
-
-def positions(diaries):
-    return [k for k, calls in enumerate(zip_longest(*diaries)) if len(set(calls)) > 1]
-
-
 NEW = 'torch.save(state, f"{path}.new")'
 
 
@@ -167,14 +99,6 @@ class TestFailures(Checks):
     right = {"save_together": [f'{NEW} => with open(f"{{path}}.new", "wb") as file: torch.save(state, file)']}
     slow = ("everybody", "alike", "save_together")
     mistakes = {
-        "parted": [
-            lambda diaries: None,
-            "in diaries} => in diaries[:2]}",
-            "max(map => min(map",
-            "return position => return position + 1",
-            lambda diaries: max(positions(diaries), default=None),
-            lambda diaries: 0,
-        ],
         "everybody": [
             lambda has_batch: has_batch,
             "MIN => MAX",
@@ -194,12 +118,6 @@ class TestFailures(Checks):
             "dist.barrier() => pass",
             "rank == 0 => rank == 1",
             "    dist.barrier() =>         dist.barrier()",
-        ],
-        "threads_for": [
-            lambda cores, ranks: cores,
-            lambda cores, ranks: cores // ranks,
-            lambda cores, ranks: 1,
-            lambda cores, ranks: cores / ranks,
         ],
     }
 

@@ -1,0 +1,332 @@
+"""Checks that run the reader's function on real ranks: notebooks 00, 03, 11, 12 and 13.
+
+On two of them, and often on three, because a 2 in the answer may be the number of ranks or only look like it.
+"""
+
+import copy
+import io
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils.data import TensorDataset
+
+from helpers import releases
+from helpers.training.gpt import gpt, next_token_loss
+
+from .ranks import call, in_group, on_ranks
+from .trials import noted_updates
+from .verdict import exercise, flat, formula, number, same
+
+
+@formula(
+    ((2,), (3,)),
+    lambda answer, n: [number(lambda one=one: one) for one in on_ranks(call, n, answer)],
+    own=lambda n: [rank**2 for rank in range(n)],
+    divided=lambda n: [rank**2 / n for rank in range(n)],
+    sum=lambda n: [n * mean for mean in mean_of_squares.right(n)],
+    ranks=lambda n: [(n - 1) / 2] * n,
+    whole=lambda n: [int(mean) for mean in mean_of_squares.right(n)],
+    twice=lambda n: [mean / n for mean in mean_of_squares.right(n)],
+    different=lambda value, n: len(set(value)) > 1,
+)
+def mean_of_squares(n):
+    """`function()` gives, on every rank, the mean of rank² over all ranks."""
+    return [sum(rank**2 for rank in range(n)) / n] * n
+
+
+SAMPLES, BATCH, EPOCHS, RATE = 48, 12, 2, 0.1
+
+
+@exercise
+def train_on_ranks(answer, say):
+    """`answer(data, make_model, epochs, batch)`, called on every rank, returns the model trained with DDP."""
+    for n in (2, 3):
+        say.case(n=n)
+        read, updates, starts, trained = zip(*in_group(_try_train, n, answer), strict=True)
+        yield any(weights is None for weights in trained) and say("no model")
+        yield all(len(seen) == SAMPLES * EPOCHS for seen in read) and say("everything", samples=SAMPLES)
+        halves = [[seen[half * SAMPLES // n :][: SAMPLES // n] for seen in read] for half in range(EPOCHS)]
+        for epoch, shares in enumerate(halves):
+            yield sorted(sum(shares, [])) != list(range(SAMPLES)) and say("shares", epoch=epoch, samples=SAMPLES)
+        moved = [end - start for start, end in zip(starts, trained, strict=True)]
+        apart = max((weights - trained[0]).abs().max().item() for weights in trained)
+        alike = max((way - moved[0]).abs().max().item() for way in moved) < 1e-9
+        yield apart > 1e-9 and say("start" if alike else "apart", apart=apart)
+        steps = SAMPLES // BATCH * EPOCHS
+        yield set(updates) != {steps} and say("updates", updates=updates[0], steps=steps)
+        yield halves[0] == halves[1] and say("order")
+        yield not same(trained[0], _trained_alone(read, starts[0], steps, n)) and say("otherwise")
+
+
+class _Noted(TensorDataset):
+    """Samples of 4 numbers with a label of 3; notes which were read."""
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(1)
+        inputs = torch.randn(SAMPLES, 4, generator=generator, dtype=torch.float64)
+        super().__init__(inputs, torch.randint(0, 3, (SAMPLES,), generator=generator))
+        self.read = []
+
+    def __getitem__(self, index):
+        self.read.append(int(index))
+        return super().__getitem__(index)
+
+
+def _try_train(world, answer):
+    """(samples in the order of reading, updates, weights at the start, weights at the end or None)."""
+    made, data = [], _Noted()
+
+    def make_model():
+        model = torch.nn.Linear(4, 3).double()
+        made.append(flat(model.parameters()).clone())
+        return model
+
+    torch.manual_seed(world.rank)  # so that ranks start with different weights unless somebody makes them equal
+    with noted_updates() as updates:
+        model = answer(data, make_model, EPOCHS, BATCH)
+    trained = flat(model.parameters()) if isinstance(model, torch.nn.Module) else None
+    return data.read, len(updates), made[0], trained
+
+
+def _trained_alone(read, start, steps, n):
+    """The weights of one device that trains on the ranks' batches, put together."""
+    (inputs, labels), part, net = _Noted().tensors, BATCH // n, torch.nn.Linear(4, 3).double()
+    torch.nn.utils.vector_to_parameters(start, net.parameters())
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+    for step in range(steps):
+        rows = [index for seen in read for index in seen[step * part : (step + 1) * part]]
+        optimizer.zero_grad()
+        F.cross_entropy(net(inputs[rows]), labels[rows]).backward()
+        optimizer.step()
+    return flat(net.parameters())
+
+
+def _until(batches, *ends):
+    """Before each step whether it comes before a rank's end."""
+    return [[step < end for step in range(max(batches) + 1)] for end in ends]
+
+
+@formula(
+    (((3, 1),), ((2, 2),), ((2, 4, 1),)),
+    lambda answer, batches: in_group(_try_everybody, len(batches), answer, batches),
+    none=lambda value, batches: any(None in of_rank for of_rank in value),
+    own=lambda batches: _until(batches, *batches),
+    any=lambda batches: _until(batches, *[max(batches)] * len(batches)),
+    never=lambda batches: _until(batches, *[0] * len(batches)),
+    disagree=lambda value, batches: any(of_rank != value[0] for of_rank in value),
+)
+def everybody(batches):
+    """`answer(has_batch)`, called by all ranks before each step: True while every rank still has a batch."""
+    return _until(batches, *[min(batches)] * len(batches))
+
+
+def _try_everybody(world, answer, batches):
+    """What the answer said before each step, until nobody has a batch any more."""
+    said = [answer(step < batches[world.rank]) for step in range(max(batches) + 1)]
+    return [None if one is None else bool(one) for one in said]
+
+
+EQUAL, NUDGED, SWAPPED = (1, 2, 4), (1, 2.001, 4), (1, 4, 2)
+
+
+@formula(
+    (((EQUAL, EQUAL),), ((EQUAL, NUDGED),), ((EQUAL, SWAPPED),), ((EQUAL, EQUAL, NUDGED),)),
+    lambda answer, weights: in_group(_try_alike, len(weights), answer, weights),
+    changed=lambda value, weights: "changed" in value,
+    none=lambda value, weights: None in value,
+    some=lambda value, weights: len(set(value)) > 1,
+    strict=lambda value, weights: value[0] is False,
+    lax=lambda value, weights: value[0] is True,
+)
+def alike(weights):
+    """`answer(parameters)`, called on every rank: True on all if all hold equal weights, else False on all."""
+    return [len(set(weights)) == 1] * len(weights)
+
+
+def _try_alike(world, answer, weights):
+    """What the answer said, or that it has changed the weights."""
+    before = [torch.arange(6.0).reshape(2, 3), torch.tensor(weights[world.rank], dtype=torch.float32)]
+    parameters = [torch.nn.Parameter(w.clone()) for w in before]
+    said = answer(parameters)
+    if not all(map(torch.equal, before, parameters)):
+        return "changed"
+    return None if said is None else bool(said)
+
+
+@exercise
+def save_together(answer, say):
+    """`answer(state, path, rank)`, called on every rank: a whole file of rank 0's, there when any rank returns."""
+    with tempfile.TemporaryDirectory() as folder:
+        say.case()
+        calls, inside = zip(*in_group(_try_save, 2, answer, str(Path(folder, "model.pt"))), strict=True)
+        yield all(calls) and say("both")
+        yield not calls[0] and say("nobody")
+        yield inside[0] != 0 and say("before")
+        yield inside[1] != 0 and say("early")
+        say.case("cut")
+        yield in_group(_try_cut, 1, answer, str(Path(folder, "cut.pt"))) != [-1.0] and say("half")
+
+
+def _try_save(world, answer, path):
+    """(how often it called torch.save, whose weights are in the file when its call returns)."""
+    calls, save = [], torch.save
+    if world.is_main:
+        _older(path)
+    dist.barrier()
+    torch.save = lambda *given, **named: calls.append(1) or save(*given, **named)  # in this rank's process only
+    if world.is_main:
+        time.sleep(0.3)  # rank 0 comes late
+    answer({"weights": torch.tensor(float(world.rank))}, path, world.rank)
+    return len(calls), _weights_in(path)
+
+
+class _Cut(Exception):
+    """The power fails while a file is written."""
+
+
+def _try_cut(world, answer, path):
+    """The weights in the file after the power failed while the answer wrote it."""
+    _older(path)
+    save = torch.save
+
+    def cut(state, file, *args, **names):
+        whole = io.BytesIO()
+        save(state, whole)
+        half = whole.getvalue()[: whole.tell() // 2]
+        Path(file).write_bytes(half) if isinstance(file, (str, os.PathLike)) else file.write(half)
+        raise _Cut
+
+    torch.save = cut
+    with suppress(_Cut):
+        answer({"weights": torch.tensor(2.0)}, path, 0)
+    return _weights_in(path)
+
+
+def _older(path):
+    """An older checkpoint."""
+    torch.save({"weights": torch.tensor(-1.0)}, path)
+
+
+def _weights_in(path):
+    """The number in a checkpoint, or None when the file cannot be read."""
+    try:
+        return torch.load(path, weights_only=True)["weights"].item()
+    except Exception:  # what torch says of a file that is not whole varies
+        return None
+
+
+@exercise
+def sharded(answer, say):
+    """`answer(model)`, called on two ranks, shards a GPT block by block and returns it with its AdamW."""
+    yield releases.fsdp_refusal("cpu")
+    key, places = in_group(_try_sharding, 2, answer)[0]
+    yield key and say(key, **places)
+
+
+def _try_sharding(world, answer):
+    """(the hint, its places), or (None, {})."""
+    torch.manual_seed(0)
+    model = gpt(3, 32, 2, 64, 16)
+    alone, blocks = copy.deepcopy(model), list(model.blocks)
+    batch = torch.randint(64, (4, 17), generator=torch.Generator().manual_seed(1))
+    got = answer(model)
+    if not (isinstance(got, tuple) and len(got) == 2 and isinstance(got[1], torch.optim.Optimizer)):
+        return "returned", {"kind": type(got).__name__}
+    trained, optimizer = got
+    for module in trained.modules():
+        if hasattr(module, "set_force_sum_reduction_for_comms"):
+            module.set_force_sum_reduction_for_comms(True)  # as in training: torch's fault, not the answer's
+    parameters, counts = dict(trained.named_parameters()), []
+    if _held(parameters).numel() == flat(alone.parameters()).numel():
+        return "nothing", {}
+
+    def note(*_):
+        counts.append(sum(not any(map(_is_shard, block.parameters())) for block in blocks))
+
+    for block in blocks:  # how many are whole when each computes
+        block.norm1.register_forward_hook(note)
+    mine = batch[2 * world.rank :][:2]
+    next_token_loss(trained(mine[:, :-1]), mine[:, 1:]).backward()
+    left = [name for name, p in parameters.items() if not _is_shard(p)]
+    if left:
+        return "whole", {"name": left[0], "n": len(left) - 1}
+    if max(counts) > 1:
+        return "at once" if counts[0] == len(counts) else "kept", {"n": max(counts)}
+    if not all(hasattr(block, "unshard") for block in blocks):
+        return "blocks", {}
+    next_token_loss(alone(batch[:, :-1]), batch[:, 1:]).backward()
+    if not torch.allclose(
+        flat([p.grad.full_tensor() for p in parameters.values()]), flat([p.grad for p in alone.parameters()]), atol=1e-6
+    ):
+        return "gradients", {}
+    before = _held(parameters).clone()
+    optimizer.step()
+    return "optimizer" if torch.equal(before, _held(parameters)) else None, {}
+
+
+def _is_shard(parameter):
+    return hasattr(parameter, "to_local")  # a DTensor; importing its class is slow
+
+
+def _held(parameters):
+    """What this rank has of them."""
+    return flat([p.to_local() if _is_shard(p) else p for p in parameters.values()])
+
+
+@exercise
+def row_parallel(answer, say):
+    """`answer(part, weight, bias)` on every rank: the whole layer's output, from its columns of input and weight."""
+    inputs, weight, bias, towards = _layer()
+    product = inputs @ weight.T
+    for n in (2, 3):
+        say.case(n=n)
+        outputs, gradients = zip(*in_group(_try_row, n, answer), strict=True)
+        kind = next((output for output in outputs if isinstance(output, str)), None)
+        yield kind and say("returned", kind=kind)
+        shapes, (rows, columns) = {str(list(output.shape)) for output in outputs}, product.shape
+        odd = shapes != {str(list(product.shape))}
+        yield odd and say("shape", shapes=" and ".join(sorted(shapes)), columns=columns, rows=rows)
+        parts = [part @ of.T for part, of in zip(inputs.chunk(n, 1), weight.chunk(n, 1), strict=True)]
+        guesses = (
+            ("right", [product + bias] * n),
+            ("rank 0", [product + bias, *outputs[1:]]),
+            ("own", parts),
+            ("own", [part + bias for part in parts]),
+            ("biases", [product + n * bias] * n),
+            ("no bias", [product] * n),
+            ("mean", [product / n + bias] * n),
+            ("mean", [(product + n * bias) / n] * n),
+        )
+        key = next((key for key, guess in guesses if same(list(outputs), guess)), "otherwise")
+        yield key != "right" and say(key, n=n)
+        for rank, (part, of_weight, of_bias) in enumerate(gradients):
+            yield (part is None or of_weight is None) and say("cut off")
+            mine = [whole.chunk(n, 1)[rank] for whole in (towards @ weight, towards.T @ inputs)]
+            yield same(part, n * mine[0]) and say("large", n=n)
+            yield not same(of_bias, towards.sum(0)) and say("bias", rank=rank)
+            yield not same([part, of_weight], mine) and say("gradients", rank=rank)
+
+
+def _layer():
+    """Inputs, weight and bias of a layer from 12 to 4 numbers, and the gradient of its output."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((5, 12), (4, 12), (4,), (5, 4))]
+
+
+def _try_row(world, answer):
+    """(its output, the gradients of its part, its weight and the bias), or (the type returned, None)."""
+    inputs, weight, bias, towards = _layer()
+    mine = [whole.chunk(world.size, 1)[world.rank].clone().requires_grad_() for whole in (inputs, weight)]
+    mine.append(bias.requires_grad_())
+    output = answer(*mine)
+    if not isinstance(output, torch.Tensor):
+        return type(output).__name__, None
+    if output.requires_grad and output.shape == towards.shape:
+        (output * towards).sum().backward()
+    return output.detach(), [leaf.grad for leaf in mine]
