@@ -4,6 +4,8 @@ launch       checks the arguments, waits for its turn, runs the ranks, returns t
 background   the same while the notebook is used for other things; `run_queue`: one run at a time
 persistent   `helpers.ranks`: ranks that stay between calls
 payload      the reader's function on its way to the ranks
+pickling     how it and its classes get there, and `__main__` of a rank
+surroundings what persistent ranks follow: arguments, folder, environment, edited modules
 client       the notebook's side of the fork server
 interpreter  the environment of another interpreter, in which ranks can run
 forkserver   a process that imported torch once and forks fresh ranks from that clean state

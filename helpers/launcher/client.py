@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import re
 import select
 import socket
 import subprocess
@@ -17,6 +18,16 @@ from . import context, forkserver, interpreter
 from .errors import LauncherError
 
 PATIENCE = 120  # seconds; a cold disk can take most of a minute to deliver torch
+# Variables that Python, torch and its libraries read while they start: they need a server that starts with them.
+EARLY = re.compile(
+    "(PY)?TORCH|PYTHON|(ATEN|TRITON|KINETO|INDUCTOR|OMP|KMP|GOMP|MKL|OPENBLAS|ONEDNN|DNNL|LD|MALLOC|GLIBC)_"
+)
+# Those among them that ranks can still follow, that are read when they are needed, or that libraries set themselves.
+LATE = re.compile(
+    "TORCH_(DISTRIBUTED_DEBUG|HOME|NCCL_.*|FR_.*|DEVICE_BACKEND_AUTOLOAD)|TORCHELASTIC_.*|(TORCHINDUCTOR|TRITON)_CACHE_DIR"
+    "|KMP_(DUPLICATE_LIB_OK|INIT_AT_FORK|AFFINITY)|OMP_PROC_BIND|(OMP|MKL)_NUM_THREADS"
+    "|MALLOC_(TRIM_THRESHOLD|TOP_PAD|MMAP_THRESHOLD)_|PYTHON(PATH|HOME|DONTWRITEBYTECODE)"
+)
 
 
 def start_method() -> str:
@@ -27,13 +38,18 @@ def start_method() -> str:
     return wanted or ("fork" if sys.platform == "linux" else "spawn")
 
 
-class Server:
-    """A running fork server under interpreter `python`, and the socket to it."""
+def early(environment) -> dict:
+    """The variables that a rank cannot follow when its server has started already."""
+    return {name: value for name, value in environment.items() if EARLY.match(name) and not LATE.fullmatch(name)}
 
-    def __init__(self, method, python=None):
+
+class Server:
+    """A running fork server under interpreter `python`, and the socket to it; `early` are variables that it needs."""
+
+    def __init__(self, method, python=None, early=None):
         if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
             raise LauncherError("launching ranks needs Linux or macOS; on Windows use WSL 2")
-        self.method, self.owner = method, os.getpid()
+        self.owner, self.runs = os.getpid(), []
         self.said, self.listening = b"", threading.Lock()
         self.control, theirs = socket.socketpair()
         order = {
@@ -47,13 +63,14 @@ class Server:
             "from helpers.launcher import forkserver; forkserver.main(order)"
         )
         self.log = tempfile.TemporaryFile()
-        unwanted = ("OMP_PROC_BIND", "KMP_AFFINITY") + (("PYTHONHOME",) if python else ())
+        unwanted = {"OMP_PROC_BIND", "KMP_AFFINITY"} | ({"PYTHONHOME"} if python else set())
+        environment = {**os.environ, **(early or {})}
         with theirs:
             self.process = subprocess.Popen(
                 [python or sys.executable, "-c", code, json.dumps(order)],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name not in unwanted},
+                env={name: value for name, value in environment.items() if name not in unwanted},
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
@@ -69,7 +86,8 @@ class Server:
             except OSError:
                 ours.close()
                 raise self._lost() from None
-        return Connection(ours.detach())
+        self.runs = [*filter(lambda line: not line.closed, self.runs), Connection(ours.detach())]
+        return self.runs[-1]
 
     def prepare(self):
         """Wait until the server has imported all that ranks need. Raises LauncherError when it cannot."""
@@ -95,6 +113,10 @@ class Server:
             if time.monotonic() > deadline:
                 raise LauncherError(f"the fork server was not ready after {PATIENCE} s. {self._last_output()}")
 
+    def idle(self):
+        """Whether no run goes on in it."""
+        return all(line.closed for line in self.runs)
+
     def alive(self):
         return self.owner == os.getpid() and self.process.poll() is None
 
@@ -116,20 +138,27 @@ class Server:
         return f"Its last output:\n{text[-2000:]}" if text else "It left no message."
 
 
-_servers = {}  # path of the interpreter, None for this process's own -> Server
+_servers = {}  # (path of the interpreter, None for this process's own; method; early variables) -> Server
 _lock = threading.Lock()
 
 
-def server(python=None):
-    """The fork server of this process for `python` (as interpreter.checked returns it), started if need be."""
-    method = start_method()
+def server(python=None, environment=os.environ):
+    """The fork server for `python` (as interpreter.checked returns it) and `environment`, started if need be.
+
+    Of several for one interpreter those with runs stay, and the last that had one.
+    """
+    key = python, start_method(), tuple(sorted(early(environment).items()))
     with _lock:
-        known = _servers.get(python)
-        if known is not None and not (known.alive() and known.method == method):
-            _servers.pop(python).close()
-        if python not in _servers:
-            _servers[python] = Server(method, python)
-        return _servers[python]
+        if key in _servers and not _servers[key].alive():
+            _servers.pop(key).close()
+        if key not in _servers:
+            idle = [one for one in _servers if one[0] == python and _servers[one].idle()]
+            for one in idle:
+                if one != idle[-1] or not _servers[one].runs:
+                    _servers.pop(one).close()
+            _servers[key] = Server(key[1], python, dict(key[2]))
+        _servers[key] = _servers.pop(key)  # the last that was used is at the end
+        return _servers[key]
 
 
 @atexit.register

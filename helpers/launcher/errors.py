@@ -1,7 +1,9 @@
 """Errors of a launched run, and their messages."""
 
 import os
+import re
 import signal
+import sys
 import traceback
 from dataclasses import dataclass
 from types import MethodType
@@ -19,13 +21,19 @@ def shown(error):
     shell = IPython.get_ipython()
     if error.__cause__ or (error.__context__ and not error.__suppress_context__):  # what came before stays
         return shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__, tb_offset=1)
-    named = getattr(shell.compile, "format_code_name", lambda _: None)  # "Cell", "In[3]"
     lines = [
-        f"{' '.join(named(file) or ('File', file))}, line {number}, in {function}\n    {line}"
+        in_cells(f'File "{file}", line {number}, in {function}\n    {line}')
         for file, number, function, line in traceback.extract_tb(error.__traceback__)
         if not file.startswith((OURS, os.path.dirname(IPython.__file__) + os.sep))
     ]
     return ["Traceback (most recent call last):", *lines, f"{type(error).__name__}: {error}"]
+
+
+def in_cells(text):
+    """`text` with files of cells named as in the notebook's own tracebacks: "Cell In[3], line 6"."""
+    ipython = sys.modules.get("IPython")
+    named = getattr(getattr(ipython and ipython.get_ipython(), "compile", None), "format_code_name", lambda _: None)
+    return re.sub(r'File "(.*?)"(?=, line \d)', lambda found: " ".join(named(found[1]) or (found[0],)), text)
 
 
 def interrupted(text):
@@ -102,6 +110,9 @@ class Failure:
     text: str = ""  # traceback; empty when the rank could not report
     exception: BaseException | None = None
     exitcode: int | None = None
+
+    def __post_init__(self):
+        self.text = in_cells(self.text)
 
     @property
     def secondary(self) -> bool:

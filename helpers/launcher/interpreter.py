@@ -1,5 +1,6 @@
 """Another interpreter's environment for the ranks: may it be used, and which import path is its own?"""
 
+import functools
 import json
 import os
 import shutil
@@ -63,8 +64,8 @@ def import_path(python) -> list:
     if python is None:
         return list(sys.path)
     kit = str(Path(__file__).resolve().parents[2])  # need not be in sys.path where it is installed as editable
-    readers = [entry for entry in [*sys.path, kit] if not _is_installed(entry)]
-    before = next((i for i, entry in enumerate(sys.path) if _is_installed(entry)), len(sys.path))
+    readers = [entry for entry in [*sys.path, kit] if not is_installed(entry)]
+    before = next((i for i, entry in enumerate(sys.path) if is_installed(entry)), len(sys.path))
     return list(dict.fromkeys([*sys.path[:before], *_paths[python], *readers]))
 
 
@@ -81,11 +82,15 @@ def _ask(path):
         raise ValueError(f"python is {path!r}, which is no Python interpreter that works: {last}") from None
 
 
-def _is_installed(entry):
+def is_installed(entry):
     """Whether `entry` of sys.path is this interpreter's library or packages, inside one, or the zip file beside it."""
+    real = os.path.realpath(entry)
+    zipped = Path(real).match("python*.zip") and os.path.dirname(real) in map(os.path.dirname, _folders())
+    return bool(entry) and (zipped or any(f"{real}/".startswith(f"{folder}/") for folder in _folders()))
+
+
+@functools.cache
+def _folders():
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     folders = {*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()}
-    folders = {os.path.realpath(folder) for folder in folders}
-    real = Path(os.path.realpath(entry))
-    zipped = real.match("python*.zip") and str(real.parent) in map(os.path.dirname, folders)
-    return bool(entry) and (zipped or any(real.is_relative_to(folder) for folder in folders))
+    return {os.path.realpath(folder) for folder in folders}

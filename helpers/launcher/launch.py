@@ -20,7 +20,7 @@ from numbers import Integral
 
 from .. import device, releases
 from ..language import Message
-from . import client, context, errors, interpreter, limit, payload
+from . import client, context, errors, interpreter, limit, payload, surroundings
 from .background import start
 from .errors import RankError, RankTimeout  # noqa: F401  what it raises
 from .progress import launching
@@ -94,7 +94,9 @@ def _in_turn(options, data, label, progress=None):
 
 def _run(options, data):
     with payload.as_file(data) as file:
-        with Supervisor(client.server(options.python), options.nprocs, file, options.on_event) as run:
+        with Supervisor(
+            client.server(options.python, options.environment), options.nprocs, file, options.on_event
+        ) as run:
             ended = f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
             try:
                 return run.run(options.timeout)
@@ -155,21 +157,33 @@ class Options:
     def packed(self, fn, args, kwargs):
         """The payload of ranks that call `fn(*args, **kwargs)`."""
         call = payload.packed_call(fn, args, kwargs)
-        surroundings = {
+        around = {
             "environment": self.environment,
+            "argv": surroundings.arguments(),
             "path": interpreter.import_path(self.python),
             "folder": os.getcwd(),
             "sources": payload.cell_sources(),
             "threads": self.threads,
             "memory": self.memory,
         }
-        return pickle.dumps((surroundings, call))
+        return pickle.dumps((around, call))
 
 
 def check_function(fn, args, kwargs, caller="launch"):
     """Raises TypeError unless `fn` can be called with these arguments, which were given to `caller`."""
     if not callable(fn):
         raise TypeError(f"{caller} needs a function to run on the ranks, got {type(fn).__name__}: {fn!r:.80}")
+    for called in (fn, type(fn).__call__):
+        if inspect.iscoroutinefunction(called):
+            raise TypeError(
+                f"{getattr(fn, '__name__', fn)} is an async function, and nobody awaits it on a rank: give {caller} a "
+                "function that calls asyncio.run, such as lambda: asyncio.run(main())"
+            )
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise TypeError(
+                f"{getattr(fn, '__name__', fn)} yields, and a generator cannot be sent back from a rank: give {caller} "
+                "a function that returns a list"
+            )
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some built-in functions have none

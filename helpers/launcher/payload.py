@@ -5,23 +5,21 @@ A payload is written once to an anonymous file that every rank reads: first the 
 separately because the function can only be loaded once the import path is in place.
 """
 
-import importlib
 import inspect
-import io
 import linecache
 import os
 import pickle
-import sys
 import tempfile
-from types import ModuleType
 
-import cloudpickle
+from .pickling import Unsendable, can_be_sent, dumps
 
 
 def packed_call(fn, args, kwargs, pickled=None):
     """The call, pickled by `pickled(call)`; raises TypeError, naming what cannot be sent."""
     try:
-        return (pickled or _pickled)((fn, args, kwargs))
+        return (pickled or dumps)((fn, args, kwargs), to_ranks=True)
+    except Unsendable as error:
+        raise TypeError(f"{getattr(fn, '__name__', fn)}() cannot be sent to the ranks: {error}") from None
     except Exception as error:  # pickling runs the reader's own __reduce__: anything can come
         raise TypeError(_blame(fn, args, kwargs, error)) from None
 
@@ -65,34 +63,11 @@ def _blame(fn, args, kwargs, error):
     used = [(f"argument {i}", value) for i, value in enumerate(args, 1)]
     used += [(f"argument {key}=", value) for key, value in kwargs.items()]
     used += [(f"variable {key!r}", value) for key, value in _used_variables(fn).items()]
-    culprits = [f"{what} ({type(value).__name__})" for what, value in used if not _can_be_pickled(value)]
+    culprits = [f"{what} ({type(value).__name__})" for what, value in used if not can_be_sent(value)]
     return (
         f"{name}() cannot be sent to the ranks: {', '.join(culprits) or 'something it refers to'} cannot be pickled "
         f"({error}). Create it inside {name}(), or pass what is needed to create it."
     )
-
-
-def _can_be_pickled(value):
-    try:
-        _pickled(value)
-    except Exception:
-        return False
-    return True
-
-
-def _pickled(value):
-    buffer = io.BytesIO()
-    Pickler(buffer).dump(value)
-    return buffer.getvalue()
-
-
-class Pickler(cloudpickle.Pickler):
-    """cloudpickle, and modules that are objects of a class of their own, such as torch.backends.cudnn."""
-
-    def reducer_override(self, obj):
-        if isinstance(obj, ModuleType) and type(obj) is not ModuleType and sys.modules.get(obj.__name__) is obj:
-            return importlib.import_module, (obj.__name__,)
-        return super().reducer_override(obj)
 
 
 def _used_variables(fn):

@@ -11,6 +11,7 @@ import io
 import itertools
 import linecache
 import multiprocessing
+import multiprocessing.queues
 import multiprocessing.util
 import os
 import pickle
@@ -23,7 +24,7 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 from .. import releases
-from . import limit, payload
+from . import limit, payload, pickling
 
 # glibc reads these variables when a process starts, and a rank is a fork: parameters of mallopt (malloc.h).
 MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_TOP_PAD_": -2, "MALLOC_MMAP_THRESHOLD_": -3}
@@ -63,6 +64,7 @@ def main(plan, rank, fds):
     _tie_to(plan["parent"])
     _redirect(fds.out, fds.err)
     _set_up_multiprocessing(plan["folder"])
+    pickling.set_up_main()
     surroundings, call = payload.unpack(fds.payload)
     _move_in(surroundings, plan, rank)
     stacks = os.fdopen(fds.stacks, "w")
@@ -116,10 +118,20 @@ def _set_up_multiprocessing(folder):
         # What Python 3.14 does instead imports torch again in every worker, and pickles the data set, whose class may
         # be of a cell.
         multiprocessing.set_start_method("fork", force=True)
+    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_not_put)
+
+
+def _not_put(error, _):
+    """End a DataLoader worker whose batch cannot be pickled: else its loader waits for that batch for ever."""
+    traceback.print_exception(error)
+    if torch_data := sys.modules.get("torch.utils.data"):
+        if torch_data.get_worker_info() is not None:
+            flush()
+            os._exit(1)
 
 
 def _move_in(surroundings, plan, rank):
-    """Take on the notebook's environment, import path, folder and cell sources."""
+    """Take on the notebook's environment, import path, arguments, folder and cell sources."""
     world = str(plan["nprocs"])
     os.environ.clear()
     os.environ.update(surroundings["environment"])
@@ -134,7 +146,7 @@ def _move_in(surroundings, plan, rank):
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    sys.path[:] = surroundings["path"]
+    sys.path[:], sys.argv[:] = surroundings["path"], surroundings["argv"]
     os.chdir(surroundings["folder"])
     linecache.cache.update(surroundings["sources"])
     libc = ctypes.CDLL(None)
@@ -150,6 +162,7 @@ def _settle_torch(threads, device_plugins):
     torch.set_num_threads(threads)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
+    torch.distributed.set_debug_level_from_env()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # else every rank forks with one and the same state
     if device_plugins and os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
@@ -182,7 +195,7 @@ def _run(call):
     fn, args, kwargs = cloudpickle.loads(call)
     value = fn(*args, **kwargs)
     try:
-        return cloudpickle.dumps(value)
+        return pickling.dumps(value)
     except Exception as error:
         raise unsendable(value, error) from None
 
@@ -204,7 +217,7 @@ def failure(error, ours=(__file__,)):
     if isinstance(error, SystemExit):
         text = f"SystemExit: {error.code} (the function called sys.exit)\n{text}"
     try:
-        pickled = pickle.dumps(explained)
+        pickled = pickling.dumps(explained)
         pickle.loads(pickled)
     except Exception:  # its text is sent all the same
         pickled = None

@@ -282,4 +282,4 @@ def readable_stack(dump):
             shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
     if len(shown) > MOST_FRAMES:  # of a rank that was importing something, for example
         shown[: len(shown) - MOST_FRAMES] = [f"  … {len(shown) - MOST_FRAMES} calls further out"]
-    return "\n".join(shown)
+    return errors.in_cells("\n".join(shown))

@@ -20,7 +20,10 @@ from helpers.launcher.supervisor import Supervisor
 
 
 class Odd(Exception):
-    """Cannot be unpickled: its arguments are not those of __init__."""
+    """Cannot be unpickled."""
+
+    def __new__(cls, a, b):
+        return super().__new__(cls, a + b)
 
     def __init__(self, a, b):
         super().__init__(a + b)

@@ -28,14 +28,13 @@ def other(tmp_path_factory):
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
     (packages / THEIRS).write_text("VALUE = 'theirs'\n")
     yield folder / "bin" / "python"
-    for path in list(client._servers):
-        if path is not None:
-            client._servers.pop(path).close()
+    for key in [key for key in client._servers if key[0] is not None]:
+        client._servers.pop(key).close()
 
 
 @pytest.fixture
 def no_rank_may_start(monkeypatch):
-    monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a rank was about to start"))
+    monkeypatch.setattr(client, "server", lambda *_: pytest.fail("a rank was about to start"))
 
 
 def script(folder, text):
@@ -114,7 +113,7 @@ def test_one_server_for_each_interpreter(other):
     launch(int, 1), launch(int, 1, python=other)
     servers = dict(client._servers)
     launch(int, 1), launch(int, 1, python=other), launch(int, 1, python=Path(sys.executable))
-    assert client._servers == servers and {None, str(other)} <= set(servers)
+    assert client._servers == servers and {None, str(other)} <= {key[0] for key in servers}
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 import time
 from contextlib import closing
 
-from .. import context, errors, payload
+from .. import context, errors, payload, surroundings
 from ..supervisor import GRACE, LOST, SETTLE, TICK, Supervisor, loaded
 from . import shared_message, worker
 
@@ -56,12 +56,12 @@ class RankPool(Supervisor):
         self.number, self.name, self.called, self.waiting = self.number + 1, name, list(ranks), list(ranks)
         self.values, self.raised = {}, []
         self.deadline = float("inf") if timeout is None else time.monotonic() + timeout
-        sources = payload.cell_sources()
+        sources, around = payload.cell_sources(), surroundings.now()
         for rank in self.called:
             new = {cell: sources[cell] for cell in sources.keys() - self.sources[rank]}
             self.sources[rank].update(new)
             try:
-                message.send(self.channels[rank], "call", self.number, new)
+                message.send(self.channels[rank], "call", self.number, (new, around))
             except OSError:  # it has ended: the server says so in a moment
                 continue
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...language import Message, shown
 from .. import client, context, display, errors, payload, run_queue
-from ..launch import Options, check_function, check_timeout, prepare_launcher
+from ..launch import Options, check_function, check_timeout
 from ..progress import Progress, best_display
 from ..supervisor import TICK
 from . import shared_message, worker
@@ -63,6 +63,7 @@ class Ranks:
             raise RuntimeError("a rank cannot open ranks of its own: open them in the notebook")
         options = Options(nprocs, timeout, threads, env, on_event, python)
         self.nprocs, self.timeout = options.nprocs, timeout
+        self._early = client.early(os.environ)
         self.ended = ""  # why they have ended
         self._pool, self._owner = None, os.getpid()
         self._lock, self._over = threading.RLock(), threading.Event()
@@ -70,8 +71,9 @@ class Ranks:
         self._progress = Progress([label], best_display(quiet=True))
         try:
             with context.interrupts_held_back(), payload.as_file(options.packed(worker.main, (), {})) as file:
-                prepare_launcher(options.python)  # else each rank would import torch's compiler for its first optimizer
-                self._pool = RankPool(client.server(options.python), self.nprocs, file, on_event, bool(group))
+                server = client.server(options.python, options.environment)
+                server.prepare()  # else each rank would import torch's compiler for its first optimizer
+                self._pool = RankPool(server, self.nprocs, file, on_event, bool(group))
                 self._pool.regroup(timeout)
                 opened.append(self)
                 self._progress.begin(label)
@@ -155,6 +157,7 @@ class Ranks:
         if self._progress in context.stack():
             raise RuntimeError(f"the ranks are busy with {self._pool.name}: on_event cannot call them")
         self._check_open()
+        self._say_what_comes_too_late()
         name = name or f"{getattr(fn, '__name__', 'a function')}()"
         title = Message("{name} on persistent ranks", name=name)
         say = lambda names: context.write(None, "stdout", display.waiting_for(names) + "\n")  # noqa: E731
@@ -189,6 +192,12 @@ class Ranks:
             raise RuntimeError(
                 f"these {self.nprocs} ranks have ended, {self.ended}: open new ones with helpers.ranks({self.nprocs})"
             )
+
+    def _say_what_comes_too_late(self):
+        before, self._early = self._early, client.early(os.environ)
+        if changed := sorted(name for name, _ in before.items() ^ self._early.items()):
+            late = f"{', '.join(dict.fromkeys(changed))} changed after these ranks were opened, which cannot follow it"
+            context.printed(None, "stderr", f"{late}: open new ones with helpers.ranks({self.nprocs})\n")
 
     def _stopped(self):
         self._pool.farewell()

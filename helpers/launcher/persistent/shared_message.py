@@ -12,7 +12,7 @@ import pickle
 import socket
 import sys
 
-from .. import payload
+from .. import payload, pickling
 
 SMALL = 1 << 15  # bytes up to which a buffer is copied into the pickle
 INLINE = 1 << 16  # bytes of a pickle that go through the message itself
@@ -22,7 +22,7 @@ ALIGNED = 64  # bytes: where tensors begin
 class SharedMessage:
     """A pickled value; `head` is sent in a message, and `file` (None for a small value) handed over after it."""
 
-    def __init__(self, value):
+    def __init__(self, value, to_ranks=False):
         stream, buffers, self.file = io.BytesIO(), [], None
 
         def in_pickle(buffer):
@@ -31,7 +31,8 @@ class SharedMessage:
                 return False
             return True
 
-        pickler = _Pickler(stream, protocol=5, buffer_callback=in_pickle)  # it keeps alive what the buffers lie in
+        # It keeps alive what the buffers lie in.
+        pickler = _Pickler(stream, protocol=5, buffer_callback=in_pickle, to_ranks=to_ranks)
         pickler.dump(value)
         data = stream.getbuffer()
         if not buffers and len(data) <= INLINE:
@@ -79,7 +80,7 @@ def opened(received):
     return pickle.loads(data, buffers=buffers)
 
 
-class _Pickler(payload.Pickler):
+class _Pickler(pickling.Pickler):
     """Hands out the memory of CPU tensors instead of copying it."""
 
     def reducer_override(self, obj):

@@ -18,7 +18,7 @@ import sys
 import threading
 from types import ModuleType
 
-from .. import group, rank
+from .. import group, pickling, rank, surroundings
 from . import shared_message, sockets
 from .shared_message import SharedMessage
 
@@ -58,21 +58,23 @@ class PersistentWorker:
     def __init__(self, channel):
         self.channel, self.calls, self.inputs = channel, queue.SimpleQueue(), queue.SimpleQueue()
         self.running = self.unwanted = None  # numbers of calls
+        self.around = None  # what was around the last call, in the notebook
         self.interrupting = threading.Lock()
         self.traceback = None  # of the last exception
         # Named __main__, so that what cells define is pickled by value, as it would be in a notebook.
-        self.state = sys.modules["__main__"] = ModuleType("__main__")
-        vars(self.state).update(__builtins__=__builtins__)
+        self.state = ModuleType("__main__")
+        pickling.cells = vars(self.state)
+        pickling.cells.update(__builtins__=__builtins__)
 
     def serve(self):
         """Run calls until the channel is closed."""
         signal.signal(signal.SIGINT, self._signalled)
         threading.Thread(target=self._listen, name="helpers: channel of a persistent rank", daemon=True).start()
         while (call := self.calls.get()) is not None:
-            number, received, sources = call
+            number, received, (sources, around) = call
             linecache.cache.update(sources)
             try:
-                kind, message = self._perform(number, received)
+                kind, message = self._perform(number, received, around)
             except KeyboardInterrupt:  # came while the one before was handled
                 kind, message = "interrupted", SharedMessage(None)
             self.running = None
@@ -83,11 +85,13 @@ class PersistentWorker:
             message.close()
             del message, call, received
 
-    def _perform(self, number, received):
+    def _perform(self, number, received, around):
         """(kind, SharedMessage) of one call."""
         try:
             try:
                 self.running = number
+                surroundings.follow(self.around or around, around)
+                self.around = around
                 fn, args, kwargs = shared_message.opened(received)
                 value = fn(*args, **kwargs)
                 try:
@@ -128,8 +132,8 @@ class PersistentWorker:
             try:
                 kind, *rest = self.channel.recv()
                 if kind == "call":
-                    number, sources, head = rest
-                    self.calls.put((number, shared_message.receive(self.channel.connection, head), sources))
+                    number, news, head = rest
+                    self.calls.put((number, shared_message.receive(self.channel.connection, head), news))
                 elif kind == "interrupt":
                     self._interrupt(rest[0])
                 elif kind == "input":
