@@ -126,7 +126,9 @@ def _records(options):
 
 
 def _is_rank():
-    return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+    from .launcher import rendezvous
+
+    return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ or rendezvous.is_task()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ PLACES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
 )
+SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
 RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
 ROUND = "HELPERS_ROUND"  # set by helpers.cluster.torchrun: how often the hosts had met before
 TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
@@ -68,8 +69,8 @@ class World:
 def distributed(kind=None, backend=None, timeout=None):
     """Initialise torch.distributed from the environment, yield the World, always tear it down.
 
-    Works under `helpers.launch`, `torchrun` (RANK, WORLD_SIZE, …) and `mpirun` (Open MPI's
-    OMPI_COMM_WORLD_*, no MASTER_ADDR needed if mpirun runs on the first host). In a process that
+    Works under `helpers.launch`, `torchrun` (RANK, WORLD_SIZE, …), `mpirun` (Open MPI's OMPI_COMM_WORLD_*, no
+    MASTER_ADDR needed if mpirun runs on the first host) and `srun` (several tasks of one step). In a process that
     nobody launched it makes a group of one, so that the same function can also be called directly. On
     persistent ranks (`helpers.ranks`) it yields the World of the group that they are in, and stays in it.
 
@@ -165,7 +166,7 @@ def place():
         if there:
             missing = ", ".join(sorted(set(names) - set(there)))
             raise ValueError(f"{', '.join(there)} set but not {missing}: was this process started by a launcher?")
-    return 0, 1, 0
+    return tuple(int(os.environ[name]) for name in SLURM) if rendezvous.is_task() else (0, 1, 0)
 
 
 def _hosts(size):

@@ -1,8 +1,9 @@
-"""How the ranks of mpirun (Open MPI 4) find each other where no MASTER_ADDR says it: a store that all of them reach.
+"""How the ranks of mpirun (Open MPI 4) and srun find each other without MASTER_ADDR: a store that all of them reach.
 
 Rank 0 serves the store at a port derived from the job's name: on loopback if all ranks run on one host, else at the
 address of mpirun itself, which every rank knows. For that rank 0 has to run where mpirun does, as it does when mpirun
-is started on the first host of the hostfile. The store answers with the job's name, so that nobody joins another job's.
+is started on the first host of the hostfile. Slurm runs its first task on the first host of its list. The store
+answers with the job's name, so that nobody joins another job's.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from .. import releases
+from . import display
 
 INSTEAD = "pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500"
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -37,14 +39,30 @@ def store(rank, size):
     if size == 1:
         return HashStore()
     if not _stores:
-        job = _job_here() if local_size(size) == size else mpirun_job()
-        _stores.append(_serve(*job) if rank == 0 else _find(*job))
+        find_job = _slurm_job if is_task() else _job_here if local_size(size) == size else mpirun_job
+        name, addresses, port = find_job()
+        if rank == 0 and is_task():
+            addresses = ["0.0.0.0"]  # the others may know this host by another address than its own name gives here
+        _stores.append(_serve(name, addresses, port) if rank == 0 else _find(name, addresses, port))
     return PrefixStore(f"group{number}", _stores[0])
 
 
 def local_size(size):
     """How many of the `size` ranks run on this host, as far as the launcher says."""
+    if is_task():
+        counts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ["SLURM_STEP_TASKS_PER_NODE"])  # such as 2(x3),1
+        return [int(n) for n, times in counts for _ in range(int(times or 1))][int(os.environ["SLURM_NODEID"])]
     return next((int(os.environ[name]) for name in LOCAL_SIZES if name in os.environ), size)
+
+
+def is_task() -> bool:
+    """Whether this process is one of several that srun started, and no other launcher in it did.
+
+    The kernel, shell or batch script of an allocation has some of Slurm's variables, too, but is alone in its step.
+    """
+    others = {"RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys()
+    alone = os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1" or "SLURM_PROCID" not in os.environ
+    return not (others or alone or display.in_notebook())
 
 
 def started_ticks(process):
@@ -71,6 +89,13 @@ def mpirun_job():
 def _job_here():
     """The same for ranks that one process has started on this host."""
     return _job(f"{os.getuid()} {os.getppid()} {started_ticks(os.getppid())}", [LOOPBACK])
+
+
+def _slurm_job():
+    """The same for the tasks of one step: the first host of a list such as n[07-12,20],m1."""
+    first = re.match(r"(?:[^,[]|\[.*?\])+", os.environ["SLURM_STEP_NODELIST"])[0]
+    marks = f"slurm {os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
+    return _job(marks, [re.sub(r"\[(\w+).*?\]", r"\1", first)])
 
 
 def _job(marks, addresses):

@@ -30,12 +30,15 @@ SCRIPT = textwrap.dedent(
 STARTERS = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"],
     "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"],
+    "srun": ["srun", "--nodes=1", "--ntasks=2", "--overcommit"],
     "nobody": [],
 }
 
 
 def run(starter, arguments, tmp_path):
     tmp_path.mkdir(exist_ok=True)
+    if starter == "srun" and ("SLURM_CONF" not in os.environ or shutil.which("srun") is None):
+        pytest.skip("there is no Slurm (SLURM_CONF)")
     if starter == "mpirun" and shutil.which("mpirun") is None:
         pytest.skip("Open MPI's mpirun is not installed (Debian: openmpi-bin)")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -44,7 +47,9 @@ def run(starter, arguments, tmp_path):
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800, cwd=ROOT)
 
 
-@pytest.mark.parametrize("starter", ["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "starter", ["torchrun", *(pytest.param(name, marks=pytest.mark.long) for name in ("mpirun", "srun"))]
+)
 def test_the_same_function_under_every_starter(starter, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -97,6 +102,40 @@ def test_half_a_launcher_is_noticed(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ValueError, match="RANK set but not LOCAL_RANK, WORLD_SIZE"):
         place()
+
+
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"}
+TASKS = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1,2"}
+OTHERS = {"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "1,2"}
+
+
+@pytest.mark.parametrize(
+    "variables, place, here",
+    [
+        ({**SLURM, **TASKS, "SLURM_PROCID": "2", "SLURM_LOCALID": "1"}, (2, 3, 1), 2),
+        ({**SLURM, **TASKS, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, (1, 2, 1), 2),  # torchrun in a task
+        ({**SLURM, **OTHERS}, (0, 1, 0), 1),  # a batch script
+        ({**SLURM, **OTHERS, "SLURM_STEP_NUM_TASKS": "1"}, (0, 1, 0), 1),  # srun --pty bash, batchspawner
+        ({"SLURM_JOB_ID": "7", **OTHERS}, (0, 1, 0), 1),  # salloc
+    ],
+)
+def test_tasks_of_srun_are_ranks_and_what_else_is_in_an_allocation_is_not(monkeypatch, variables, place, here):
+    from helpers.launcher import group, rendezvous
+
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_"))]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert group.place() == place and rendezvous.local_size(place[1]) == here
+
+
+@pytest.mark.parametrize("hosts, first", [("n[07-12,20],m1", "n07"), ("a,b", "a"), ("r[1-2]n[3-4]", "r1n3")])
+def test_tasks_of_srun_meet_on_the_first_host(monkeypatch, hosts, first):
+    from helpers.launcher import rendezvous
+
+    for name, value in {**SLURM, "SLURM_STEP_NODELIST": hosts}.items():
+        monkeypatch.setenv(name, value)
+    assert rendezvous._slurm_job()[1] == [first]
 
 
 def test_groups_follow_each_other_and_a_model_may_outlive_its_group():
