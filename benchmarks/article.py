@@ -120,14 +120,15 @@ def table(where, seconds, steps, batches, limits):
         rows[name] = {**measure.summary(spent), "batch": batches[name], "peak": limits[name]}
         parts = breakdown(steps[name])
         rows |= {f"{name}: {part}": row for part, row in parts.items()}
-        ratios[f"{name}, of the peak"] = measure.summary(batches[name] * flops / limits[name] / one for one in spent)
+        share = [batches[name] * flops / limits[name] / one for one in spent]
+        ratios[f"{name}, of the peak"] = measure.with_interval(share)
         work = {"forward": batches[name] * forward, "backward": batches[name] * (flops - forward)}
         shares = lost(parts, work, limits[name])
         ratios |= {f"{name}, share of the step: {what}": share for what, share in shares.items()}
     rates = {name: [batches[name] / one for one in spent] for name, spent in seconds.items()}
     ratios[FASTER] = turns.ratio(rates[KIT], rates[SCRIPT])
     if where == "cuda":
-        ratios[EPOCHS] = measure.summary(article_epoch() * rate / EPOCH for rate in rates[KIT])
+        ratios[EPOCHS] = measure.with_interval(article_epoch() * rate / EPOCH for rate in rates[KIT])
     return rows, ratios
 
 

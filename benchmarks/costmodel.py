@@ -30,13 +30,10 @@ def run(record=False):
     measured, ratios = {}, {HERE: abs(own["ways"]["DDP"]["error"])}
     if rows:
         ratios[LINKS] = max(abs(row["ways"]["DDP"]["error"]) for row in rows)
-    print(f"  {'where':<22} {'way':<16} {'predicted':>10} {'measured':>10} {'error':>7}  regime")
+    print(f"  {'where':<22} {'way':<16} {'predicted':>10} {'measured':>10} {'error':>7}")
     for name, row in [("this machine", own), *((label(row), row) for row in rows)]:
         for way, of in row["ways"].items():
-            print(
-                f"  {name:<22} {way:<16} {of['predicted']:>8.3f} s {of['measured']:>8.3f} s {of['error']:>+7.1%}"
-                f"  {of['regime']}"
-            )
+            print(f"  {name:<22} {way:<16} {of['predicted']:>8.3f} s {of['measured']:>8.3f} s {of['error']:>+7.1%}")
             measured[f"{name}, {way}"] = measure.summary(of["steps"])
             ratios[f"{name}, {way}: predicted / measured"] = of["predicted"] / of["measured"]
     if record and rows:

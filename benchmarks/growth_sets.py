@@ -48,7 +48,7 @@ def run(sizes=SIZES):
             ratios[f"{name} images: {what}"] = {"median": of[what], "unit": unit}
     least, most = (found[f"{size:,}"] for size in (sizes[0], sizes[-1]))
     pairs = [a / b for a, b in zip(most["rates"], least["rates"], strict=True)]
-    ratios[f"images/s, {sizes[-1]:,} / {sizes[0]:,} images"] = measure.summary(pairs)
+    ratios[f"images/s, {sizes[-1]:,} / {sizes[0]:,} images"] = measure.with_interval(pairs)
     ratios["own memory / size of the largest set"] = 1e6 * most["own memory"] / (3072 * sizes[-1])
     return rows, ratios
 

@@ -78,7 +78,7 @@ def ratios_of(rates, batch, peaks, flops):
     """
 
     def of_peak(variant, kind):
-        return measure.summary(rate * flops / peaks[kind] for rate in rates[variant])
+        return measure.with_interval(rate * flops / peaks[kind] for rate in rates[variant])
 
     found = {}
     if peak.has_bf16():

@@ -136,7 +136,8 @@ def run():
     rows = {name: measure.summary(each) for name, each in samples.items()}
     by_import = [a / b for a, b in zip(samples[FIRST], samples[IMPORT], strict=True)]
     return rows, {
-        name: measure.summary(each) for name, each in ((BY_RUN, by_run), (BY_FORK, by_fork), (BY_IMPORT, by_import))
+        name: measure.with_interval(each)
+        for name, each in ((BY_RUN, by_run), (BY_FORK, by_fork), (BY_IMPORT, by_import))
     }
 
 

@@ -107,9 +107,9 @@ def reasons(rows, ratios):
     if ratios[COST]["median"] > TARGETS[COST][1]:
         step = rows[BY_HAND]["median"]
         told[COST] = (
-            f"{1e3 * (rows[KIT]['median'] - step):+.2f} ms on steps of {1e3 * step:.1f} ms; the middle half of "
-            f"{ratios[COST]['n']} starts has {ratios[COST]['q1']:.3f} to {ratios[COST]['q3']:.3f}, and one script "
-            f"beside itself {ratios[NOISE]['q1']:.3f} to {ratios[NOISE]['q3']:.3f}"
+            f"{1e3 * (rows[KIT]['median'] - step):+.2f} ms on steps of {1e3 * step:.1f} ms; the 95% interval "
+            f"of {ratios[COST]['n']} starts is {ratios[COST]['low']:.3f} to {ratios[COST]['high']:.3f}, that of one "
+            f"script beside itself {ratios[NOISE]['low']:.3f} to {ratios[NOISE]['high']:.3f}"
         )
     if ratios[OWN]["median"] > TARGETS[OWN][1]:
         few = (1e3 * rows[few_images(name)]["median"] for name in (KIT, BY_HAND))
@@ -125,7 +125,7 @@ def notes(rows, ratios):
     if few:
         said.append(f"A step of {FEW} images takes {few[0]:.2f} ms in the kit, {few[1]:.2f} ms by hand.")
     if NOISE in ratios:
-        low, high = ratios[NOISE]["q1"], ratios[NOISE]["q3"]
+        low, high = ratios[NOISE]["low"], ratios[NOISE]["high"]
         said.append(f"The same script started twice differs, too: {NOISE} {low:.3f} to {high:.3f}.")
     said += [f"{', '.join(PINS)} ran with this environment's torch."] if not _why_absent else []
     return said + [f"{name} is left out: {why}" for name, why in _why_absent.items()]

@@ -69,7 +69,7 @@ class Verdict:
 
     Attributes:
         what: the name of the row or ratio.
-        value, low, high: median and quartiles, in `unit`; None where there are none.
+        value, low, high: the median, in `unit`, and the ends of a ratio's 95% interval or a row's middle half, or None.
         sign, goal: "<=" or ">=", and the number that was aimed at.
         met: None where nothing was measured.
         why: why it was missed, or not measured.
@@ -106,6 +106,7 @@ def _verdict(record, name, what, sign, goal):
     if not isinstance(found, dict):
         found = {"median": found}
     value, bad = found.get("median"), found.get("bad")
+    low, high = (found.get(end, found.get(quartile)) for end, quartile in (("low", "q1"), ("high", "q3")))
     why, met = record["reasons"].get(what, ""), None
     if bad:
         met, why = False, why or bad
@@ -115,4 +116,4 @@ def _verdict(record, name, what, sign, goal):
     else:
         why = why or "not measured here"
     unit = found.get("unit", unit)
-    return Verdict(name, what, value, found.get("q1"), found.get("q3"), unit, sign, goal, met, why)
+    return Verdict(name, what, value, low, high, unit, sign, goal, met, why)

@@ -76,7 +76,7 @@ def said(verdict) -> str:
 
 
 def measured(verdict) -> str:
-    """The median with its middle half, if it has one; "–" where there is none."""
+    """The median with its spread, if it has one; "–" where there is none."""
     if verdict.value is None:
         return "–"
     spread = f" ({number(verdict.low)} to {number(verdict.high)})" if verdict.low is not None else ""

@@ -45,8 +45,8 @@ def medians(play, casts):
 
 
 def ratio(above, below, factor=1.0):
-    """measure.summary of factor · above / below, round by round; a list of samples each, in the same order."""
-    return measure.summary(factor * a / b for a, b in zip(above, below, strict=True))
+    """measure.with_interval of factor · above / below, round by round; a list of samples each, in the same order."""
+    return measure.with_interval(factor * a / b for a, b in zip(above, below, strict=True))
 
 
 class Gate:

@@ -33,6 +33,12 @@ def median_interval(samples) -> tuple:
     return values[end], values[-1 - end]
 
 
+def with_interval(samples) -> dict:
+    """`summary` with the ends of the `median_interval`, "low" and "high"."""
+    low, high = median_interval(samples := list(samples))
+    return {**summary(samples), "low": low, "high": high}
+
+
 class TimeBreakdown:
     """The wall time of a run, by part: each second belongs to exactly one, and a part can be entered many times."""
 

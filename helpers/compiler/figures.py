@@ -9,6 +9,7 @@ from statistics import median
 from ..language import N_, _, shown
 from ..plots import style
 from ..plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
+from ..records.speedup import SPEED_UP, shows
 from ..records.words import clean, number, percent, times
 from .trials import DROPPED
 
@@ -80,7 +81,7 @@ def plans(tried, title) -> tuple:
     timed.sort(key=lambda row: -row["speed_up"])
     dropped = [row for row in tried if row not in timed]
     reasons = [f"{clean(row['plan'])} – {_(row['status'])}: {clean(shown(row['why'])).rstrip('.')}." for row in dropped]
-    notes = [_("Whisker: middle half of the rounds.") if timed else _("No plan has been timed.")]
+    notes = [_("Whisker: 95% interval of the speed-up.") if timed else _("No plan has been timed.")]
     notes += [f"✗ {reason}" for reason in reasons]
     looks = {"chosen": (style.BLUE, ""), "baseline": (style.GREY, "")}
     named = []
@@ -118,30 +119,29 @@ def recorded(tables, plan="inductor") -> tuple:
         raise ValueError(f"{plan} was timed in none of the {len(tables)} case(s)")
     named = []
     for name, row in found.items():
-        words = times(row["speed_up"]) + ("" if clear(row) else _(", ") + _("undecided"))
-        named.append((name, [(row["speed_up"], (style.BLUE if clear(row) else style.GREY, ""))], words))
+        words = times(row["speed_up"]) + ("" if shows(row) else _(", ") + _("not shown"))
+        named.append((name, [(row["speed_up"], (style.BLUE if shows(row) else style.GREY, ""))], words))
     title = _("Speed of a training step with {plan}, over eager in the same format").format(plan=plan)
-    note = _("Whisker: middle half of the rounds. Grey, undecided: it includes 1×, so faster and slower are possible.")
+    note = _("Whisker: 95% interval of the speed-up. Grey, not shown: it includes 1×.")
+    if any("speed_up_q1" in row for row in found.values()):
+        note = _(
+            "Whisker: middle half of the rounds, as this record has no intervals. Grey, not shown: it includes 1×."
+        )
     alt = [f"{title}.", *(f"{clean(name)}: {words}." for name, _bars, words in named)]
     return _gains(title, named, list(found.values()), [note]), " ".join(alt)
 
 
 def _gains(title, named, timed, notes):
-    """Bars of speed-ups over eager, with the middle half of each."""
+    """Bars of speed-ups over eager, with the interval of each."""
     if not timed:
         with sheet(title, 0.01, notes=notes) as (figure, [axes]):  # words alone
             axes.set_axis_off()
             return figure
-    most = max(row["speed_up_q3"] for row in timed)
+    most = max(row["speed_up_high"] or row["speed_up"] for row in timed)
     figure = rows(title, _("speed-up over eager"), named, notes=notes, line=1, most=most)
     for y, row in enumerate(timed):
-        whisker(figure.axes[0], y, row["speed_up"], row["speed_up_q1"], row["speed_up_q3"])
+        whisker(figure.axes[0], y, *(row[name] for name in SPEED_UP))
     return figure
-
-
-def clear(row) -> bool:
-    """Whether the middle half of a plan's rounds lies on one side of eager."""
-    return row["speed_up_q1"] > 1 or row["speed_up_q3"] < 1
 
 
 @style.readable()

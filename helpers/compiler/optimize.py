@@ -22,7 +22,7 @@ def optimize(model, plans=None, *, bf16=False, rounds=5, log=print):
         plans: Plans or names of torch.compile backends to try beside eager (None: inductor, and both in channels last
             where the model has 2-d convolutions).
         bf16: whether the default plans may also compute in bfloat16, which changes numbers.
-        rounds: timed steps of each plan in the first stage; those that are close then take twice as many.
+        rounds: timed steps of each plan in the first stage; those that are close then take as many again.
         log: gets a line of text now and then, from rank 0 (None: silence).
 
     Returns:

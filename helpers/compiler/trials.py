@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from .. import device as devices
 from ..language import N_, Message
+from ..records.speedup import SPEED_UP, SpeedUp, of_times
 from .numerics import ALLOWED
 from .plan import Plan
 
@@ -74,22 +75,19 @@ class Candidate:
             "outputs {outputs} and gradients {gradients} eager's own error", outputs=outputs, gradients=gradients
         )
 
-    def ratios(self, baseline) -> list:
-        """How many times as fast as `baseline` in each round that both were timed in, ascending."""
-        return sorted(baseline.samples[n] / s for n, s in self.samples.items() if n in baseline.samples)
-
-    def speed_up(self, baseline) -> float:
-        """The median of `ratios`; 0 if there are none."""
-        return statistics.median(self.ratios(baseline) or [0.0])
+    def speed_up(self, baseline) -> SpeedUp:
+        """Over `baseline`, in the rounds that both were timed in; a ratio of 0 without any."""
+        both = [n for n in self.samples if n in baseline.samples]
+        mine, theirs = ([[of.samples[n]] for n in both] for of in (self, baseline))
+        return of_times(mine, theirs) if both else SpeedUp(0.0)
 
     def row(self, baseline) -> dict:
         """The plan's line in the table."""
-        row = dict.fromkeys(("step_s", "speed_up", "speed_up_q1", "speed_up_q3", "break_even"))
-        if ratios := self.ratios(baseline):
-            low, high = (ratios[round(q * (len(ratios) - 1))] for q in (0.25, 0.75))
-            row |= {"speed_up": statistics.median(ratios), "speed_up_q1": low, "speed_up_q3": high}
+        row, found = dict.fromkeys(("step_s", *SPEED_UP, "break_even")), self.speed_up(baseline)
+        if found.ratio:
+            row |= dict(zip(SPEED_UP, found, strict=True))
             row["step_s"] = statistics.median(self.samples.values())
-            saved = statistics.median(baseline.samples.values()) * (1 - 1 / row["speed_up"])
+            saved = statistics.median(baseline.samples.values()) * (1 - 1 / found.ratio)
             if saved > 0:
                 row["break_even"] = math.ceil((self.compile_s or 0.0) / saved)
         known = ("status", "why", "compile_s", "output_error", "gradient_error")
@@ -100,7 +98,7 @@ class Trials:
     """Which plan takes the next step, and when the trials are over.
 
     In the first stage all sound plans take `rounds` steps each after one to warm up, in the second those that are close
-    take twice as many. Each round begins with another plan, so that neither a machine that slows down nor a rhythm in
+    take as many again. Each round begins with another plan, so that neither a machine that slows down nor a rhythm in
     the training loop favours one. All ranks count the same steps.
 
     Attributes:
@@ -142,12 +140,12 @@ class Trials:
         for place, candidate in enumerate(self.candidates):
             rounds = set.intersection(*(set(samples[place]) for samples in by_rank))
             candidate.samples = {n: max(samples[place][n] for samples in by_rank) for n in rounds}  # the slowest rank's
-        gain = lambda candidate: candidate.speed_up(self.baseline)  # noqa: E731
+        gain = lambda candidate: candidate.speed_up(self.baseline).ratio  # noqa: E731
         ranked = sorted((c for c in self.candidates if c.status == "timing"), key=gain, reverse=True)
         close = [c for c in ranked if gain(c) > CLOSE * max(1.0, gain(ranked[0]))][:FINALISTS]
         if close and not self.final:
             self.final = True
-            self._add([self.baseline, *close], 2 * self.rounds)
+            self._add([self.baseline, *close], self.rounds)
             return
         self.winner = ranked[0] if ranked and gain(ranked[0]) >= MIN_GAIN else self.baseline
         for candidate in ranked:

@@ -1,6 +1,7 @@
 """The central figure of a comparison: how much faster is a step, does the run gain, is it as accurate?"""
 
 from ..language import _
+from ..records.speedup import shows
 from ..records.words import mark, name, number, percent, samples_of, times
 from . import style
 from .layout import DASHED, bar, name_rows, sheet, ticks, whisker
@@ -64,8 +65,7 @@ def _words(row):
 
 def _undecided(row):
     """Whether it cannot be told from the baseline; the baseline itself can."""
-    low, high = row["speed_up_low"], row["speed_up_high"]
-    return low is not None and low <= 1 <= high and low < high
+    return row["speed_up_low"] != row["speed_up_high"] and not shows(row)
 
 
 def _steps(axes, rows):

@@ -98,8 +98,8 @@ def _overlap(timeline):
     overlap = timeline.overlap()
     if not overlap:
         return _("There is no communication.")
-    shares = {key: percent(overlap[key]) for key in ("median", "q1", "q3")}
-    words = _("Hidden behind computing: {median} of the communication (middle half of {n} steps {q1} to {q3}).")
+    shares = {key: percent(overlap[key]) for key in ("median", "low", "high")}
+    words = _("Hidden behind computing: {median} of the communication (95% interval of {n} steps {low} to {high}).")
     return words.format(n=overlap["n"], **shares)
 
 

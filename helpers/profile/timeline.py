@@ -84,13 +84,13 @@ class Timeline:
         return len(self.ends[0]) - 1
 
     def overlap(self) -> dict:
-        """The share of the communication that is hidden: median, q1, q3, … over the steps, all ranks together.
+        """The share of the communication that is hidden, of all ranks: `measure.with_interval` over the steps.
 
         Communication is exposed while the rank's training thread waits for it and computes nothing (on a GPU: while
         no other kernel runs), and hidden otherwise. None if there is no communication.
         """
         shares = self.hidden_shares()
-        return measure.summary(shares) if len(shares) >= measure.AT_LEAST else None
+        return measure.with_interval(shares) if len(shares) >= measure.AT_LEAST else None
 
     def hidden_shares(self) -> list:
         """The share of the communication that is hidden in each step that has any."""

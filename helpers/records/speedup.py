@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from ..measure import AT_LEAST, median_interval
 
+SPEED_UP = ("speed_up", "speed_up_low", "speed_up_high")  # where a row of a table has the three numbers
+
 
 class SpeedUp(NamedTuple):
     """A ratio of speeds and its interval's ends, which are None where there were too few steps."""
@@ -22,6 +24,11 @@ class SpeedUp(NamedTuple):
     def shown(self) -> bool:
         """Whether the measurement shows a difference: an interval without 1."""
         return self.low is not None and not self.low <= 1 <= self.high
+
+
+def shows(row) -> bool:
+    """Whether the speed-up of a row is shown."""
+    return SpeedUp(*(row[name] for name in SPEED_UP)).shown
 
 
 def of_times(times, base, work=1.0) -> SpeedUp:

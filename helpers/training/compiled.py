@@ -5,8 +5,9 @@ import torch
 from ..compiler import compiler_stats, optimize
 from ..compiler.plan import default_plans, quiet
 from ..language import Message
+from ..measure import AT_LEAST
 
-ROUNDS = 3  # of the trials; a run in a comparison has few steps to spare
+ROUNDS = AT_LEAST  # of the trials; a run in a comparison has few steps to spare
 
 
 def prepare(config, model, strategy, log) -> None:

@@ -130,7 +130,7 @@ def test_the_fastest_right_plan_is_chosen():
     rows = {row["plan"]: row for row in model.tuner.rows()}
     assert str(model.tuner.choice) == "fewer" and rows["fewer"]["status"] == "chosen"
     assert rows["slow"]["status"] == "slower" and rows["off_by_5_percent"]["step_s"] is None
-    assert rows["fewer"]["speed_up_q1"] <= rows["fewer"]["speed_up"] <= rows["fewer"]["speed_up_q3"]
+    assert rows["fewer"]["speed_up_low"] <= rows["fewer"]["speed_up"] <= rows["fewer"]["speed_up_high"]
     assert "chose fewer" in str(model.tuner)
 
 

@@ -8,6 +8,7 @@ from figures import assert_readable, labels
 from gallery import cost_series, plan, shares
 
 from helpers.compiler import figures as plots
+from helpers.records.speedup import SPEED_UP
 
 
 def tried():
@@ -23,7 +24,6 @@ def tried():
     ]
 
 
-SPEED_UP = ("speed_up", "speed_up_q1", "speed_up_q3")
 EAGER, QUICK, SLOW = ("eager", 0, 0.12), ("quick", 12.0, 0.06), ("slow", 30.0, 0.13)
 
 
@@ -121,12 +121,12 @@ def test_any_span_of_times_has_numbers_on_its_axis(seconds):
     assert_readable(figure)
 
 
-def test_recorded_cases_say_which_are_undecided():
+def test_recorded_cases_say_where_no_difference_is_shown():
     row = lambda *found: [{**plan("inductor", "slower"), **dict(zip(SPEED_UP, found, strict=True))}]  # noqa: E731
     tables = {"net": row(1.5, 1.4, 1.6), "resnet": row(0.7, 0.6, 0.8), "noisy": row(1.3, 0.5, 1.8)}
     failed = [plan("inductor", "failed", why="no compiler")]
     figure, alt = plots.recorded({**tables, "not timed": failed})
     assert_readable(figure)
-    assert alt.endswith("net: 1.50×. resnet: 0.70×. noisy: 1.30×, undecided.")
+    assert alt.endswith("net: 1.50×. resnet: 0.70×. noisy: 1.30×, not shown.")
     with pytest.raises(ValueError):
         plots.recorded({"a": failed})

@@ -193,7 +193,7 @@ def test_the_timeline_of_ddp(ddp):
             assert sum(span.bytes for span in mine if span.kind == COMMUNICATION) == parameters
             assert ddp.ends[rank][step] <= min(first.values()) and max(first.values()) <= ddp.ends[rank][step + 1]
     overlap = ddp.overlap()
-    assert 0 <= overlap["q1"] <= overlap["median"] <= overlap["q3"] <= 1 and overlap["n"] == STEPS
+    assert 0 <= overlap["low"] <= overlap["median"] <= overlap["high"] <= 1 and overlap["n"] == STEPS
 
 
 def test_a_blocking_all_reduce_hides_nothing():
