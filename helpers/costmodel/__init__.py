@@ -3,7 +3,7 @@
 model      the cost model itself, also `costmodel.step`, `costmodel.Link`, …
 fit        two short measurements on ranks, and the model's numbers that they give
 links      steps predicted and measured, here and between two hosts on slow links
-published  what others have published, and the model beside it
+published  what others have published
 splitting  memory and steps of a GPT that is split among devices, and the fastest way to split it
 figures    plots of all these
 """

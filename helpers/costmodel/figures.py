@@ -1,14 +1,15 @@
-"""Figures of the cost model: predicted against measured, scaling to many devices, and what is left over.
+"""Figures of the cost model: predicted against measured, and scaling to many devices.
 
 The functions return (figure, alt), the text computed from the numbers that are drawn.
 """
 
 from itertools import pairwise
+from statistics import median
 
 from .. import measure
 from ..language import N_, _
 from ..plots import style
-from ..plots.layout import line_names, line_style, name_ends, name_rows, rows, sheet, whisker
+from ..plots.layout import line_names, line_style, name_ends, rows, sheet, whisker
 from ..records.words import clean, number, percent
 from .model import BANDWIDTH, COMPUTE, LATENCY, all_reduce
 
@@ -60,28 +61,27 @@ def predicted(steps, title=None, readers=None) -> tuple:
 
 
 @style.readable()
-def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
-    """Measured all-reduces and the fitted line of a ring, on logarithmic axes, with the largest residual.
-
-    Args:
-        seconds: {bytes: s}. intervals: {bytes: (low, high)}, of which a whisker shows the 95% interval of the median.
-    """
+def sweep(fitted, title=None) -> tuple:
+    """The all-reduces of a Fit and its line of a ring, on logarithmic axes, with the largest residual."""
     from matplotlib.ticker import LogLocator
 
-    line = {size: sum(all_reduce(size, devices, link)) for size in seconds}
-    worst = max(line, key=lambda size: abs(line[size] / seconds[size] - 1))
+    sizes, link, off = list(fitted.sweep), fitted.link, fitted.residuals
+    seconds = [median(of) for of in fitted.sweep.values()]
+    worst = max(off, key=lambda size: abs(off[size]))
     summary = _("Latency {latency} µs a message, bandwidth {bandwidth} MB/s; largest residual {off} at {worst}.")
     numbers = {"latency": number(1e6 * link.latency), "bandwidth": number(link.bandwidth / 1e6)}
-    summary = summary.format(**numbers, off=f"{line[worst] / seconds[worst] - 1:+.0%}", worst=_bytes(worst))
-    title, intervals = title or _("All-reduce by size"), intervals or {}
-    spread = [[1e3 * abs(intervals.get(size, (s, s))[end] - s) for size, s in seconds.items()] for end in (0, 1)]
-    with sheet(title, 2.6, notes=[_(WHISKER)] * bool(intervals) + [summary]) as (figure, [axes]):
+    summary = summary.format(**numbers, off=f"{off[worst]:+.0%}", worst=_bytes(worst))
+    title = title or _("All-reduce by size")
+    ends = zip(*(measure.median_interval(of) for of in fitted.sweep.values()), strict=True)
+    spread = [[1e3 * abs(end - s) for end, s in zip(of, seconds, strict=True)] for of in ends]
+    with sheet(title, 2.6, notes=[_(WHISKER), summary]) as (figure, [axes]):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.plot(list(line), [1e3 * s for s in line.values()], color=style.INK, linewidth=1.6)
+        line = [1e3 * sum(all_reduce(size, fitted.devices, link)) for size in sizes]
+        axes.plot(sizes, line, color=style.INK, linewidth=1.6)
         look = {"color": style.BLUE, "markersize": 7, "ecolor": style.INK, "capsize": 3.5}
-        axes.errorbar(list(seconds), [1e3 * s for s in seconds.values()], spread, fmt="o", **look)
-        axes.set_xticks(list(seconds), [_bytes(size) for size in seconds])
+        axes.errorbar(sizes, [1e3 * s for s in seconds], spread, fmt="o", **look)
+        axes.set_xticks(sizes, [_bytes(size) for size in sizes])
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.minorticks_off()
@@ -91,9 +91,7 @@ def sweep(seconds, link, devices, title=None, intervals=None) -> tuple:
 
 
 def _bytes(size):
-    for unit, limit in (("MB", 2**20), ("kB", 2**10), ("B", 1)):
-        if size >= limit:
-            return f"{size / limit:.3g} {unit}"
+    return f"{size / 2**20:.3g} MB" if size >= 2**20 else f"{size / 2**10:.3g} kB"
 
 
 @style.readable()
@@ -149,28 +147,3 @@ def parts(steps, title=None, measured=None) -> tuple:
     key += [(_("measured"), style.INK, None, "D")] * bool(marks)
     alt = _alt(title, [(name, text) for name, _bars, text in named])
     return rows(title, _("ms a step"), named, key=key, marks=marks), alt
-
-
-@style.readable()
-def residuals(tables, title=None) -> tuple:
-    """What is left over of the speed, model / published - 1, a dot a row; rows that the model was made from are hollow.
-
-    Args:
-        tables: {label: rows of published.against}.
-    """
-    title, words = title or _("The model against published tables"), []
-    found = {f"{label}: {row['name']}": row for label, of in tables.items() for row in of}
-    most = 110 * max(0.1, *(abs(row["residual"]) for row in found.values()))
-    notes = [_("Hollow: the model was made from this row, so it must be 0.")]
-    with sheet(title, 0.3 * len(found), notes=notes) as (figure, [axes]):
-        name_rows(axes, list(found), 3.6, 1, 9)
-        axes.set(xlim=(-most, most), xlabel=_("% of speed: model too fast →"))
-        axes.axvline(0, color=style.INK, linewidth=1)
-        axes.grid(axis="x")
-        for y, (name, row) in enumerate(found.items()):
-            look = {"color": style.BLUE, "fillstyle": "none" if row["given"] else "full"}
-            axes.plot(100 * row["residual"], y, "o", markersize=8, clip_on=False, **look)
-            numbers = {which: number(row[which]) for which in ("published", "model")}
-            words.append((name, _("{published} published, {model} model").format(**numbers)))
-            style.beside(axes, y, words[-1][1], size=9)
-    return figure, _alt(title, words)

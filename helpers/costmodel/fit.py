@@ -15,6 +15,7 @@ import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 import torch
@@ -25,7 +26,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import device
 from ..launcher.group import distributed
-from ..measure import AT_LEAST, median_interval
 from .model import Compute, Link, all_reduce
 
 SIZES = (2**12, 2**18, 2**20, 2**22, 2**23, 2**24)  # bytes of the tensors that are all-reduced
@@ -35,18 +35,16 @@ WARM_UP = 1  # rounds
 # -- measure ------------------------------------------------------------------------------
 
 
-def measure(make, batches, ddp=None, sizes=SIZES, rounds=8, solo=None, shape=(3, 32, 32)) -> dict:
+def measure(make, batches, ddp=None, sizes=SIZES, rounds=8, shape=(3, 32, 32)) -> dict:
     """On a rank: time steps alone, all-reduces, and steps with DDP, in turn.
 
     Args:
         make: a function that makes the model. batches: samples of a step alone, on each rank.
         ddp: {name: options} of the steps with DDP: batch, and maybe bucket_mb, accumulation, compression.
-        solo: samples of a step that rank 0 makes while the other ranks sleep: several in a row, after all else, as a
-            baseline on one device makes them.
 
     Returns:
-        a dict for `fit`: {kind: {key: a list of samples, one a round}}; "ddp" has the names as keys, "solo" the batch;
-        "loss" is {name: the last}.
+        a dict for `fit`: {kind: {key: a list of samples, one a round}}; "ddp" has the names as keys; "loss" is {name:
+        the last}.
     """
     with distributed() as world:
         alone = Trainer(world, make, shape)
@@ -54,7 +52,7 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=8, solo=None, shape=(3,
         tensors = {size: torch.zeros(size // 4, device=world.device) for size in sorted(sizes)}
         *_, second, largest = tensors.values()
         buffers, other = [buffer.flatten().float() for buffer in alone.model.buffers()], torch.zeros_like(largest)
-        small = torch.cat(buffers or [torch.zeros(1, device=world.device)])
+        small = torch.cat(buffers) if buffers else None
         found = defaultdict(lambda: defaultdict(list))
         for turn in range(WARM_UP + rounds):
             for batch in batches:
@@ -65,18 +63,14 @@ def measure(make, batches, ddp=None, sizes=SIZES, rounds=8, solo=None, shape=(3,
                 found["sweep"][size].append(_timed(world, lambda tensor=tensor: dist.all_reduce(tensor)))
             for tensor in (second, largest):
                 found["beside"][tensor.nbytes].append(alone.step(batches[-1], tensor)[1])
-            found["broadcast"][0].append(_timed(world, lambda: dist.broadcast(small, 0)))
+            broadcast = 0.0 if small is None else _timed(world, lambda: dist.broadcast(small, 0))
+            found["broadcast"][0].append(broadcast)
             found["copy"][largest.nbytes].append(_timed(world, lambda: largest.copy_(other.copy_(largest))))
             for name in list(trainers)[:: 1 - 2 * (turn % 2)]:  # there and back: each goes first as often
                 found["ddp"][name].append(sum(trainers[name].step(trainers[name].batch)))
-        if solo:
-            for _ in range(WARM_UP + rounds if world.rank == 0 else 0):
-                found["solo"][solo].append(sum(alone.step(solo, meet=False)))
-            dist.barrier()
         return {
             **{kind: {key: samples[WARM_UP:] for key, samples in of.items()} for kind, of in found.items()},
             "bytes": alone.order,
-            "broadcasts": bool(buffers),
             "loss": {name: trainer.loss for name, trainer in trainers.items()},
         }
 
@@ -101,14 +95,13 @@ class Trainer:
         images = torch.randn(batch, *self.shape, generator=random)
         return [each.to(self.world.device) for each in (images, torch.randint(0, 10, (batch,), generator=random))]
 
-    def step(self, batch, tensor=None, meet=True):
-        """Seconds of forward and backward, for each micro-batch, and of the update; the ranks begin together (`meet`).
+    def step(self, batch, tensor=None):
+        """Seconds of forward and backward, for each micro-batch, and of the update; the ranks begin together.
 
         An all-reduce of `tensor`, if given, goes on beside backward. `loss` becomes the mean of the micro-batches.
         """
         pieces, losses = [self.samples(batch, part) for part in range(self.accumulation)], []
-        if meet:
-            _meet(self.world)
+        _meet(self.world)
         self.moments = [self._now()]
         self.optimizer.zero_grad()
         for part, (images, labels) in enumerate(pieces, start=1):
@@ -167,19 +160,18 @@ class Fit:
     compute: Compute
     link: Link
     devices: int  # that measured
-    sweep: dict  # {bytes: seconds of an all-reduce}, medians
-    intervals: dict  # {bytes: (low, high)}, their 95% intervals, if there are enough rounds
+    sweep: dict  # {bytes: seconds of an all-reduce, round by round}
 
     @property
     def residuals(self) -> dict:
-        """{bytes: fitted / measured - 1} of the sweep."""
-        return {size: sum(all_reduce(size, self.devices, self.link)) / s - 1 for size, s in self.sweep.items()}
+        """{bytes: fitted / measured - 1} of the sweep's medians."""
+        return {size: sum(all_reduce(size, self.devices, self.link)) / median(s) - 1 for size, s in self.sweep.items()}
 
 
 def restored(kept) -> Fit:
     """A Fit from its `dataclasses.asdict`, also by way of JSON."""
-    sweep, intervals = ({int(size): of for size, of in kept.get(name, {}).items()} for name in ("sweep", "intervals"))
-    return Fit(Compute(**kept["compute"]), Link(**kept["link"]), kept["devices"], sweep, intervals)
+    sweep = {int(size): seconds for size, seconds in kept["sweep"].items()}
+    return Fit(Compute(**kept["compute"]), Link(**kept["link"]), kept["devices"], sweep)
 
 
 def fit(answers, batches) -> Fit:
@@ -200,13 +192,13 @@ def fit(answers, batches) -> Fit:
     forward, backward, update = (
         {batch: float(np.median(steps[:, :, part].mean(0))) for batch, steps in one.items()} for part in range(3)
     )
-    rounds = {size: seconds.mean(0).tolist() for size, seconds in samples("sweep").items()}
-    sweep = {size: float(np.median(seconds)) for size, seconds in rounds.items()}
+    sweep = {size: seconds.mean(0).tolist() for size, seconds in samples("sweep").items()}
+    medians = {size: median(seconds) for size, seconds in sweep.items()}
     lost = []  # by a backward pass beside an all-reduce, in seconds a byte; also for the part that outlasts it
     for size, seconds in samples("beside").items():
         beside = seconds.mean(0)
-        lost.extend((beside - one[batches[-1]][:, :, 1].mean(0)) * np.maximum(1, sweep[size] / beside) / size)
-    start, slope = line(sweep)
+        lost.extend((beside - one[batches[-1]][:, :, 1].mean(0)) * np.maximum(1, medians[size] / beside) / size)
+    start, slope = line(medians)
     turns = 2 * (ranks - 1)  # messages of a ring, each of 1/ranks of the tensor
     [(copied, copies)] = samples("copy").items()
     link = Link(
@@ -223,12 +215,10 @@ def fit(answers, batches) -> Fit:
         line(backward),
         update=float(np.median(list(update.values()))),
         gradients=tuple(zip(answers[0]["bytes"], np.median(samples("ready")[0], (0, 1)).tolist(), strict=True)),
-        broadcasts=answers[0]["broadcasts"],
         # Around the mean of the ranks in a round, which leaves out what slows all of them.
         spread=tuple(off for steps in totals for off in ((steps / steps.mean(0) - 1) * unbiased).flatten().tolist()),
     )
-    intervals = {size: median_interval(seconds) for size, seconds in rounds.items() if len(seconds) >= AT_LEAST}
-    return Fit(compute, link, ranks, sweep, intervals)
+    return Fit(compute, link, ranks, sweep)
 
 
 def line(points) -> tuple:

@@ -27,14 +27,11 @@ SETTINGS = ((None, None), (400, 1), (400, 10), (200, 2), (200, 20), (100, 1), (1
 SIZES = (2**12, 2**18, 2**20, 2**22)  # bytes: enough for a slow link
 
 
-def here(ways=WAYS, rounds=12, batches=BATCHES, env=None, threads=None, solo=None) -> dict:
-    """Fit, predict and measure on two ranks of this machine; a row as `row` makes it.
-
-    With `solo`, a batch, it has also "solo": seconds of each step of one rank while the other sleeps.
-    """
-    options = {"rounds": rounds, "solo": solo, "threads": threads, "env": env, "timeout": 300}
+def here(ways=WAYS, rounds=12, batches=BATCHES, env=None, threads=None) -> dict:
+    """Fit, predict and measure on two ranks of this machine; a row as `row` makes it."""
+    options = {"rounds": rounds, "threads": threads, "env": env, "timeout": 300}
     answers = launch(fit.measure, 2, models.plain_convnet, batches, ways, **options)
-    return {**row(answers, batches, ways), "solo": answers[0].get("solo", {}).get(solo)}
+    return row(answers, batches, ways)
 
 
 def measure(settings=SETTINGS, ways=WAYS, rounds=5, batches=BATCHES, sizes=SIZES) -> list:
@@ -68,7 +65,6 @@ def row(answers, batches, ways) -> dict:
             "error": expected.seconds / measured - 1,
             "alone": expected.compute,
             "efficiency": expected.compute / measured,
-            "regime": expected.regime,
             "loss": answers[0]["loss"][name],
         }
     return {"fit": asdict(fitted), "ways": found}

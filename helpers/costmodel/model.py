@@ -32,7 +32,7 @@ class Link:
     per_byte: float  # β, the inverse of the bandwidth
     taken_per_byte: float = 0.0  # computing time that sending a byte of gradient takes
     copy_per_byte: float = 0.0  # into buckets and back
-    broadcast: float = 0.0  # until the next device has a small tensor that one broadcasts; 0: as a message
+    broadcast: float = 0.0  # until the next device has BatchNorm's statistics, which DDP broadcasts before each forward
 
     @property
     def bandwidth(self) -> float:
@@ -48,7 +48,6 @@ class Compute:
     backward: tuple
     update: float = 0.0  # seconds of the optimizer
     gradients: tuple = ()  # ((bytes, ready), …) in their order; ready is a share of backward, 0 to 1
-    broadcasts: bool = False  # of buffers before each forward, as DDP does with BatchNorm's statistics
     spread: tuple = ()  # of some steps, relative to the mean of all ranks: why ranks wait for another
 
     @property
@@ -167,8 +166,7 @@ def step(
     backward = compute.backward[0] + compute.backward[1] * batch
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)
     latency, bandwidth = added(*costs)
-    near = inside if inside and devices <= HOST else link  # the slowest link on the way of the buffers
-    before = math.ceil(math.log2(devices)) * (near.broadcast or near.latency) if compute.broadcasts else 0.0
+    before = math.ceil(math.log2(devices)) * link.broadcast
     taken, exposed = taken + compute.bytes * link.copy_per_byte, exposed + before
     return Step(alone, taken, exposed, straggling, latency + before, bandwidth, devices, batch * accumulation)
 

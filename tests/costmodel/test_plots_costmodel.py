@@ -5,10 +5,12 @@ from figures import labels
 
 from helpers import costmodel
 from helpers.costmodel import figures as plots
-from helpers.costmodel import published
+from helpers.costmodel import fit
 from helpers.records.words import percent
 
 SLOW = costmodel.Link(1e-3, 1e-8)
+EVEN = tuple((1e6, (k + 1) / 100) for k in range(100))  # gradients that are ready one after the other
+MODEL = costmodel.Compute((0.0, 1e-3), (0.0, 2e-3), gradients=EVEN)
 
 
 def test_predicted_steps_have_their_error_and_their_spread():
@@ -23,17 +25,16 @@ def test_predicted_steps_have_their_error_and_their_spread():
 
 def test_a_sweep_has_its_largest_residual_and_the_spread_of_each_size():
     seconds = {2**10: sum(costmodel.all_reduce(2**10, 2, SLOW)), 2**20: 2 * sum(costmodel.all_reduce(2**20, 2, SLOW))}
-    intervals = {size: (s / 2, 3 * s) for size, s in seconds.items()}
-    figure, alt = plots.sweep(seconds, SLOW, 2, intervals=intervals)
+    rounds = {size: [s / 2, s / 2, s, 2 * s, 3 * s] for size, s in seconds.items()}
+    figure, alt = plots.sweep(fit.Fit(MODEL, SLOW, 2, rounds))
     assert "1,000 µs" in alt and "100 MB/s" in alt and "-50% at 1 MB" in alt
     [container] = figure.axes[0].containers
     drawn = [segment[:, 1].tolist() for segment in container[2][0].get_segments()]
-    assert drawn == [pytest.approx([1e3 * end for end in ends]) for ends in intervals.values()]
+    assert drawn == [pytest.approx([1e3 * of[0], 1e3 * of[-1]]) for of in rounds.values()]
 
 
 def test_scaling_marks_regimes_and_says_where_they_change():
-    model = published.typical(0.1, 32, 100e6)
-    bound = costmodel.curve(model, costmodel.Link(1e-4, 1e-10), [2**k for k in range(11)], batch=32, algorithm="ring")
+    bound = costmodel.curve(MODEL, costmodel.Link(1e-4, 1e-10), [2**k for k in range(11)], batch=32, algorithm="ring")
     figure, alt = plots.scaling({"ring": bound})
     colours = {line.get_color() for line in figure.axes[0].lines if line.get_linestyle() == "None"}
     assert colours == {plots.REGIMES[step.regime][0] for step in bound} and len(colours) > 1
@@ -45,9 +46,3 @@ def test_parts_add_up_to_the_step():
     figure, alt = plots.parts({"x": step}, measured={"x": 0.15})
     assert sum(bar.get_width() for bar in figure.axes[0].patches) == pytest.approx(1e3 * step.seconds)
     assert figure.axes[0].lines[0].get_xdata() == pytest.approx([150]) and "160 ms" in alt
-
-
-def test_rows_that_were_given_are_hollow():
-    figure, _ = plots.residuals({"ladder": published.against("cifar ladder")})
-    hollow = [line.get_fillstyle() for line in figure.axes[0].lines if line.get_marker() == "o"]
-    assert hollow == ["none", "none", "full"]
