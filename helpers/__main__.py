@@ -54,6 +54,7 @@ def _train(options):
     from .launcher import group
     from .launcher.progress import Log
     from .paths import results_root
+    from .records.read import in_a_line
 
     rank, size, local_rank = group.place()
     here = group.local_size(size)
@@ -71,24 +72,9 @@ def _train(options):
     log = Log(options.log_every)
     record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
     if record is not None:
+        path = results_root() / "runs" / f"{record['run_id']}.json"
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
-        print(f"{_line(record)}\nrecord: {host}{results_root() / 'runs' / record['run_id']}.json")
-
-
-def _line(record):
-    """The result of one run in a line."""
-    from .records import read
-
-    values = read.row(record)
-    parts = ["too few steps to time"]
-    if values["step_time_s"]:
-        rate = f"{values['images_per_s']:.0f} {values['samples_are']}/s"
-        parts = [f"{values['step_time_s'] * 1000:.1f} ms a step", rate]
-    final = values["final_loss"]
-    parts.append("nothing left to train" if final is None else f"loss {final:.4f}")
-    if values["accuracy"] is not None:
-        parts.append(f"accuracy {values['accuracy']:.1%} of {values['tested']} {values['tested_are']}")
-    return f"{values['label']}: {', '.join(parts)}"
+        print(in_a_line(record), *[f"record: {host}{path}"] * path.exists(), sep="\n")
 
 
 def _run(options):
@@ -108,9 +94,10 @@ def _run(options):
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
     made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
-    found = report.everything()
+    found = report.everything(runs=made.runs)
+    print("", found.text(), "", sep="\n", flush=True)
     paths = found.write_ladder(results_root() / "report", made)
-    print("", found.text(), "", *(f"{name}: {path}" for name, path in paths.items()), sep="\n")
+    print(*(f"{name}: {path}" for name, path in paths.items()), sep="\n")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
 
 
@@ -120,8 +107,7 @@ def _records(options):
 
     records = read.read_all()
     for record in records:
-        said = _line(record) if record["status"] == "completed" else record["error"]
-        print(record["run_id"], record["status"], said)
+        print(record["run_id"], record["status"], read.in_a_line(record))
     print(f"{len(records)} record(s) in {results_root() / 'runs'}")
 
 

@@ -164,7 +164,7 @@ PEAK = dict(changes_learning=True, in_checkpoint="peak_lr")  # decides the peak 
 TIMES = dict(changes_timing=True)
 BOTH = LEARNS | TIMES
 SPREADS = dict(changes_timing=True, spreads=True)  # learning changes only through the local batch
-SAVES = ("checkpoint_every", "resume")
+SAVES = ("checkpoint_dir", "checkpoint_every", "resume")
 XLA_LACKS = ("activation_checkpointing", "sync_batch_norm", "channels_last", "optimizer", *SAVES)
 ENDS = dict(changes_learning=True)  # a checkpoint can be trained further
 MODEL = dict(table=MODELS, own=(callable, "a function without arguments that makes yours"))
@@ -230,7 +230,9 @@ class RunConfig:
     evaluate: bool = setting(True, "whether accuracy on the whole test set is measured at the end of the run")
     evaluate_every: int | None = setting(None, "epochs between measurements of accuracy (none: only at the end)")
     checkpoint_dir: str | None = setting(None, "folder to save checkpoints in (none: never)")
-    checkpoint_every: int | None = setting(None, "steps between two checkpoints")
+    checkpoint_every: int | None = setting(
+        None, "steps between two checkpoints (none: once an epoch); one more is saved at the end"
+    )
     resume: bool = setting(False, "whether to go on from the newest sound checkpoint in checkpoint_dir")
     label: str = setting("", "the run's name in tables and plots (default: made from strategy and devices)")
 

@@ -4,7 +4,15 @@ The environment variables HELPERS_DATA, HELPERS_RESULTS and HELPERS_CACHE point 
 """
 
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
+
+PROBE = 2**16  # bytes: more than a record of a run has
+
+
+class NotWritable(OSError):
+    """Nothing can be written to a folder; the message says what to do."""
 
 
 def project_root() -> Path:
@@ -29,7 +37,10 @@ def cache_root() -> Path:
 
 
 def replace_file(path, content) -> None:
-    """Write text or bytes to `path` in one step, so that a crash leaves the old file or the new one."""
+    """Write text or bytes to `path` in one step, so that a crash leaves the old file or the new one.
+
+    An OSError names the file.
+    """
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -38,5 +49,19 @@ def replace_file(path, content) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder, what, remedy) -> None:
+    """Raises NotWritable where `what` cannot be written to `folder`, which is made if it is missing."""
+    probe = Path(folder, f".{secrets.token_hex(4)}.probe")
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(probe, bytes(PROBE))
+        probe.unlink()
+    except OSError as error:
+        raise NotWritable(f"{what} cannot be written to {folder} ({error.strerror}): {remedy}") from None

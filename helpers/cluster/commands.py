@@ -111,8 +111,8 @@ class Job:
     def restart_notes(self):
         if not self.restarts:
             return []
-        if not self.config.checkpoint_every:
-            return ["# A restart begins anew, for nothing is saved: add --checkpoint-dir and --checkpoint-every."]
+        if not self.config.checkpoint_dir:
+            return ["# A restart begins anew, for nothing is saved: add --checkpoint-dir."]
         return [
             f"# After a loss all ranks start anew from the newest checkpoint, {self.restarts} time(s) at most; a host "
             f"that falls silent counts as lost after {self.timeout or 1800} s (--timeout)."

@@ -41,7 +41,7 @@ def ready(config):
     """The machine that `config` is to run on, with its data prepared there: once, rather than on every rank.
 
     Raises:
-        FileNotFoundError, UnfitTorch, ValueError: the run cannot be made here.
+        FileNotFoundError, NotWritable, UnfitTorch, ValueError: the run cannot be made here.
     """
     from ..data import sets
 
@@ -53,6 +53,7 @@ def ready(config):
             "what to start on each"
         )
     _training(config)
+    store.check_places(config)
     machine = config.check_machine()
     if isinstance(config.data, str):
         sets.ensure(config.data)
@@ -132,6 +133,7 @@ def run_as_rank(config, rank, local_rank, progress) -> dict | None:
     if rank:
         train(config, tell=lambda name, **values: None)
         return None
+    store.check_places(config)
     store.write(record)
     _advise(record, config, machine, progress)
     progress.begin(config.label)
@@ -175,4 +177,4 @@ def _written(record):
         raise
     finally:
         record["total_s"] = time.time() - began
-        store.write(record)
+        store.keep(record)

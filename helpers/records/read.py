@@ -119,6 +119,21 @@ def row(record) -> dict:
     }
 
 
+def in_a_line(record) -> str:
+    """What came of a run: its numbers, or what ended it."""
+    if record["status"] != "completed":
+        return f"{record['label']}: {record['error']}"
+    values, parts = row(record), ["too few steps to time"]
+    if values["step_time_s"]:
+        rate = f"{values['images_per_s']:.0f} {values['samples_are']}/s"
+        parts = [f"{values['step_time_s'] * 1000:.1f} ms a step", rate]
+    final = values["final_loss"]
+    parts.append("nothing left to train" if final is None else f"loss {final:.4f}")
+    if values["accuracy"] is not None:
+        parts.append(f"accuracy {values['accuracy']:.1%} of {values['tested']} {values['tested_are']}")
+    return f"{values['label']}: {', '.join(parts)}"
+
+
 def _most(values):
     return max((value for value in values if value is not None), default=None)
 

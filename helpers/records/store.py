@@ -5,13 +5,17 @@ import json
 import platform
 import secrets
 import subprocess
+import sys
+import tempfile
 import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 from ..language import N_
-from ..paths import project_root, replace_file, results_root
+from ..paths import check_writable, project_root, replace_file, results_root
 from ..releases import version_of
+from . import read
 
 STATUSES = (N_("completed"), N_("failed"), N_("stopped"))
 TRAINING = ("training/", "data/", "compiler/", "config.py", "settings.py", "device.py")
@@ -43,6 +47,28 @@ def write(record, root=None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(record, indent=1))
     return path
+
+
+def check_places(config) -> None:
+    """Raises NotWritable where the record of a run, or its checkpoints, cannot be written."""
+    remedy = "free space or make it writable, or set {} to another folder"
+    check_writable(results_root() / "runs", "results", remedy.format("HELPERS_RESULTS"))
+    if config.checkpoint_dir:
+        check_writable(config.checkpoint_dir, "checkpoints", remedy.format("checkpoint_dir"))
+
+
+def keep(record) -> None:
+    """`write`; where that fails, print the run's numbers and write elsewhere, or print the record."""
+    try:
+        write(record)
+        return
+    except OSError as error:
+        told = f"{read.in_a_line(record)}\nThe record could not be written ({error})"
+    for place in (tempfile.gettempdir, Path.home, Path.cwd):
+        with suppress(OSError, RuntimeError):
+            print(f"{told}; it is in {write(record, place() / Path('helpers-results'))}", file=sys.stderr)
+            return
+    print(f"{told}, nor anywhere else:\n{json.dumps(record)}", file=sys.stderr)
 
 
 def surroundings() -> dict:

@@ -18,6 +18,7 @@ def run(options) -> int:
     from .report import everything
 
     found = everything(*options.places, target=options.target)
+    print(found.text(), "", sep="\n", flush=True)
     paths = found.write(options.out or results_root() / "report")
-    print(found.text(), "", *(f"{kind}: {path}" for kind, path in paths.items()), sep="\n")
+    print(*(f"{kind}: {path}" for kind, path in paths.items()), sep="\n")
     return 0

@@ -47,22 +47,16 @@ class Report:
             places = ", ".join(str(place) for place in self.found.places)
             skipped = "".join(f"\n  {file}: {why}" for file, why in self.found.skipped[:10])
             raise ValueError(f"no record of a run in {places}: `make run` or any notebook leaves some{skipped}")
-        rows, folder = export.numbers(self), Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        rows = export.numbers(self)
         contents = {"html": page.page_of(self), "csv": export.table(rows), "json": export.json_of(self, rows)}
-        for kind, content in contents.items():
-            replace_file(folder / f"all_runs.{kind}", content)
-        return {kind: folder / f"all_runs.{kind}" for kind in contents}
+        return _write({kind: Path(folder, f"all_runs.{kind}") for kind in contents}, contents)
 
     def write_ladder(self, folder, made) -> dict:
         """Write report.html, and speedup.svg, speedup.png and table.csv of a Comparison; returns the paths."""
         drawn, alt = plots.speed_up(made)
         contents = {"report.html": page.page_of(self), "table.csv": export.table(made.rows())}
         contents |= {"speedup.svg": plots.style.svg(drawn, alt), "speedup.png": plots.style.png(drawn)}
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            replace_file(folder / name, content)
-        return {name: folder / name for name in contents}
+        return _write({name: folder / name for name in contents}, contents)
 
     def show(self, ladder) -> None:
         """Print the sentences about a ladder, each with the records behind it."""
@@ -95,6 +89,20 @@ class Report:
     __repr__ = __str__ = text
 
 
+def _write(paths, contents):
+    """Write each content to its path; returns the paths. Raises the first OSError when all others are written."""
+    failed = []
+    for name, path in paths.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, contents[name])
+        except OSError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return paths
+
+
 def _lines(said):
     """Lines of the sentences, each with the first record behind it."""
     found = []
@@ -105,15 +113,19 @@ def _lines(said):
     return found
 
 
-def everything(*places, target=TARGET) -> Report:
+def everything(*places, target=TARGET, runs=()) -> Report:
     """The report of all records in the given folders and files, or on this machine.
 
     Args:
         target: the accuracy whose time is reported, a share of one.
+        runs: records of this machine that may not have been written.
 
     Raises:
         FileNotFoundError: a folder or file is not there.
         ValueError: `target` is no share of one.
     """
     seeds.check_target(target)
-    return Report(read.read(*places), target)
+    found = read.read(*places)
+    known = {record["run_id"] for record in found.records}
+    found.records += [{**run, "file": _("not written")} for run in runs if run["run_id"] not in known]
+    return Report(found, target)

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..config import settings_of
+from ..language import Message
 from ..paths import replace_file
 
 KEEP = 2  # the newest, and the one before it in case the newest is damaged
@@ -105,7 +106,7 @@ def found(folder):
 def save_run(run) -> None:
     """Write a checkpoint of `run`, a loop.Run; to be called by all its ranks at the same step."""
     states = [None] * run.world.size
-    dist.all_gather_object(states, torch.get_rng_state())  # every rank has its own dropout
+    dist.all_gather_object(states, random_states(run.world.device))  # every rank has its own dropout
     state = {"run": identity(run), "shapes": _shapes(run), "rng": states}
     state.update({name: getattr(run, name) for name in PROGRESS})
     state.update(scaler=run.precision.scaler.state_dict(), skipped=run.precision.skipped)
@@ -114,7 +115,7 @@ def save_run(run) -> None:
 
 
 def resume(run) -> None:
-    """Bring `run` to its newest sound checkpoint; without any it stays at its beginning.
+    """Bring `run` to its newest sound checkpoint; without any it stays at its beginning, and a note says so.
 
     Raises:
         CheckpointError: all checkpoints are damaged, or they belong to a different run.
@@ -123,6 +124,11 @@ def resume(run) -> None:
     if len(run.world.hosts) > 1:
         state = _newest(run, state)
     if state is None:
+        nothing = Message(
+            "nothing to resume from in {folder}: trained from the start", folder=run.config.checkpoint_dir
+        )
+        run.note = "; ".join(filter(None, (run.note, nothing)))
+        run.tell("note", text=nothing)
         return
     _check_same_run(run, state)
     run.strategy.load(run, state)
@@ -131,7 +137,22 @@ def resume(run) -> None:
     run.precision.skipped = state["skipped"]
     vars(run).update({name: state[name] for name in PROGRESS})
     if len(state["rng"]) == run.world.size:
-        torch.set_rng_state(state["rng"][run.world.rank].cpu())
+        set_random_states(state["rng"][run.world.rank], run.world.device)
+
+
+def random_states(device) -> list:
+    """The states of the generators that a rank on `device` draws from: the CPU's, and the device's own."""
+    return [torch.get_rng_state()] + [module.get_rng_state() for module in _generators(device)]
+
+
+def set_random_states(states, device) -> None:
+    """Bring the generators to states of `random_states`, as far as this kind of device has them."""
+    for module, state in zip((torch, *_generators(device)), states, strict=False):
+        module.set_rng_state(state.cpu())
+
+
+def _generators(device):
+    return [] if device.type == "cpu" else [torch.get_device_module(device)]
 
 
 def check_unused(config) -> None:
@@ -140,7 +161,7 @@ def check_unused(config) -> None:
     Raises:
         ValueError: there are some.
     """
-    there = found(config.checkpoint_dir) if config.checkpoint_every else []
+    there = found(config.checkpoint_dir) if config.checkpoint_dir else []
     if there:
         earlier = f"{config.checkpoint_dir} has checkpoints of an earlier run (the newest: {there[0].name})"
         raise ValueError(f"{earlier}; set resume (--resume) to go on, or choose an empty checkpoint_dir")

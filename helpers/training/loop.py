@@ -212,8 +212,8 @@ class Run:
         device.reset_peak_memory(self.world.device)
 
     def _save_if_due(self):
-        every = self.config.checkpoint_every
-        if every and (self.step % every == 0 or self.step == self.total_steps):
+        every = self.config.checkpoint_every or len(self.loader)
+        if self.config.checkpoint_dir and (self.step % every == 0 or self.step == self.total_steps):
             with self.parts.part("checkpoint"):
                 checkpoint.save_run(self)
 

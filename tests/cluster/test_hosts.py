@@ -102,7 +102,7 @@ def test_options_of_the_launchers(monkeypatch):
     assert all("HELPERS_TIMEOUT=60" in text and "GLOO_SOCKET_IFNAME=eth0" in text for text in texts.values())
     assert "gpus" not in texts["sbatch"]
     assert "# on host1:" in commands(hosts=None)["torchrun"]
-    assert "--checkpoint-every" in commands(max_restarts=1)["torchrun"]  # a restart without checkpoints is warned of
+    assert "--checkpoint-dir" in commands(max_restarts=1)["torchrun"]  # a restart without checkpoints is warned of
     monkeypatch.setenv("HELPERS_DATA", "/some where")
     assert "-x 'HELPERS_DATA=/some where'" in commands()["mpirun"]
 
@@ -174,12 +174,12 @@ def test_attempts_of_one_launch_share_their_record(monkeypatch):
 
 
 def test_a_run_does_not_begin_among_the_checkpoints_of_another(tmp_path):
-    config = RunConfig(checkpoint_dir=str(tmp_path), checkpoint_every=5)
+    config = RunConfig(checkpoint_dir=str(tmp_path))
     checkpoint.check_unused(config)
     checkpoint.save(tmp_path, 70, {"step": 70})
     with pytest.raises(ValueError, match="step-000000070.pt.*--resume"):
         checkpoint.check_unused(config)
-    checkpoint.check_unused(RunConfig(checkpoint_dir=str(tmp_path)))  # it saves nothing
+    checkpoint.check_unused(RunConfig())  # it saves nothing
 
 
 def test_a_timeout_that_cannot_be(monkeypatch):

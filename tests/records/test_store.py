@@ -18,6 +18,8 @@ from records import planted
 
 import helpers
 from helpers import RankError, device, launch
+from helpers.comparison.run import ready
+from helpers.paths import NotWritable
 from helpers.records import read, store
 from helpers.training import checkpoint
 
@@ -98,6 +100,34 @@ def test_checkpoints_killed_while_they_are_saved(tmp_path, at):
     if at > 4:
         assert state is not None, "the checkpoints before it are gone"
     assert state is None or (state["weights"] == state["step"]).all()
+
+
+# -- places that cannot be written -------------------------------------------------------
+
+
+def test_places_that_cannot_be_written_are_found_before_a_run_starts(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(NotWritable, match="checkpoints cannot be written to .*file .*checkpoint_dir"):
+        ready(helpers.RunConfig(checkpoint_dir=tmp_path / "file"))
+    assert ready(helpers.RunConfig(checkpoint_dir=tmp_path / "new")) and not any((tmp_path / "new").iterdir())
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "file"))
+    with pytest.raises(NotWritable, match="results cannot be written to .*file/runs .*HELPERS_RESULTS"):
+        ready(helpers.RunConfig())
+
+
+def test_a_record_that_cannot_be_written_goes_elsewhere_with_its_numbers(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HELPERS_RESULTS", str(tmp_path / "file"))
+    monkeypatch.setattr(store.tempfile, "gettempdir", lambda: str(tmp_path / "other"))
+    store.keep(planted())
+    told = capsys.readouterr().err
+    [path] = (tmp_path / "other").rglob("*.json")
+    assert f"it is in {path}" in told and "images/s" in told and json.loads(path.read_text()) == planted()
+    for nowhere in ("gettempdir", "home", "cwd"):
+        place = store.tempfile if nowhere == "gettempdir" else store.Path
+        monkeypatch.setattr(place, nowhere, lambda: str(tmp_path / "file"))
+    store.keep(planted())
+    assert json.loads(capsys.readouterr().err.splitlines()[-1]) == planted()
 
 
 # -- machine and code ---------------------------------------------------------------------

@@ -141,6 +141,13 @@ def test_the_command(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "all_runs.json").read_text(encoding="utf-8"))["target"] == 0.5
 
 
+def test_a_report_is_written_as_far_as_it_can_be(tmp_path):
+    (tmp_path / "all_runs.html" / "folder in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="all_runs.html"):
+        made().write(tmp_path)
+    assert (tmp_path / "all_runs.csv").is_file() and (tmp_path / "all_runs.json").is_file()
+
+
 REFUSED = [(["nowhere"], "no nowhere"), (["--target", "3"], "share of one"), ([], "no record of a run in")]
 
 

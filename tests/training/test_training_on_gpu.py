@@ -107,6 +107,17 @@ def test_a_run_goes_on_from_its_checkpoint(strategy, tmp_path):
     assert rest["first_step"] == 10 and rest["samples"]["loss"] == pytest.approx(whole, abs=1e-9)
 
 
+def dropout_net():
+    return torch.nn.Sequential(torch.nn.Dropout(0.2), float64_net())
+
+
+def test_dropout_on_the_device_goes_on_from_a_checkpoint(tmp_path):
+    way = dict(IMAGES, model=dropout_net, checkpoint_dir=str(tmp_path))
+    measured(**way, steps=10)
+    whole = measured(**dict(way, checkpoint_dir=None))["samples"]["loss"]
+    assert measured(**way, resume=True)["samples"]["loss"] == pytest.approx(whole[10:], abs=1e-9)
+
+
 def test_batches_on_the_device_are_those_of_the_cpu():
     generator = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (64, 3, 32, 32), generator=generator, dtype=torch.uint8)
