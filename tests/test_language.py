@@ -1,28 +1,12 @@
 """The reader's language: which it is, and what is translated into it."""
 
 import pickle
-import string
-from pathlib import Path
 
 import pytest
 from babel.messages import mofile, pofile
 
 from helpers import RunConfig, language, paths
 from helpers.language import N_, Message, _, shown
-
-CATALOG = Path(__file__).resolve().parents[1] / "locale" / "zh_CN" / "helpers.po"
-PLURALS = {"s", "s_b"}  # endings, of which Chinese has none
-
-
-def places(text):
-    return {field for _, field, _, _ in string.Formatter().parse(text) if field is not None} - PLURALS
-
-
-def test_a_translation_has_the_places_of_its_message():
-    with CATALOG.open("rb") as file:
-        messages = [message for message in pofile.read_po(file) if message.id and message.string]
-    assert messages
-    assert [message.id for message in messages if places(message.id) != places(message.string)] == []
 
 
 @pytest.mark.parametrize(

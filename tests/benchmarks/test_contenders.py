@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from kernel import wait_until
 from torch import nn
 
-from benchmarks import article, environments, growth, input_paths, kept_ranks, launchers, loop_cost, peak, peers, turns
+from benchmarks import article, environments, launchers, loop_cost, peak, peers, turns
 from benchmarks.cases import article as article_case
 from benchmarks.cases import loop
 from benchmarks.kernel import kernel
-from helpers import RunConfig, launch, measure
-from helpers.data import sets
+from helpers import RunConfig, launch
 from helpers.training.loop import train
 
 # -- taking turns ----------------------------------------------------------------------------------
@@ -136,25 +135,6 @@ def test_a_step_is_cut_into_parts_that_add_up():
     assert sum(shares.values()) == pytest.approx(1) and shares["arithmetic at the peak"] == pytest.approx(0.3)
 
 
-def test_both_input_paths_take_whole_epochs(monkeypatch):
-    seen, rate = [], input_paths.rate
-    noted = lambda loader, epoch: seen.append((loader.path, epoch)) or rate(loader, epoch)  # noqa: E731
-    monkeypatch.setattr(input_paths, "rate", noted)
-    pixels = torch.randint(0, 256, (32, 3, 32, 32), dtype=torch.uint8)
-    toy = sets.ImageSet("toy", pixels, torch.arange(32) % 10, tuple("abcdefghij"), (0.5,) * 3, (0.2,) * 3, flip=True)
-    found = input_paths.in_rounds(toy, rounds=2, batch=16)
-    assert all(len(rates) == 2 for rates in found.values())
-    assert sorted(seen) == sorted((path, epoch) for path in ("fast", "workers") for epoch in range(3))
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from Linux's /proc")
-def test_memory_of_all_processes_is_counted():
-    rows, ratios = growth.launches(ranks=(1, 2), rounds=measure.AT_LEAST)
-    assert rows["memory, 2 ranks"]["median"] > rows["memory, 1 rank"]["median"] > growth.pss("self") / 1e6 / 2
-    assert ratios["memory, each further rank"]["unit"] == "MB"
-
-
 # -- peers -----------------------------------------------------------------------------------------
 
 # A launcher that starts no ranks and does well whatever is planted, but for its one fault.
@@ -238,14 +218,6 @@ def test_what_would_take_too_long_is_left_out_of_later_rounds(monkeypatch):
     monkeypatch.setattr(peers, "ENOUGH", 0)
     rows, _ = peers.run([fake("good")], [], ("exception", "lost"), 2)
     assert rows[f"{peers.FIRST}: good"]["n"] == 2, "one round"
-
-
-@pytest.mark.long
-def test_kept_ranks_are_timed_beside_a_copy_in_the_same_process():
-    rows, ratios = kept_ranks.run(calls=5, rounds=5, size=1 << 20)
-    assert set(rows) == {*kept_ranks.TARGETS, kept_ranks.CLONE} and all(row["min"] > 0 for row in rows.values())
-    assert set(ratios) == {kept_ranks.BY_CLONE(name) for name in (kept_ranks.ARGUMENT, kept_ranks.RESULT)}
-    assert set(kept_ranks.reasons(rows, ratios)) == set(kept_ranks.TARGETS)
 
 
 @pytest.mark.long

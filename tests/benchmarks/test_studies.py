@@ -1,7 +1,6 @@
 """Studies: what is recorded, that it can be stopped, and what the committed ones hold."""
 
 import json
-from statistics import fmean
 
 import pytest
 from shards import needs_fsdp
@@ -93,36 +92,6 @@ def test_every_study_can_be_run_on_this_machine(name):
         config.check_machine()
 
 
-def test_one_thing_changes_between_the_rows_of_the_batch_study():
-    configs = {c.label: c for c in studies.STUDIES["batch_and_accuracy"]() if c.seed == 0}
-    assert {c.global_batch for label, c in configs.items() if label.startswith("4 ranks")} == {64}
-    naive, linear = configs["4 ranks, naive"], configs["4 ranks, linear"]
-    assert linear.peak_lr == 4 * naive.peak_lr
-    assert linear.but(lr_scaling="none", label=naive.label) == naive
-    high, warm = configs["4 ranks, high peak + cooldown"], configs["4 ranks, high peak + warm-up + cooldown"]
-    assert warm.but(lr_warmup_epochs=0, label=high.label) == high
-    assert configs["4 ranks, four times the epochs"].epochs == 4 * naive.epochs
-
-
-def test_both_optimizers_have_as_many_rates():
-    assert {len(rates) for rates in studies.RATES.values()} == {6}
-    configs = studies.STUDIES["optimizers"]()
-    assert {(c.optimizer, c.global_batch) for c in configs} == {(o, b) for o in ("sgd", "adamw") for b in (16, 128)}
-
-
-def test_kept_studies_are_whole():
-    """The committed data: every run completed, by one code a study, with as many seeds as the study asks for."""
-    root = paths.project_root() / "recorded" / "studies"
-    for name in ("batch_and_accuracy", "optimizers", "time_to_accuracy", "precision", "precision_by_batch"):
-        study = recorded.read(name, root / f"{name}.json")
-        assert {r["status"] for r in study.records} == {"completed"}
-        assert len({r["environment"]["code"]["training_sha256"] for r in study.records}) == 1
-        timed = {(r["measured"]["step_time_s"] or {"n": 0})["n"] >= 5 for r in study.records}
-        assert timed == {name not in studies.UNTIMED}
-        seeds = [{r["config"]["seed"] for r in records} for records in study.groups().values()]
-        assert name.startswith("precision") or min(map(len, seeds)) >= (2 if name == "optimizers" else 3)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in recorded.REPEATED]
@@ -135,14 +104,3 @@ def test_todays_code_learns_as_a_kept_study_did(name):
     [config] = [c for c in studies.STUDIES[name]() if (c.label, c.seed) == (kept["label"], seed)]
     again = run.run(config, group="again")["measured"]["samples"]["loss"][:10]  # later, rounding has grown
     assert again == pytest.approx(kept["measured"]["samples"]["loss"][:10], rel=1e-3)
-
-
-def test_the_kept_study_shows_the_trap_and_the_way_out():
-    """What docs/accuracy.md and notebook 05 say in words: four naive ranks lose much, the repaired ones do not."""
-    path = paths.project_root() / "recorded" / "studies" / "batch_and_accuracy.json"
-    groups = recorded.read("batch_and_accuracy", path).groups()
-    mean = {label: fmean(r["measured"]["evaluation"]["accuracy"] for r in of) for label, of in groups.items()}
-    assert mean["1 rank"] - mean["4 ranks, naive"] >= 0.03
-    assert mean["1 rank"] - mean["4 ranks, linear"] <= 0.015
-    assert mean["4 ranks, high peak + warm-up + cooldown"] > mean["4 ranks, high peak + cooldown"]
-    assert mean["local batch of 2, SyncBatchNorm"] > mean["local batch of 2, local statistics"]

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import figure, records, table
+from benchmarks import records
 from helpers import measure
 
 TARGETS = {
@@ -57,36 +57,6 @@ def test_records_are_kept_and_read(tmp_path):
     (tmp_path / "bench" / "old.json").write_text('{"schema": 0}')
     with pytest.raises(ValueError, match="schema 0"):
         records.read(tmp_path / "bench")
-
-
-def test_the_table_has_a_row_for_each_target():
-    text = "\n".join(table.lines({"launch": record(), "precision": record(TARGETS={})}))
-    assert "| launch | warm | 0.0800 s (0.0800 to 0.0900) | ≤ 0.1 s | met |" in text
-    assert "| launch | theirs / ours | 36.2 | ≥ 40 | missed: theirs \\| got quicker |" in text
-    assert text.count("\n| launch |") == len(TARGETS) and "- launch: peer 1.2.3" in text
-    assert table.lines({})[0]
-
-
-def test_a_grid_has_a_column_for_each_contender_and_marks_what_is_best_and_bad():
-    rows = {
-        "launch: a": {"median": 0.2},
-        "launch: b": {"median": 0.1, "max": 10.0, "bad": "hangs"},
-        "launch: c": {"median": 0.3},
-        "works: a": {"median": 1.0, "unit": "of 1"},
-        "works: b": {"median": 0.0, "unit": "of 1", "bad": "never"},
-    }
-    lines = table.grid("peers", {"rows": rows, "unit": "s"})
-    assert lines[0] == "| peers | a | b | c |" and lines[3] == "| works | yes | no ✗ | – |"
-    assert lines[2] == "| launch | **0.200 s** | 10 ✗ | 0.300 s |"
-
-
-def test_the_figure_shows_met_and_missed_without_colour():
-    drawn, alt = figure.limits({"launch": record()})
-    bars = drawn.axes[0].patches
-    assert len(bars) == 2 and {bool(bar.get_hatch()) for bar in bars} == {True, False}
-    assert {line.get_marker() for line in drawn.axes[0].lines if line.get_marker() != "None"} == {"o", "X"}
-    assert "hangs for ever" in alt
-    assert figure.limits({}) is None and figure.limits({"precision": record(TARGETS={})}) is None
 
 
 def test_a_run_writes_its_record_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):

@@ -162,17 +162,6 @@ def test_what_cannot_go_on_in_this_world_is_refused(size, here, options, reason,
     assert reason in capsys.readouterr().err
 
 
-def test_attempts_of_one_launch_share_their_record(monkeypatch):
-    assert group.agent() is None
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    first = group.agent()
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    second = group.agent()
-    assert first[1] == second[1] and abs(first[0] - second[0]) < 1
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
-    assert group.agent()[1] != first[1]
-
-
 def test_a_run_does_not_begin_among_the_checkpoints_of_another(tmp_path):
     config = RunConfig(checkpoint_dir=str(tmp_path))
     checkpoint.check_unused(config)

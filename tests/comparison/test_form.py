@@ -12,7 +12,6 @@ from helpers import __main__ as cli
 from helpers import config, device
 from helpers.comparison import form, run
 from helpers.config import ConfigError
-from helpers.launcher import display
 
 TWO = dict(strategy="ddp", nproc_per_node=2)
 CHOICES = [
@@ -148,22 +147,3 @@ def test_a_choice_becomes_a_table_a_figure_and_records(tmp_path, monkeypatch):
 
 
 # -- where it is shown ----------------------------------------------------------------------
-
-
-def test_without_widgets_it_prints_the_choice_it_would_begin_with(monkeypatch, capsys):
-    monkeypatch.setenv("HELPERS_PROGRESS", "plain")
-    assert helpers.form() is None
-    assert form.as_code(form.first_choice()) in capsys.readouterr().out
-
-
-def test_in_a_notebook_it_is_a_widget(monkeypatch):
-    displayed = []
-    monkeypatch.delenv("HELPERS_PROGRESS", raising=False)
-    monkeypatch.setenv("JPY_SESSION_NAME", "report.ipynb")
-    monkeypatch.setattr(display, "in_notebook", lambda: True)
-    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: displayed.append(bundle))
-    assert form.form() is None
-    (bundle,) = displayed
-    assert "python -m helpers train" in bundle["text/plain"]  # for viewers that have no widgets
-    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
-    assert "data-lm-suppress-shortcuts" in form.STYLE  # JupyterLab would take a list's keys for its own

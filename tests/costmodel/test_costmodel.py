@@ -230,19 +230,6 @@ def test_two_ranks_measure_what_the_fit_needs():
 # -- what is kept -------------------------------------------------------------------------
 
 
-def test_the_recorded_run_says_where_and_when_and_keeps_its_promise():
-    kept = links.recorded()
-    assert kept["date"] and "gloo" in kept["conditions"] and len(kept["links"]) >= 6
-    for row in (kept["here"], *kept["links"]):
-        fitted = fit.restored(row["fit"])
-        for name, of in row["ways"].items():
-            again = links.predict(fitted, links.WAYS[name]).seconds
-            assert again == pytest.approx(of["predicted"])
-            assert of["error"] == pytest.approx(of["predicted"] / of["measured"] - 1)
-    assert abs(kept["here"]["ways"]["DDP"]["error"]) <= 0.1
-    assert all(abs(row["ways"]["DDP"]["error"]) <= 0.2 for row in kept["links"])
-
-
 def test_published_numbers_name_their_source():
     for of in (*published.load("interconnects")["links"].values(), *published.load("scaling")["tables"].values()):
         assert of["source"] and of["read"]

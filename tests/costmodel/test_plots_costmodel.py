@@ -39,10 +39,3 @@ def test_scaling_marks_regimes_and_says_where_they_change():
     colours = {line.get_color() for line in figure.axes[0].lines if line.get_linestyle() == "None"}
     assert colours == {plots.REGIMES[step.regime][0] for step in bound} and len(colours) > 1
     assert bound[-1].regime in alt and percent(bound[-1].efficiency) in alt
-
-
-def test_parts_add_up_to_the_step():
-    step = costmodel.Step(0.1, 0.02, 0.03, 0.01, 0.01, 0.05, 2, 16)
-    figure, alt = plots.parts({"x": step}, measured={"x": 0.15})
-    assert sum(bar.get_width() for bar in figure.axes[0].patches) == pytest.approx(1e3 * step.seconds)
-    assert figure.axes[0].lines[0].get_xdata() == pytest.approx([150]) and "160 ms" in alt

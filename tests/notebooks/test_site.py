@@ -1,7 +1,6 @@
 """The static site: pages that lead somewhere, need no other host, and can be read by everyone."""
 
 import os
-import re
 import shutil
 import subprocess
 import tarfile
@@ -14,7 +13,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import browser
-import nbformat
 import pytest
 from kernel import ROOT
 
@@ -36,32 +34,6 @@ in_browser = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not(
 
 
 # What Sphinx reads
-
-
-def test_links_lead_to_pages_cells_pictures_or_into_the_repository(tmp_path):
-    found = site.pages(ROOT)
-    page = site.Page(ROOT, "docs/ranks.md", found, tmp_path)
-    assert page.link("../notebooks/03_ddp.ipynb") == "../notebooks/03_ddp.html"
-    assert page.link("../README.md") == "../index.html"
-    assert page.link("../tools/soak") == f"https://github.com/{site.REPOSITORY}/blob/main/tools/soak"
-    text = "`a[0](x)` [a](data.md#b) [b](https://c.org) [d](#e)\n\n```\n[f](data.md)\n```\n[`g`](data.md)"
-    assert page.prose(text) == text.replace("[a](data.md", "[a](data.html").replace("[`g`](data.md", "[`g`](data.html")
-    picture = page.source.parent / page.link("../recorded/ladder/speedup.svg")
-    assert picture.resolve().read_bytes() == (ROOT / "recorded/ladder/speedup.svg").read_bytes()
-    chinese = site.Page(ROOT, "notebooks/zh/00_start_here.ipynb", found, tmp_path)
-    assert chinese.link("../01_baseline.ipynb") == "../../notebooks/01_baseline.html"
-
-
-def test_pages_name_their_other_language_and_where_they_open(tmp_path):
-    found = site.pages(ROOT)
-    for file in found:
-        page = site.Page(ROOT, file, found, tmp_path)
-        assert (page.other() is not None) == (file.endswith(".ipynb") or "README" in file), file
-        if page.other():
-            assert site.Page(ROOT, page.other(), found, tmp_path).other() == file
-        bar = page.bar()
-        assert re.search(r"\d+ (minutes|分钟)", bar)
-        assert all(host in bar for host in ("colab", "kaggle", "localhost")) == file.endswith(".ipynb")
 
 
 # The site. `make site` has its own environment; it is made here if there is none.
@@ -121,25 +93,6 @@ def test_every_link_and_picture_is_there(built):
         silent = [picture["src"] for picture in read(built / page).pictures if not picture.get("alt", "").strip()]
         assert not silent, (page, silent)
     assert not missing, missing
-
-
-@pytest.mark.long
-def test_pages_hold_the_committed_outputs(built):
-    """Each figure of a notebook is shown with its alt text; folded cells fold; each printed line is there."""
-    for file, address in site.pages(ROOT).items():
-        if not file.endswith(".ipynb"):
-            continue
-        cells = nbformat.read(ROOT / file, as_version=4).cells
-        outputs = [output for cell in cells for output in cell.get("outputs", [])]
-        text = (built / address).read_text(encoding="utf-8")
-        figures = [output for output in outputs if "image/png" in output.get("data", {})]
-        alts = [picture["alt"] for picture in Read(built / address).pictures]
-        assert [figure.metadata["image/png"]["alt"] for figure in figures] == alts
-        folded = [cell for cell in cells if "hide-input" in cell.metadata.get("tags", [])]
-        assert len(re.findall(r'<details class="admonition hide above-input', text)) == len(folded) > 0
-        for output in outputs:
-            if output.output_type == "stream":
-                assert output.text.split()[0].replace("&", "&amp;").replace("<", "&lt;").split("'")[0] in text
 
 
 # In a browser
@@ -216,29 +169,6 @@ def test_pages_are_accessible_and_fit_a_phone(built, tab, axe, name):
                     (violation["id"], node["html"][:150], str(node.get("failureSummary"))[-160:]), []
                 ).append(str(page))
     assert not found, "\n".join(f"{len(on)} times, {on[0]}: {what}" for what, on in found.items())
-
-
-@in_browser
-@pytest.mark.long
-def test_without_a_mouse(tab):
-    """Tab shows where it is and reaches the theme and the other language; code unfolds."""
-    tab.set_viewport_size(SCREEN)
-    tab.goto(f"{tab.address}/notebooks/00_start_here.html", wait_until="networkidle")
-    reached = set()
-    for _ in range(60):
-        tab.keyboard.press("Tab")
-        reached.add(tab.evaluate("document.activeElement.className || document.activeElement.tagName"))
-        if tab.evaluate("document.activeElement.classList.contains('language')"):
-            break
-    assert any("theme-switch" in name for name in reached), reached
-    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
-    tab.keyboard.press("Enter")
-    tab.wait_for_url("**/zh/notebooks/00_start_here.html")
-    assert tab.evaluate("document.documentElement.lang").startswith("zh")
-    summary = tab.locator("details.hide summary").first
-    summary.focus()
-    tab.keyboard.press("Enter")
-    assert tab.locator("details.hide").first.evaluate("details => details.open")
 
 
 @in_browser

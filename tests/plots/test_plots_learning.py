@@ -2,7 +2,7 @@
 
 import pytest
 from figures import labels
-from gallery import RISE, SHARED, series, trained
+from gallery import RISE, SHARED, trained
 from records import baseline, failed
 
 from helpers import plots
@@ -20,13 +20,6 @@ def study():
             trained((0.3, 0.5, 0.6, end), devices=4, speed=2.5, epoch_s=1.0, note=SHARED) for end in (0.7, 0.8, 0.9)
         ],
     }
-
-
-def test_long_words_keep_the_end_in_which_they_differ():
-    names = {"W" * 60 + str(k): [trained(RISE, note="W " * 200)] for k in range(4)}
-    for figure, _ in (plots.accuracy_curves(names), plots.speed_over_batch(series(names), "t")):
-        ends = [text[-1] for text, _ in labels(figure) if "…" in text]
-        assert sorted(ends) == ["0", "1", "2", "3"]
 
 
 def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
@@ -84,16 +77,6 @@ def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
     groups = {"baseline": [trained((0.5, 0.6))], "better": [trained(RISE, speed=2)]}
     figure, _ = plots.time_to_accuracy(groups, 0.95)
     assert [len(axes.patches) for axes in figure.axes] == [1, 2, 2]  # seconds, speed-up in images/s, accuracy
-
-
-def test_what_is_left_out_is_said():
-    groups = study()
-    groups["four, naive"][:2] = [failed(), baseline()]
-    groups["nothing"] = [failed()]
-    for figure, _ in (plots.time_to_accuracy(groups, 0.95), plots.accuracy_curves(groups)):
-        written = " ".join(text for text, _ in labels(figure)).replace("\n", " ")
-        assert "nothing (1 run failed)" in written and "1 run without a curve" in written
-    assert len(figure.axes[0].lines) == 4  # no line of its own
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
 import helpers
-from helpers.profile import memory
 from helpers.profile.kinds import ACTIVATIONS, CASTS, GATHERED, GRADIENTS, OTHER, PARAMETERS, STATE
 from helpers.profile.record import NoTraining
 
@@ -74,22 +73,6 @@ def test_a_function_that_does_not_train_is_named():
     with pytest.raises(NoTraining, match="rank 0: 2") as caught:
         helpers.memory(train, 1, 2, threads=1, timeout=300)
     assert caught.value.ranks == [0]
-
-
-def test_a_function_without_backward_is_named():
-    def steps_only():
-        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], 0.1)
-        for _ in range(3):
-            optimizer.step()
-
-    with pytest.raises(NoTraining, match="never backward"):
-        helpers.memory(steps_only, threads=1, timeout=300)
-
-
-def test_a_block_is_what_was_marked_at_its_address_while_it_lived():
-    blocks = [(1, 8, 0, 10), (1, 16, 20, float("inf")), (2, 4, 0, float("inf")), (3, 4, 0, 5)]
-    marks = [(5, 1, ACTIVATIONS, "a"), (25, 1, ACTIVATIONS, "b"), (30, 1, GRADIENTS, ""), (7, 3, ACTIVATIONS, "late")]
-    assert list(memory._kinds(blocks, marks)) == [(ACTIVATIONS, "a"), (GRADIENTS, ""), (OTHER, ""), (OTHER, "")]
 
 
 LAYERS, WIDTH = 6, 256

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from figures import assert_readable
 from torch import nn
 from torch.nn import functional as F
 
@@ -168,13 +167,6 @@ def test_what_a_rank_waits_for(name, causes):
     assert [(span.name, span.start, span.end) for span in pieces] == causes
 
 
-def test_the_panel_names_the_function_and_not_its_wrappers():
-    given = (train, ("ddp",), {}, 2, STEPS)
-    assert launcher._shown_name(timeline.record_timeline, given) == "train"
-    assert launcher._shown_name(twohosts._on_its_host, ([1, 2], 1, timeline.record_timeline, given, {})) == "train"
-    assert launcher._shown_name(train, ("ddp",)) == "train"
-
-
 # -- real ranks ---------------------------------------------------------------------------
 
 
@@ -228,14 +220,6 @@ def test_a_timeline_over_a_slow_cable():
 
 
 # -- what comes out -----------------------------------------------------------------------
-
-
-def test_the_figure_and_its_words(ddp):
-    picture, alt = ddp.figure()
-    assert f"{ddp.overlap()['median']:.1%}" in alt
-    assert_readable(picture)
-    names = [label.get_text() for label in picture.axes[0].get_yticklabels()]
-    assert names[:2] == ["rank 0, input", "rank 0, main"] and "rank 1, communication" in names
 
 
 def test_a_timeline_that_was_saved_is_the_same(ddp, tmp_path):

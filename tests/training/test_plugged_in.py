@@ -96,13 +96,6 @@ def test_names_are_checked_labelled_and_offered():
         assert caught.value.fields == fields
 
 
-def test_help_lists_them(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--help"])
-    said = capsys.readouterr().out.replace("\n", "")
-    assert "signs" in said and "bf16-clipped" in said
-
-
 def test_their_classes_train():
     plain, signs = (trained(config(strategy=name))["samples"]["loss"] for name in ("ddp", "signs"))
     assert plain[0] == signs[0] and plain[1:] != signs[1:]

@@ -36,21 +36,6 @@ def test_what_cannot_be_shared_evenly_is_refused(wanted, hint):
         split.stage(model, 2, 2)
 
 
-@pytest.mark.parametrize(
-    "schedule, of_ranks",
-    [
-        ("GPipe", [[0], [1], [2]]),
-        ("1F1B", [[0], [1], [2]]),
-        ("Interleaved1F1B", [[0, 3], [1, 4], [2, 5]]),
-        ("ZBVZeroBubble", [[0, 5], [1, 4], [2, 3]]),
-    ],
-)
-def test_every_stage_is_on_one_rank(schedule, of_ranks):
-    found = [split.stages_of(rank, 3, schedule) for rank in range(3)]
-    assert [numbers for numbers, _ in found] == of_ranks
-    assert {count for _, count in found} == {sum(map(len, of_ranks))}
-
-
 def test_a_schedule_that_this_torch_lacks_is_named(monkeypatch):
     monkeypatch.delattr(pipelining, "ScheduleZBVZeroBubble", raising=False)
     with pytest.raises(split.CannotSplit, match="no pipeline schedule 'ZBVZeroBubble'; it has .*GPipe.* 2.7 and later"):

@@ -244,14 +244,3 @@ def test_accuracy_on_the_way_does_not_change_the_training(tmp_path):
     assert [p["train_s"] for p in curve] == sorted(p["train_s"] for p in curve)
     assert curve[-1]["train_s"] == pytest.approx(sum(e["s"] for e in measured["epochs"]))
     assert measured["evaluation"]["accuracy"] == curve[-1]["accuracy"]
-
-
-def test_the_way_survives_a_stop(tmp_path):
-    """Stopped at the end of an epoch, where a checkpoint and an evaluation are due at the same step."""
-    settings = dict(evaluate_every=1, steps=None, epochs=3, checkpoint_every=6)
-    whole = launch(train, 2, config(tmp_path / "a", **settings), timeout=600)[0]["curve"]
-    first = launch(train, 2, config(tmp_path / "b", **{**settings, "epochs": 2}), timeout=600)[0]["curve"]
-    both = launch(train, 2, config(tmp_path / "b", resume=True, **settings), timeout=600)[0]["curve"]
-    assert both[:2] == first
-    assert [p["accuracy"] for p in both] == [p["accuracy"] for p in whole] and len(both) == 3
-    assert both[2]["train_s"] > both[1]["train_s"]

@@ -1,6 +1,5 @@
 """Training through XLA: what can be tested without its environment, and real runs where it is installed."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -88,34 +87,6 @@ def test_what_it_can_do_is_not(settings):
 def test_importing_it_imports_no_torch():
     code = "import sys, platforms.xla, platforms.xla.calls; platforms.xla.is_here(); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parents[1], check=True, timeout=1800)
-
-
-def test_the_diff_shows_the_changes_of_the_source_and_no_others():
-    lines = xla.diff().splitlines()
-    added = [line[1:].strip() for line in lines if line.startswith("+") and not line.startswith("+++")]
-    removed = [line[1:].strip() for line in lines if line.startswith("-") and not line.startswith("---")]
-    for change in ("torch_xla.device()", "syncfree.SGD", "average(xm._fetch_gradients(optimizer))", "torch_xla.sync()"):
-        assert any(change in line for line in added), change
-    assert any("DistributedDataParallel(model.to(device))" in line for line in removed)
-    step = {name: ast.parse((FOLDER / f"{name}_step.py").read_text()).body[-1] for name in ("ddp", "xla")}
-    bodies = [ast.unparse(step[name]).splitlines() for name in ("ddp", "xla")]
-    assert len(bodies[1]) - len(bodies[0]) == 2  # the average, and where the step ends
-
-
-CALLED = (
-    "manual_seed set_rng_state xla_device set_replication MpDeviceLoader model.to(device) init_process_group "
-    "_fetch_gradients all_reduce unscale_ torch_xla.amp syncfree.SGD syncfree.AdamW autocast() scaler.scale "
-    "scaler.step scaler.update get_ordinal xrt_world_size mark_step master_print xm.save rendezvous xlarun --amp_level "
-    "--batch_size --compiler-opt agspeed.optimize cache_enabled SiLU NvFuser autotuner"
-)
-
-
-def test_every_call_of_the_articles_is_in_the_table():
-    then = "\n".join(call.then for call in calls.CALLS)
-    assert [name for name in CALLED.split() if name not in then] == []
-    for call in calls.CALLS:
-        assert call.where in ("main", "xla") and call.today and "assert" in call.example, call.then
-    assert len(calls.markdown().splitlines()) == 2 + len(calls.CALLS)
 
 
 def check_examples(outcome, where):
