@@ -4,7 +4,7 @@ python := .venv/bin/python
 
 unexport PYTHONDONTWRITEBYTECODE  # else each of a hundred processes compiles the kit anew
 
-.PHONY: help run test test-long test-torch test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh site clean distclean bootstrap
+.PHONY: help run test test-long test-torch test-newest test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh site clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -22,6 +22,11 @@ test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two
 test-torch:  ## run the quick tests on another release of torch: make test-torch TORCH=2.6 (6 GB of disk)
 	@sh tools/bootstrap.sh torch $(TORCH)
 	.venv-torch-$(TORCH)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
+
+NEWEST = --nbval notebooks/00_start_here.ipynb tests/launcher tests/training
+test-newest:  ## run the launcher's and the training tests and notebook 00 with the newest version of every dependency
+	@sh tools/bootstrap.sh newest
+	.venv-newest/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) $(NEWEST)
 
 test-all: test test-long  ## run all of them (35 minutes on two idle cores)
 

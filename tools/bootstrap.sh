@@ -5,7 +5,7 @@
 # those of requirements-keras.txt, likewise; with `mxnet`, .venv-mxnet with those of
 # requirements-mxnet.txt, for Python 3.8; with `site`, .venv-site with those of requirements-site.txt, which build the
 # static site; with `torch 2.6`, .venv-torch-2.6 with that release of torch and the oldest
-# versions that pyproject.toml allows.
+# versions that pyproject.toml allows; with `newest`, .venv-newest with the newest, looked for once a week.
 #
 #   PYTHON=python3.12    the interpreter to use (default: the first Python 3.10 or later found). If it has
 #                        torch 2.6 or newer, .venv uses that torch, unchanged, and holds only what is missing.
@@ -25,6 +25,8 @@ case "${1:-}" in
     torch) [ -n "${2:-}" ] || { echo "bootstrap: error: give the release of torch as well, like 2.6" >&2; exit 1; }
         venv=.venv-torch-$2 needs=pyproject.toml versions='Python 3.10 or later'
         oldest=10 newest=99 size='a download of 3 GB and 6 GB of disk, mostly CUDA for torch' ;;
+    newest) venv=.venv-newest needs=pyproject.toml versions='Python 3.10 or later'
+        oldest=10 newest=99 size='a download of 3 GB and 6 GB of disk, mostly CUDA for torch; uv shares what .venv has' ;;
     xla) venv=.venv-xla needs=requirements-xla.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
         size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch' ;;
     keras) venv=.venv-keras needs=requirements-keras.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
@@ -33,7 +35,7 @@ case "${1:-}" in
         size='a download of 0.9 GB and 2 GB of disk, mostly CUDA for torch' ;;
     site) venv=.venv-site needs=requirements-site.txt versions='Python 3.11 or later' oldest=11 newest=99
         size='a download of 60 MB and 0.3 GB of disk' ;;
-    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet', 'site', 'torch' with a release, or nothing." >&2; exit 1 ;;
+    *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet', 'site', 'newest', 'torch' with a release, or nothing." >&2; exit 1 ;;
 esac
 stamp=$venv/bootstrap.stamp
 constraints=$venv/constraints.txt  # of torch, where the pins will not do
@@ -45,7 +47,10 @@ lender=$venv/lender  # the Python whose torch .venv uses
 wanted() {
     printf '%s\n' "$root"
     cat $needs
-    case $venv in .venv) cat pyproject.toml tools/choose_torch.py helpers/releases.py ;; esac
+    case $venv in
+        .venv) cat pyproject.toml tools/choose_torch.py helpers/releases.py ;;
+        .venv-newest) date +%G-%V ;;
+    esac
 }
 
 say() { echo "bootstrap: $*" >&2; }
@@ -144,7 +149,10 @@ install_with_uv() {
     if [ -s $constraints ]; then
         # What builds the project: torch does not always bring it along, and a new environment may have an older one.
         "$@" 'setuptools>=77.0.3' -c $constraints || return
-        case $venv in .venv-torch*) set -- "$@" --resolution lowest-direct ;; esac
+        case $venv in
+            .venv-torch*) set -- "$@" --resolution lowest-direct ;;
+            .venv-newest) set -- "$@" --upgrade ;;
+        esac
         "$@" --no-build-isolation -c $constraints -e ".[$extras]"
     else
         "$@" -r $needs || return
@@ -156,6 +164,7 @@ install_with_pip() {
     set -- $venv/bin/python -m pip install
     if [ -s $constraints ]; then
         "$@" 'setuptools>=77.0.3' -c $constraints || return
+        [ $venv != .venv-newest ] || set -- "$@" --upgrade
         "$@" --no-build-isolation -c $constraints -e ".[$extras]"
     else
         "$@" -r $needs || return
@@ -211,6 +220,7 @@ echo unfinished >"$stamp"
 case $venv in
     .venv) $venv/bin/python tools/choose_torch.py $([ ! -e $lender ] || echo --keep "$(cat $lender)") >$constraints ;;
     .venv-torch*) $venv/bin/python tools/choose_torch.py --release "$2" >$constraints ;;
+    .venv-newest) { echo '# what the driver can run'; $venv/bin/python tools/choose_torch.py; } >$constraints ;;
 esac
 # uv does not look into the lender's packages; pip does.
 if [ -e $lender ]; then

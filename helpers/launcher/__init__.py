@@ -12,6 +12,7 @@ forkserver   a process that imported torch once and forks fresh ranks from that 
 rank         what one rank does from its first line to its last; `limit`: how much it may hold
 supervisor   watches one run: streams output, finds the rank that failed first, stops the others
 context      what surrounds a launch in its thread: stop buttons, output, progress
+shortage     shared memory, processes and ports that the system gives no more of
 errors       what the reader sees when a run did not end well
 progress     progress of runs; `display` and `panel`: how it is drawn
 group        `distributed()`: the process group of whichever launcher started this process

@@ -11,10 +11,10 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
-from . import context, forkserver, interpreter
+from . import context, forkserver, interpreter, shortage
 from .errors import LauncherError
 
 PATIENCE = 120  # seconds; a cold disk can take most of a minute to deliver torch
@@ -36,6 +36,14 @@ def start_method() -> str:
     if wanted not in (None, "fork", "spawn"):
         raise ValueError(f"HELPERS_START_METHOD is {wanted!r}; it can be 'fork' or 'spawn'")
     return wanted or ("fork" if sys.platform == "linux" else "spawn")
+
+
+@contextmanager
+def _explained():
+    try:
+        yield
+    except OSError as error:
+        raise LauncherError(f"the fork server could not be started: {shortage.explained(error)}") from None
 
 
 def early(environment) -> dict:
@@ -65,7 +73,7 @@ class Server:
         self.log = tempfile.TemporaryFile()
         unwanted = {"OMP_PROC_BIND", "KMP_AFFINITY"} | ({"PYTHONHOME"} if python else set())
         environment = {**os.environ, **(early or {})}
-        with theirs:
+        with theirs, _explained():
             self.process = subprocess.Popen(
                 [python or sys.executable, "-c", code, json.dumps(order)],
                 pass_fds=[theirs.fileno()],

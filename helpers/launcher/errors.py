@@ -73,6 +73,10 @@ class OutOfMemory(MemoryError):
     """In a rank: it would have held more than `launch(…, memory=…)` allows it."""
 
 
+class Shortage(RuntimeError):
+    """The system gives no more of something; the message says what its limit is and what to do."""
+
+
 class RankOutOfMemory(RankError, MemoryError):
     """A rank would have held more than `launch(…, memory=…)` allows it; the other ranks were stopped."""
 
@@ -123,6 +127,8 @@ class Failure:
         """What happened to the rank, in one sentence without its full stop."""
         if isinstance(self.exception, OutOfMemory):
             return f"rank {self.rank} is out of memory: {self.exception}"
+        if isinstance(self.exception, Shortage):
+            return f"rank {self.rank} failed: {self.exception}"
         if self.text:
             return f"rank {self.rank} failed"
         if self.exitcode is None or self.exitcode >= 0:

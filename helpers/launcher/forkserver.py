@@ -22,8 +22,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
+
+from . import shortage
 
 FDS_OF_RANK = ("out", "err", "channel", "stacks")
 FDS_OF_RUN = ("payload", "store")
@@ -130,7 +133,7 @@ class _Run:
         self.line = line
         self.ranks = {}  # pid -> rank
         # A rank that is killed cannot remove the sockets of its DataLoader workers, so they have a folder here.
-        self.folder = tempfile.mkdtemp(prefix="helpers-ranks-")
+        self.folder, self.began = tempfile.mkdtemp(prefix="helpers-ranks-"), time.time()
 
     def tell(self, *message):
         with suppress(OSError):  # the notebook dropped the run; end-of-file on its line follows
@@ -154,6 +157,15 @@ class _Run:
             for entry in os.scandir("/dev/shm") if inodes else ():  # glibc gives each a second name first
                 if entry.inode() in inodes:
                     os.unlink(entry.path)
+
+    def unlink_batches(self, pid):
+        """Remove what workers of an ended rank left of a batch for which there was no room (Linux)."""
+        for path in glob.glob("/dev/shm/torch_*_*_*"):
+            with suppress(OSError, ValueError):
+                found, process = os.stat(path), int(path.split("_")[1])
+                ours = not os.path.exists(f"/proc/{process}") or os.getpgid(process) == pid
+                if ours and found.st_uid == os.getuid() and found.st_mtime > self.began:
+                    os.unlink(path)
 
 
 class _Server:
@@ -229,12 +241,16 @@ class _Server:
         self.runs[run.line] = run
         ours = self.own.union(line.fileno() for line in self.runs)
         theirs = {*of_run.values(), *(fd for fds in of_ranks for fd in fds.values())}
-        for rank, fds in enumerate(of_ranks):
-            fds.update(of_run)
-            run.ranks[self.start(plan, rank, fds, (ours | theirs) - set(fds.values()))] = rank
+        try:
+            for rank, fds in enumerate(of_ranks):
+                fds.update(of_run)
+                run.ranks[self.start(plan, rank, fds, (ours | theirs) - set(fds.values()))] = rank
+            run.tell("started", {rank: pid for pid, rank in run.ranks.items()})
+        except OSError as error:  # the system allows no more processes
+            run.kill(signal.SIGKILL)
+            run.tell("refused", str(shortage.explained(error)))
         for fd in theirs:
             os.close(fd)
-        run.tell("started", {rank: pid for pid, rank in run.ranks.items()})
 
     def _signal(self, run):
         """Send the signal that the notebook asks for, ("signal", number, ranks); end-of-file means kill."""
@@ -262,6 +278,7 @@ class _Server:
             for run in self.runs.values():
                 if pid in run.ranks:
                     rank = run.ranks.pop(pid)
+                    run.unlink_batches(pid)
                     if not run.ranks:
                         run.clear()
                     run.tell("exit", rank, code)

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 from .. import releases
-from . import limit, payload, pickling
+from . import limit, payload, pickling, shortage
 
 # glibc reads these variables when a process starts, and a rank is a fork: parameters of mallopt (malloc.h).
 MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_TOP_PAD_": -2, "MALLOC_MMAP_THRESHOLD_": -3}
@@ -210,7 +210,9 @@ def unsendable(value, error):
 
 def failure(error, ours=(__file__,)):
     """The message about an exception, without the frames of the files `ours`."""
-    explained = limit.explained(error)  # first, since it lifts the limit: to report takes memory, too
+    explained = shortage.explained(
+        limit.explained(error)
+    )  # first, since it lifts the limit: to report takes memory, too
     report = traceback.TracebackException.from_exception(error)
     report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename not in ours)
     text = "".join(report.format())

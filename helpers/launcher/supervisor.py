@@ -16,7 +16,7 @@ from linecache import getline
 from multiprocessing.connection import Connection
 
 from .. import releases
-from . import context, errors, forkserver
+from . import context, errors, forkserver, shortage
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
@@ -42,12 +42,13 @@ class Supervisor:
             self._hand_over(file)
         except BaseException as error:  # the stop button too: `with` cannot clean up after __init__
             self.close()
-            if isinstance(error, OSError):
-                raise errors.LauncherError(f"the run could not be started: {error}") from None
+            if isinstance(error, (OSError, errors.Shortage)):
+                raise errors.LauncherError(f"the run could not be started: {shortage.explained(error)}") from None
             raise
 
     def _hand_over(self, file):
         """Give the server the plan and the far ends of all pipes; watch the near ends."""
+        shortage.check_ports(self.nprocs)
         raw = socket.socket(fileno=os.dup(self.line.fileno()))
         # Listening before anybody connects: no port is ever picked, released and hoped for.
         with raw, socket.create_server(("127.0.0.1", 0), backlog=max(64, self.nprocs)) as store:
@@ -124,6 +125,8 @@ class Supervisor:
         if message[0] == "started":
             self.pids = message[1]
             return
+        if message[0] == "refused":
+            raise errors.LauncherError(f"the run could not be started: {message[1]}")
         _, rank, code = message
         self.exits[rank] = code
         self._drain(rank)
