@@ -149,16 +149,28 @@ def test_what_the_hardware_refuses_is_refused_in_the_emulators_name():
 
 
 @on_npu
-def test_float64_becomes_float32_with_one_warning():
+def test_a_module_moves_in_place():
+    """As with torch_npu: tied weights stay tied, and an optimizer made before the move trains, there and back."""
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    optimizer, weight = torch.optim.SGD(model.parameters(), 0.1), model[0].weight
+    for place in ("npu:1", "cpu", "npu:1"):
+        before = weight.detach().cpu().clone()
+        model.to(place)(torch.ones(1, 3, device=place)).sum().backward()
+        optimizer.step()
+        assert model[0].weight is model[1].weight is weight and str(weight.device) == str(weight.grad.device) == place
+        assert not torch.equal(weight.detach().cpu(), before)
+
+
+@on_npu
+def test_a_cast_to_float64_gives_float32_with_one_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert torch.ones(2, device="npu").double().dtype == torch.float32
-        assert torch.ones(2).to("npu", torch.float64).dtype == torch.float32
         assert nn.Linear(2, 2).npu().double().weight.dtype == torch.float32
+        held = torch.ones(2, 2).to("npu", torch.float64)  # from the host: held, and not computed with
     assert len([w for w in caught if "double" in str(w.message) and "emulated NPU" in str(w.message)]) == 1
-    assert torch.ones(2).double().dtype == torch.float64  # the CPU keeps its own
-    held = torch.ones(2, 2, dtype=torch.float64).npu()  # from the host: held, and not computed with
-    assert held.dtype == torch.float64 and nn.Linear(2, 2).npu()(held.float()).dtype == torch.float32
+    assert torch.ones(2).double().dtype == held.dtype == torch.float64
 
 
 @on_npu

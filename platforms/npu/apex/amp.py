@@ -7,13 +7,14 @@
     optimizer.step()
 
 The interface is that of NVIDIA's apex for one model, one optimizer and one loss; the levels are the precisions of
-helpers.training.precision. Where it differs from apex: O1 and O2 run the model under torch.autocast, no function of
-torch is patched, and half outputs come out in float32; O2 leaves all norm layers in float32; checkpoints at O2 hold
-the master weights, so a resumed run goes on bitwise; a step is skipped at a fixed loss scale, too.
+helpers.training.precision. What apex lets pass passes here, too: any number is a fixed scale, -1 as well; at a fixed
+scale no overflow is looked for; a backward outside `scale_loss` never reaches the masters, so half weights stay as they
+are. Where it differs: O1 and O2 run the model under torch.autocast, no function of torch is patched, and half outputs
+come out in float32; O2 leaves all norm layers in float32; masters begin as the weights before rounding, and checkpoints
+at O2 hold them, so a resumed run goes on bitwise.
 """
 
 import contextlib
-import math
 import warnings
 
 import torch
@@ -33,7 +34,6 @@ LEVELS = {  # what amp prints of a level, and its loss scale
 }
 # Dynamic scaling of Micikevicius et al. (arXiv:1710.03740) with the constants of apex.
 INITIAL, LARGEST, WINDOW = 2.0**16, 2.0**24, 2000  # the scale doubles after WINDOW steps without an overflow
-HOPELESS = 2.0**-24  # gradients that overflow float16 at this scale are above 10**12
 PARALLEL = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 _latest = None  # the Session of the latest `initialize`
@@ -47,7 +47,7 @@ def initialize(model, optimizer=None, *, opt_level="O1", loss_scale=None, verbos
         optimizer: of torch.optim, or None (for inference).
         opt_level: "O0" float32; "O1" operations choose their format; "O2" half weights with float32 norm layers and
             master weights; "O3" all in half.
-        loss_scale: in place of the level's own: a number, a string of one, or "dynamic", which -1 means too.
+        loss_scale: in place of the level's own: a number, a string of one, or "dynamic".
         verbosity: 0 to print nothing; only rank 0 prints.
 
     Returns:
@@ -62,26 +62,10 @@ def initialize(model, optimizer=None, *, opt_level="O1", loss_scale=None, verbos
     if opt_level not in LEVELS:
         hint = "; it begins with the letter O, not with a zero" if str(opt_level).startswith("0") else ""
         raise ValueError(f"opt_level={opt_level!r} is not a level; choose one of 'O0', 'O1', 'O2', 'O3'{hint}")
-    scale = LEVELS[opt_level][1] if loss_scale is None else _checked_scale(loss_scale)
+    scale = LEVELS[opt_level][1] if loss_scale is None else loss_scale
     _check(model, optimizer)
-    _latest = Session(model, optimizer, opt_level, scale, verbosity)
+    _latest = Session(model, optimizer, opt_level, scale if scale == "dynamic" else float(scale), verbosity)
     return model if optimizer is None else (model, optimizer)
-
-
-def _checked_scale(value):
-    """The scale that `value` means: "dynamic" (also spelt -1), or a positive number, which may be a string."""
-    try:
-        number = -1 if value == "dynamic" else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if number == -1:
-        return "dynamic"
-    if isinstance(value, bool) or not 0 < number < math.inf:
-        raise ValueError(
-            f"loss_scale={value!r} is not allowed; give a positive number such as 128.0 (a string of it will do), "
-            'or "dynamic", which -1 means too'
-        )
-    return number
 
 
 def _check(model, optimizer):
@@ -152,17 +136,15 @@ class Session:
         self._keep_in_checkpoints(model)
         if optimizer is not None:
             self._take_over(optimizer)
+        if self.masters:
+            self._share_with_ddp(model)
         self.say(f"{level} · {LEVELS[level][0]}; loss scale {'dynamic' if self.dynamic else f'{self.scale:g}'}")
 
     def _take_over(self, optimizer):
         state = optimizer.state_dict()
         for group in optimizer.param_groups:
             group["params"] = [self.masters.get(p, p) for p in group["params"]]
-        if optimizer.state:  # from a checkpoint that was loaded before: its masters are not rounded
-            optimizer.load_state_dict(state)
-        else:  # as DDP sends the weights to all ranks, and as apex rounds them
-            for weight, master in self.masters.items():
-                master.data.copy_(weight)
+        optimizer.load_state_dict(state)  # of a checkpoint that was loaded before
         optimizer._amp = self
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
@@ -181,6 +163,18 @@ class Session:
             print(f"amp: {text}", flush=True)
 
     # -- master weights -------------------------------------------------------------------
+
+    def _share_with_ddp(self, model):
+        """Let all ranks of DDP begin with the masters of rank 0, as with its weights: at the first training forward."""
+
+        @torch.compiler.disable
+        def share(*_):
+            ddp = nn.parallel.DistributedDataParallel._get_active_ddp_module()
+            if ddp is not None and torch.is_grad_enabled():
+                handle.remove()
+                dist._broadcast_coalesced(ddp.process_group, [it.detach() for it in self.masters.values()], 1 << 28, 0)
+
+        handle = model.register_forward_pre_hook(share)
 
     @torch.no_grad()
     def _pull(self):
@@ -238,33 +232,21 @@ class Session:
 
     def _before_step(self, optimizer, args, kwargs):
         self._pull()
-        if not self.arrived and any(weight.grad is not None for weight in self.masters):
-            raise RuntimeError(
-                "backward() ran outside amp.scale_loss, so its gradients never reached the master weights; write "
-                "`with amp.scale_loss(loss, optimizer) as scaled_loss: scaled_loss.backward()`"
-            )
         if self.arrived and self._update_scale():
             self._hidden = {p: p.grad for p in self._parameters()}
             for p in self._hidden:
                 p.grad = None
 
     def _update_scale(self):
-        """Adapt the scale to the gradients of this step; True if one is not finite."""
+        """Adapt a dynamic scale to the gradients of this step; True if one is not finite."""
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
-        overflow = not all(gradient.isfinite().all() for gradient in gradients)
-        before, self.unskipped = self.scale, 0 if overflow else self.unskipped + 1
-        if self.dynamic and overflow:
+        overflow = self.dynamic and not all(gradient.isfinite().all() for gradient in gradients)
+        self.unskipped = 0 if overflow else self.unskipped + 1
+        if overflow:
             self.scale /= 2
-            if self.scale < HOPELESS:
-                raise FloatingPointError(
-                    f"gradients are inf or NaN even at a loss scale of {self.scale:g}, so it is not the scale; look "
-                    "for NaN in the batches, a log or a division of 0 in the loss, or a learning rate too high"
-                )
+            self.say(f"gradients overflowed, so this optimizer.step() is skipped; the loss scale falls to {self.scale:g}")
         elif self.dynamic and self.unskipped == WINDOW:
             self.scale, self.unskipped = min(self.scale * 2, LARGEST), 0
-        if overflow:
-            change = f"goes from {before:g} to {self.scale:g}" if self.dynamic else f"stays at {before:g}"
-            self.say(f"gradients overflowed, so this optimizer.step() is skipped; the loss scale {change}")
         return overflow
 
     def _after_step(self, optimizer, args, kwargs):
@@ -281,10 +263,10 @@ def scale_loss(loss, optimizer):
     """Context in which to call `backward` of the scaled loss that it yields.
 
     At its end the gradients of the optimizer's parameters, and no others, are divided by the scale. After an overflow
-    the next `step` does nothing, and halves a dynamic scale. Clip gradients after it, those of `master_params`.
+    at a dynamic scale the next `step` does nothing but halve it. Clip gradients after it, those of `master_params`.
 
     Raises:
-        RuntimeError: `initialize` was not called with this optimizer, or this backward gave its parameters no gradient.
+        RuntimeError: `initialize` was not called with this optimizer.
     """
     session = getattr(optimizer, "_amp", None)
     if session is None:
@@ -302,11 +284,6 @@ def scale_loss(loss, optimizer):
         yield loss.float() * session.scale
     finally:
         session.unscale()
-    if all(p.grad is None for p in session._parameters()):
-        raise RuntimeError(
-            "backward gave the optimizer's parameters no gradient: was the model moved after amp.initialize? Move the "
-            "model first, then make the optimizer, then call amp.initialize"
-        )
     session.arrived = True
 
 

@@ -18,6 +18,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", npu::copy_from_and_resize);
   m.impl("_pin_memory", npu::refuse_pinning);
   m.impl("record_stream", npu::ignore_stream);
+  m.impl("_has_compatible_shallow_copy_type", npu::moves_in_place);
   m.impl("set_.source_Storage_storage_offset", npu::set_storage);
   m.impl("set_.source_Storage", npu::set_whole_storage);
   m.impl("set_.source_Tensor", npu::set_tensor);

@@ -177,14 +177,14 @@ inline Tensor empty_like(const Tensor& self, std::optional<at::ScalarType> dtype
   return at::native::empty_like(self, dtype, layout, device, pin, format);
 }
 
-// Copies to a card and casts on a card. A card's memory may hold float64, but it computes in float32: torch_npu casts
-// to float64 on the card to float32 instead, and warns (torch_npu/csrc/aten/common/ToKernelNpu.cpp).
+// Copies to a card and casts on a card. A card's memory may hold float64, but it computes in float32: asked for a cast to
+// float64 and nothing else, torch_npu casts to float32 and warns (torch_npu/csrc/aten/common/ToKernelNpu.cpp).
 inline Tensor to_copy(const Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                       std::optional<c10::Device> device, std::optional<bool> pin, bool non_blocking,
                       std::optional<at::MemoryFormat> format) {
   if (device.value_or(self.device()).is_privateuseone()) {
     refuse_channels_last(format);
-    if (dtype == at::kDouble && self.scalar_type() != at::kDouble) {
+    if (dtype == at::kDouble && self.scalar_type() != at::kDouble && !layout && !device) {
       TORCH_WARN_ONCE("Device do not support double dtype now, dtype cast replace with float. (emulated NPU)");
       dtype = at::kFloat;
     }
@@ -207,6 +207,13 @@ inline Tensor refuse_pinning(const Tensor&, std::optional<c10::Device>) {
 }
 
 inline void ignore_stream(Tensor&, c10::Stream) {}
+
+// A parameter becomes one of a card in place, and one of the host again: torch_npu answers the same for dense tensors of
+// both (torch_npu/csrc/aten/ops/HasCompatibleShallowCopyType.cpp), so Module.to() keeps its parameters.
+inline bool moves_in_place(const Tensor& self, const Tensor& from) {
+  auto dense = [](const Tensor& t) { return t.layout() == at::kStrided && (t.is_cpu() || t.is_privateuseone()); };
+  return self.key_set() == from.key_set() || (dense(self) && dense(from));
+}
 
 inline Tensor& set_storage(Tensor& self, at::Storage s, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
   TORCH_CHECK(s.device() == self.device(), "set_: the storage is on ", s.device(), ", the tensor on ", self.device());
