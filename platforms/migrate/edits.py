@@ -119,11 +119,3 @@ def delete_items(script, items, doomed, step=None):
             script.edit_span(script.span(item)[0], script.span(items[place + 1])[0], "", step)
         else:  # nothing is kept after it: from the end of the item before
             script.edit_span(script.span(items[place - 1])[1], script.span(item)[1], "", step)
-
-
-def delete_import(script, node, gone, step=1):
-    """Delete these of the names that an import imports, or all of it."""
-    if len(gone) == len(node.names):
-        script.delete(node, step)
-    elif gone:
-        delete_items(script, node.names, gone, step)

@@ -17,6 +17,7 @@ _TOKEN = re.compile(
     | (?P<name>[^\W\d]\w*)""",
     re.DOTALL | re.VERBOSE | re.IGNORECASE,
 )
+_CODING = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _FIELD = re.compile(r"\{([^{}]*)\}|(?:[^{]|\{\{)+")  # in an f-string
 
 
@@ -34,8 +35,12 @@ def lines_of(text):
 
 
 def read(path, name):
-    """The text of a script, which is UTF-8."""
+    """The text of a script. Raises MigrationError where it is not UTF-8, or says so itself (PEP 263)."""
     raw = path.read_bytes()
+    for number, line in enumerate(raw.split(b"\n", 2)[:2], start=1):
+        said = _CODING.match(line)
+        if said and said[1].lower().replace(b"_", b"-") not in (b"utf-8", b"utf8") and not raw.isascii():
+            raise MigrationError(name, number, f"this is {said[1].decode()} text; save it as UTF-8 without this line")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -4,7 +4,7 @@ An edit counts for the step unless the pass names another one. The passes of a g
 """
 
 from . import arguments, batches, branches, checkpoint, choices, launch, leftovers, loaders  # isort: skip
-from . import methods, model, names, order, precision, retired, strings  # isort: skip
+from . import methods, model, names, order, precision, strings  # isort: skip
 
 
 def _shaped(step, one):
@@ -13,7 +13,6 @@ def _shaped(step, one):
 
 
 PASSES = (
-    ((11, retired.leave_apex_parallel),),  # the others know torch's class
     # What belongs to the shape of a script comes first: it looks for CUDA's names.
     _shaped(9, order.regroup),
     _shaped(8, branches.fold_branches),
@@ -32,9 +31,8 @@ PASSES = (
     _shaped(13, batches.move_batches),
     _shaped(14, precision.scale_loss),
     _shaped(8, launch.name_card),
-    ((11, order.optimize_after_move),),
     (  # the general passes edit one text together
-        (8, retired.switch_off),
+        (8, names.repeat),
         (1, names.rename),
         (1, names.import_from_npu),
         (13, methods.rename_methods),

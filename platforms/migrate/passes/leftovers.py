@@ -10,7 +10,7 @@ from ..advice import WORD
 from ..chains import chains
 from ..counterparts import ENVIRONMENT
 
-_WHOLE = ("torch.cuda", "torch.backends.cudnn", "torch.backends.cuda")  # shown with the name inside
+_WHOLE = ("torch.cuda", "torch.backends.cuda")  # shown with the name inside
 _METHODS = {
     "double": (N_("double(): float64"), advice.FLOAT64),
     "share_memory": (

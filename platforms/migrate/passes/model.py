@@ -121,10 +121,7 @@ def move_model(script, shape):
 
 
 def _place(shape, statements, gone):
-    """The statement where the model moves: the first that moved it, but not after the optimizer is made.
-
-    On an NPU `to` makes new parameters: an optimizer that was made before would train the old ones.
-    """
+    """The statement where the model moves: the first that moved it, but before the optimizer, as amp.initialize."""
     optimizer = shape.optimizer_statement
     if gone and shape.wrapped_anew and optimizer is not None:  # the branches are step 8, the move is step 11
         places = [optimizer, *(it for it in shape.losses if it in shape.worker.body)]

@@ -71,6 +71,17 @@ def _moved(script, node, alias, uses):
     return target
 
 
+def repeat(script):
+    """`cudnn.deterministic = True` becomes the switch of torch itself, which NPUs obey."""
+    for chain in chains(script) if script.torch else ():
+        statement = script.parent(chain.nodes[-1])
+        sets = (
+            isinstance(statement, ast.Assign) and len(statement.targets) == 1 and script.code(statement.value) == "True"
+        )
+        if sets and chain.name == "torch.backends.cudnn.deterministic":
+            script.edit(statement, f"{script.torch}.use_deterministic_algorithms(True, warn_only=True)")
+
+
 # The import of torch_npu
 
 _NPU = "import torch_npu  # registers the device"

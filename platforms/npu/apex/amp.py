@@ -244,7 +244,9 @@ class Session:
         self.unskipped = 0 if overflow else self.unskipped + 1
         if overflow:
             self.scale /= 2
-            self.say(f"gradients overflowed, so this optimizer.step() is skipped; the loss scale falls to {self.scale:g}")
+            self.say(
+                f"gradients overflowed, so this optimizer.step() is skipped; the loss scale falls to {self.scale:g}"
+            )
         elif self.dynamic and self.unskipped == WINDOW:
             self.scale, self.unskipped = min(self.scale * 2, LARGEST), 0
         return overflow

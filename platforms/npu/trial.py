@@ -43,7 +43,7 @@ def run(source, options, folder, *, ranks=2, cards=2, torchrun=False) -> dict:
 
     Returns:
         error: "" or the exception that ended it. processes: of each rank, if it ended well: cards {card: operators},
-        losses (training), validated (images behind the accuracy), parameters, said (lines without times), and what
+        losses (training), validated (images behind the accuracy), said (lines without times), and what
         platforms.npu.counts tells.
     """
     from helpers.launcher.launch import RankError, launch
