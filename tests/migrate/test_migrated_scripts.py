@@ -1,11 +1,10 @@
 """Migrated scripts of every shape run unedited on emulated cards: they train, save, and go on from what they saved.
 
-The originals are notebooks/scripts/imagenet.py and those in tests/scripts. Where an original can
-do the same on the CPU, the migrated one has to print the same losses.
+The originals are notebooks/scripts/imagenet.py and those in tests/scripts. A migrated script prints the losses that its
+original prints on the CPU, or those of its own run without an interruption. They run in ranks of the kit, which have
+imported PyTorch already; notebook 07 starts scripts as a user does.
 """
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -13,12 +12,10 @@ import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from npu_lab import free_port, images
-from npu_ranks import needs_npu
+from npu_ranks import free_port, images, needs_npu
 
 import helpers
 import platforms.npu
@@ -30,52 +27,88 @@ FILES = sorted((ROOT / "tests" / "scripts").glob("*.py"))
 SCRIPTS = {path.stem: path for path in FILES if not path.stem.startswith("hvd_")}
 SCRIPTS["imagenet"] = ROOT / "notebooks" / "scripts" / "imagenet.py"
 
-# Options that several scripts share.
-SMALL = "--image-size 32 -b 8 -j 0 --lr 0.01 -p 1 --seed 1"
+TRAINING, VALIDATION, BATCH = 24, 9, 8  # images
+SMALL = f"--image-size 32 -b {BATCH} -j 0 --lr 0.01 -p 1 --seed 1"
 SPAWN = "--multiprocessing-distributed --world-size 1 --rank 0"
 ONE, TWO = "--epochs 1", "--epochs 2"
 ON = f"{TWO} --resume checkpoint.pth.tar"
-STEP = r"[Ll]oss \d.*"
+GLOO = {r"\bnccl\b": "gloo", r"torch\.cuda\.set_device\(.*\)": "pass", r", device_ids=\[[^]]*\]": ""}
+OFF = {r"\.cuda\([^)]*\)": "", r"torch\.cuda\.(synchronize|max_memory_allocated|get_device_name)\(0?\)": "0"}
+SPAWNED = {r"\.to\(rank\)": "", "=map_location": '="cpu"', r"torch\.cuda\.device_count\(\)": "2"}
+APEX = {" +from apex.parallel .*\n": "", "= DistributedData": "= torch.nn.parallel.DistributedData"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A script that is run twice in one folder: it trains an epoch, then goes on from its checkpoint for another.
+    """A script that runs on cards, and what has to print the same losses.
 
     Attributes:
-        first, then: the arguments of the two runs.
+        runs: the arguments of its runs, one after the other in one folder.
+        like: those of the runs to compare with: of the original, in which `words` ({regular expression: text}) put it
+            on the CPU; without `words` of the migrated script on the cards.
         losses: regular expression of the lines, or parts of them, to compare.
-        cards: how many ranks there are.
-        launcher: what starts them: "torchrun", "slurm", or "" for the script itself.
-        cpu: arguments of runs of the original on the CPU that print the same.
-        whole: arguments of a run of the migrated script that prints the same without an interruption.
+        cards: by rank. launcher: what starts the ranks: "torchrun", "slurm", or "" for the script itself.
+        noted: part of the advice of a note that has to be followed, as `follow` does to the result.
+        refused: what the device refuses, and a note speaks of; moved, the script runs on the CPU as before.
     """
 
-    first: str
-    then: str
-    losses: str = STEP
-    cards: int = 1
+    runs: tuple = ("",)
+    like: tuple = ("",)
+    words: dict | None = None
+    losses: str = r"[Ll]oss \d.*"
+    cards: tuple = (0,)
     launcher: str = ""
-    cpu: tuple = ()
-    whole: str = ""
+    style: str = "article"
+    noted: str = ""
+    follow: dict | None = None
+    refused: str = ""
 
 
+def interrupted(given, options="", **how):
+    """An ImageNet script: an epoch, and another from its checkpoint, are two epochs in one."""
+    return Case((f"{given} {options} {ONE}", f"{given} {options} {ON}"), (f"{given} {options} {TWO}",), **how)
+
+
+def on_one_card(given, options="", **how):
+    """The same on one card as on the CPU, where it is resumed, too: a resumed run shuffles as in its first epoch."""
+    runs = ((f"{given} {more} {ONE}", f"{given} {more} {ON}") for more in (options, ""))
+    return Case(*runs, {}, **how)
+
+
+TESTS = r"loss \d\S*|^Test.*"
+BOTH = {"cards": (0, 1)}
+TORCHRUN = BOTH | {"launcher": "torchrun"}
 CASES = {
-    "mingpt": Case(ONE, f"{TWO} --resume", "^epoch .*", whole=TWO),
-    # Resumed, these two shuffle as in their first epoch, so the original has to be resumed as well.
-    "imagenet": Case(f"DATA {SMALL} {ONE}", f"DATA {SMALL} {ON}"),
-    "imagenet_accelerator": Case(f"{SMALL} {ONE}", f"{SMALL} {ON}", cpu=(f"{SMALL} {ONE}", f"{SMALL} {ON}")),
-    "detection": Case(ONE, f"{TWO} --resume checkpoint.pth", r"loss \d\S*|^Test.*", cpu=(f"{TWO} --device cpu",)),
-    "imagenet, 2 cards": Case(f"DATA {SMALL} {SPAWN} {ONE}", f"DATA {SMALL} {SPAWN} {ON}", cards=2),
-    "imagenet_accelerator, 2 cards": Case(f"{SMALL} {SPAWN} {ONE}", f"{SMALL} {SPAWN} {ON}", cards=2),
-    "detection, 2 cards": Case(
-        f"--amp {ONE}",
-        f"--amp {TWO} --resume checkpoint.pth",
-        r"loss \d\S*|^Test.*",
-        cards=2,
-        launcher="torchrun",
-        whole=f"--amp {TWO}",
+    "mingpt": Case((ONE, f"{TWO} --resume"), (TWO,), losses="^epoch .*"),
+    "imagenet": on_one_card(f"DATA {SMALL}"),
+    "imagenet_2020": on_one_card(f"DATA {SMALL}", "--device-list 2", cards=(2,)),
+    "imagenet_accelerator": on_one_card(SMALL),
+    "imagenet, 2 cards": interrupted(f"DATA {SMALL} {SPAWN}", "--amp", **BOTH),
+    "imagenet_2020, 2 cards": interrupted(
+        f"DATA {SMALL} {SPAWN}", "--amp --loss-scale -1 --device-list 3,1", cards=(1, 3)
     ),
+    "imagenet_2020, modern": interrupted(f"DATA {SMALL} {SPAWN}", "--amp", style="modern", **BOTH),
+    "imagenet_accelerator, 2 cards": interrupted(f"{SMALL} {SPAWN}", **BOTH),
+    "detection": Case((ONE, f"{TWO} --resume checkpoint.pth"), (f"{TWO} --device cpu",), {}, TESTS),
+    "detection, 2 cards": Case(
+        (f"--amp {ONE}", f"--amp {TWO} --resume checkpoint.pth"), (f"--amp {TWO}",), None, TESTS, **TORCHRUN
+    ),
+    "toy_spawn": Case(
+        words=GLOO | SPAWNED,
+        losses="^rank.*",
+        noted="torch.npu.set_device(card)",
+        follow={"    dist.init_": "    torch.npu.set_device(rank)\n    dist.init_"},
+        **BOTH,
+    ),
+    "torchrun_trainer": Case(("2 1", "4 1"), ("4 1",), GLOO | {r"\.to\(self.local_rank\)": ""}, "Epoch.*", **TORCHRUN),
+    "apex_distributed": Case(
+        words=GLOO | OFF | APEX, noted="torch.nn.parallel.DistributedDataParallel", follow=APEX, **TORCHRUN
+    ),
+    "slurm_cluster": Case(words={}, cards=(0, 1), launcher="slurm"),
+    "unet_segment": Case(words={}, losses="^INFO: epoch.*"),
+    "wgan_gp": Case(words={}),
+    "ssd_boxes": Case(words={}, losses="Loss.*"),
+    "hogwild": Case(("--cuda",), words={}, refused="share_memory()"),
 }
 
 
@@ -83,47 +116,42 @@ def original(name):
     return SCRIPTS[name.partition(",")[0]]
 
 
+def replaced(text, words):
+    for found, other in (words or {}).items():
+        text = re.sub(found, other, text)
+    return text
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return images(tmp_path_factory.mktemp("images"), training=24, validation=9)
+    return images(tmp_path_factory.mktemp("images"), TRAINING, VALIDATION)
 
 
-# The scripts run in ranks of the kit, which have imported PyTorch already: a process of their own costs 3 CPU seconds.
-# Started as by a user, imagenet.py is in test_migration_steps.py (mp.spawn) and in notebook 07 (mp.spawn and torchrun).
+def run(case, script, arguments, folder, data):
+    """(what each rank printed, what it did) of one run of the text `script` in `folder`."""
+    folder.mkdir(exist_ok=True)
+    (folder / "main.py").write_text(script)
+    for file in folder.glob("process-*"):
+        file.unlink()
+    env = {"HELPERS_NPU_DEVICES": str(1 + max(1, *case.cards)), "PORT": str(free_port()), "TMPDIR": str(folder)}
+    given = case.launcher, arguments.replace("DATA", str(data)).split(), folder
+    helpers.launch(play, len(case.cards), *given, env=env, threads=1, timeout=900)
+    said = [file.read_text() for file in sorted(folder.glob("process-*.txt"))]
+    return said, [json.loads(file.read_text()) for file in sorted(folder.glob("process-*.json"))]
+
+
 OF_A_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OF_A_LAUNCHER += ("TORCHELASTIC_USE_AGENT_STORE",)
 
 
-def run(name, data, folder):
-    """The case's runs on the cards: the first, the second, and the whole if there is one."""
-    case, finished = CASES[name], []
-    (folder / "main.py").write_text(migrate(original(name)).result)
-    (folder / "whole").mkdir()
-    for where, arguments in ((folder, case.first), (folder, case.then), (folder / "whole", case.whole)):
-        if not arguments:
-            continue
-        finished.append(in_ranks(case, folder / "main.py", arguments.replace("DATA", str(data)).split(), where))
-    return finished
-
-
-def in_ranks(case, script, arguments, folder):
-    environment = {"HELPERS_NPU_DEVICES": "2", "PORT": str(free_port()), "TMPDIR": str(folder)}
-    for file in folder.glob("process-*"):
-        file.unlink()
-    given = case.launcher, str(script), arguments, folder
-    helpers.launch(play, case.cards, *given, env=environment, threads=1, timeout=900)
-    output = "".join(file.read_text() for file in sorted(folder.glob("process-*.txt")))
-    processes = [json.loads(file.read_text()) for file in sorted(folder.glob("process-*.json"))]
-    return SimpleNamespace(output=output, processes=processes)
-
-
-def play(launcher, script, arguments, folder):
+def play(launcher, arguments, folder):
     """In a rank: the script as the program of this process; the processes that it would spawn are the ranks."""
     import torch.multiprocessing as mp
 
     from platforms.npu import counts
 
     platforms.npu.load()
+    torch.manual_seed(0)
     number = os.environ["RANK"]
     if launcher != "torchrun":
         ranks = os.environ["WORLD_SIZE"]
@@ -137,25 +165,15 @@ def play(launcher, script, arguments, folder):
     os.dup2(output, 1)
     os.dup2(output, 2)
     sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)
-    sys.argv = [script, *arguments]
+    sys.argv = ["main.py", *arguments]
     mp.spawn = lambda fn, args=(), nprocs=1, **_: fn(int(number), *args)
-    runpy.run_path(script, run_name="__main__")
+    runpy.run_path("main.py", run_name="__main__")
     Path(f"process-{number}.json").write_text(json.dumps(counts.of_process()))
 
 
-def on_the_cpu(name, folder, monkeypatch):
-    """What the original prints here, on the CPU, with one thread as on the cards."""
-    monkeypatch.chdir(folder)
-    threads, said = torch.get_num_threads(), io.StringIO()
-    torch.set_num_threads(1)
-    try:
-        with contextlib.redirect_stdout(said):
-            for arguments in CASES[name].cpu:
-                monkeypatch.setattr(sys, "argv", [name, *arguments.split()])
-                runpy.run_path(str(original(name)), run_name="__main__")
-    finally:
-        torch.set_num_threads(threads)
-    return said.getvalue()
+def losses(case, said):
+    """By rank, over all runs."""
+    return [re.findall(case.losses, "\n".join(parts), flags=re.MULTILINE) for parts in zip(*said, strict=True)]
 
 
 def assert_same(found, expected):
@@ -163,140 +181,59 @@ def assert_same(found, expected):
     number = r"\d+\.\d+(?:[eE][-+]?\d+)?"
     assert [re.sub(number, "#", line) for line in found] == [re.sub(number, "#", line) for line in expected]
     for one, other in zip(found, expected, strict=True):
-        assert list(map(float, re.findall(number, one))) == pytest.approx(
-            list(map(float, re.findall(number, other))), rel=1e-3, abs=1e-6
-        )
+        values = [float(value) for value in re.findall(number, other)]
+        assert [float(value) for value in re.findall(number, one)] == pytest.approx(values, rel=1e-3, abs=1e-6)
 
 
 @needs_npu
 @pytest.mark.skipif(real_torch_npu(), reason="only the emulated device counts what is done on it")
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name",
-    [  # notebook 07 does the same with the ImageNet example
-        name if name == "mingpt" else pytest.param(name, marks=pytest.mark.long) for name in CASES
-    ],
-)
-def test_it_trains_saves_and_goes_on(name, data, tmp_path, monkeypatch):
-    case, folder = CASES[name], tmp_path / "case"
-    folder.mkdir()
-    finished = run(name, data, folder)
-    for one in finished:
-        assert sorted(list(process["devices"]) for process in one.processes) == [[str(c)] for c in range(case.cards)]
-        for process in one.processes:
-            assert all(card["ops"] > 50 for card in process["devices"].values())
-            assert process["pinned"] == 0
-            assert case.cards == 1 or process["collectives"]["allreduce"] > 0
-
-    def losses(output):
-        return re.findall(case.losses, output, flags=re.MULTILINE)
-
-    first, then = (losses(one.output) for one in finished[:2])
-    assert first and then
-    if case.cpu:
-        assert_same(first + then, losses(on_the_cpu(name, tmp_path, monkeypatch)))
-    elif case.whole:
-        assert_same(first + then, losses(finished[2].output))
-    else:  # what they start with on two cards is random
-        epochs = [set(re.findall(r"[Ee]poch:? \[?(\d)\]?(?:\[| batch)", one.output)) for one in finished]
-        assert epochs == [{"0"}, {"1"}]
-    if "imagenet" in name:
-        assert torch.load(folder / "checkpoint.pth.tar", map_location="cpu")["epoch"] == 2
-
-
-@dataclass(frozen=True)
-class Twin:
-    """A script of which the migrated run prints the losses that the original prints on the CPU.
-
-    Attributes:
-        cards, launcher, losses: as of a Case.
-        first: the arguments.
-        then: those of a second run in the same folder.
-        cpu: the arguments of the original, and what has to be replaced in it: {regular expression: text}.
-        refused: what the emulated device refuses with a sentence, and migrate has a note on; the migrated script then
-            runs with the arguments of the original, on the CPU.
-        noted, follow: the advice of a note that has to be followed, and how: (regular expression, text).
-    """
-
-    first: str = ""
-    then: str = ""
-    cpu: tuple = ("", {})
-    losses: str = r"[Ll]oss.*"
-    cards: int = 1
-    launcher: str = ""
-    refused: str = ""
-    noted: str = ""
-    follow: tuple = ("", "")
-
-
-GLOO = {r"\bnccl\b": "gloo", r"torch\.cuda\.set_device\(.*\)": "pass", r", device_ids=\[[^]]*\]": ""}
-OFF = {r"\.cuda\([^)]*\)": "", r"torch\.cuda\.(synchronize|max_memory_allocated|get_device_name)\(0?\)": "0"}
-SPAWNED = {r"\.to\(rank\)": "", "=map_location": '="cpu"', r"torch\.cuda\.device_count\(\)": "2"}
-SWAP = "torch.__future__.set_swap_module_params_on_conversion(True)"
-APEX = {" +from apex.parallel .*\n": "", "= DistributedData": "= torch.nn.parallel.DistributedData"}
-TWINS = {
-    "toy_spawn": Twin(
-        cards=2,
-        cpu=("", GLOO | SPAWNED),
-        losses="^rank.*",
-        noted="torch.npu.set_device(card)",
-        follow=("    dist.init_", "    torch.npu.set_device(rank)\n    dist.init_"),
-    ),
-    "torchrun_trainer": Twin(
-        "2 1",
-        "4 1",
-        ("4 1", GLOO | {r"\.to\(self.local_rank\)": ""}),
-        "Epoch.*",
-        cards=2,
-        launcher="torchrun",
-        noted=SWAP,
-        follow=(r"\nimport torch_npu.*", r"\g<0>\n" + SWAP),
-    ),
-    "apex_distributed": Twin(cards=2, launcher="torchrun", cpu=("", GLOO | OFF | APEX)),
-    "slurm_cluster": Twin(cards=2, launcher="slurm"),
-    "unet_segment": Twin(losses="^INFO: epoch.*"),
-    "wgan_gp": Twin(),
-    "ssd_boxes": Twin(losses="Loss.*"),
-    "hogwild": Twin("--cuda", refused="share_memory()"),
-}
-
-
-@needs_npu
-@pytest.mark.long
-@pytest.mark.skipif(real_torch_npu(), reason="only the emulated device counts what is done on it")
-@pytest.mark.parametrize("name", TWINS)
-def test_its_losses_are_those_of_the_cpu(name, tmp_path):
-    twin, (cpu, words) = TWINS[name], TWINS[name].cpu
-    text = original(name).read_text()
-    for found, other in words.items():
-        text = re.sub(found, other, text)
-    moved = migrate(original(name))
-
-    def losses(folder, text, *runs):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "main.py").write_text(text)
-        finished = [in_ranks(twin, tmp_path / folder / "main.py", it.split(), tmp_path / folder) for it in runs]
-        found = [line for it in finished for line in re.findall(twin.losses, it.output, flags=re.MULTILINE)]
-        return sorted(found), [process["devices"] for it in finished for process in it.processes]
-
-    expected, devices = losses("cpu", text, cpu)
-    assert len(expected) > 1 and not any(devices)
-    if twin.refused:
-        assert [note for note in moved.notes if twin.refused in note.text]
-        with pytest.raises(helpers.RankError) as refused:
-            losses("card", moved.result, twin.first)
-        assert twin.refused in str(refused.value) and "DistributedDataParallel" in str(refused.value)
-        assert_same(losses("moved", moved.result, cpu)[0], expected)
+@pytest.mark.parametrize("name", [it if it == "mingpt" else pytest.param(it, marks=pytest.mark.long) for it in CASES])
+def test_it_trains_as_before_saves_and_goes_on(name, data, tmp_path):
+    case, moved = CASES[name], migrate(original(name), style=CASES[name].style)
+    result = replaced(moved.result, case.follow)
+    cpu = None if case.words is None else replaced(original(name).read_text(), case.words)
+    likes = [run(case, cpu or result, it, tmp_path / "like", data) for it in case.like]
+    expected = losses(case, [said for said, _ in likes])
+    assert sum(map(len, expected)) > 1 and not (cpu and any(it["devices"] for _, did in likes for it in did))
+    assert not case.noted or [note for note in moved.notes if case.noted in note.advice]
+    if case.refused:
+        assert [note for note in moved.notes if case.refused in note.text]
+        with pytest.raises(helpers.RankError, match=f"{re.escape(case.refused)}(.|\n)*DistributedDataParallel"):
+            run(case, result, case.runs[0], tmp_path / "card", data)
+        assert_same(*losses(case, [run(case, result, "", tmp_path / "moved", data)[0]]), *expected)
         return
-    result = moved.result
-    if twin.noted:
-        assert [note for note in moved.notes if twin.noted in note.advice]
-        result = re.sub(*twin.follow, result)
-    found, devices = losses("card", result, twin.first, *filter(None, [twin.then]))
-    assert_same(found, expected)
-    assert sorted(map(list, devices)) == sorted([[str(card)] for card in range(twin.cards)] * (1 + bool(twin.then)))
+    done = [run(case, result, it, tmp_path / "card", data) for it in case.runs]
+    for found, wanted in zip(losses(case, [said for said, _ in done]), expected, strict=True):
+        assert_same(found, wanted)
+    for _, processes in done:
+        assert [list(process["devices"]) for process in processes] == [[str(card)] for card in case.cards]
+        for process in processes:
+            assert all(card["ops"] > 50 for card in process["devices"].values()) and process["pinned"] == 0
+            assert len(case.cards) == 1 or process["collectives"]["allreduce"] > 0
+    if "imagenet" in name:
+        imagenet_did(case, done[-1], torch.load(tmp_path / "card" / "checkpoint.pth.tar", map_location="cpu"))
+
+
+def imagenet_did(case, done, saved):
+    """The second epoch: shares of the batch, int32 labels, cards, all images validated, the scale in the checkpoint."""
+    (said, processes), (given, ranks) = done, (case.runs[-1], len(case.cards))
+    steps, tests = TRAINING // BATCH, -(-VALIDATION // (BATCH // ranks))
+    for card, text, process in zip(case.cards, said, processes, strict=True):
+        assert process["devices"][str(card)]["int32_targets"] == steps + tests and process["set_device"] == [card]
+        assert "DATA" not in given or re.findall(r"Acc@5 \S+ of (\d+) images", text)[-1:] == [str(VALIDATION)]
+    assert saved["epoch"] == 2 and {"state_dict", "optimizer"} < set(saved)
+    scale = (
+        saved["scaler"]["scale"]
+        if case.style == "modern"
+        else (saved["amp"] or {}).get("loss_scaler0", {}).get("loss_scale")
+    )
+    if "--amp" not in given:
+        assert scale is None
+    elif case.style == "modern" or "--loss-scale -1" in given:
+        assert 1 < scale < 2**16, "the first scales overflow"
+    else:
+        assert scale == 1024
 
 
 def test_every_script_is_run():
-    elsewhere = {SCRIPTS["imagenet_2020"]}  # in test_migration_steps.py
-    assert {original(name) for name in (*CASES, *TWINS)} | elsewhere == set(SCRIPTS.values())
+    assert {original(name) for name in CASES} == set(SCRIPTS.values())

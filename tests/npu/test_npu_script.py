@@ -7,8 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from npu_lab import free_port
-from npu_ranks import needs_npu
+from npu_ranks import free_port, needs_npu
 
 import platforms.npu
 from platforms.npu import cli, recorded

@@ -74,11 +74,8 @@ def _moved(script, node, alias, uses):
 def repeat(script):
     """`cudnn.deterministic = True` becomes the switch of torch itself, which NPUs obey."""
     for chain in chains(script) if script.torch else ():
-        statement = script.parent(chain.nodes[-1])
-        sets = (
-            isinstance(statement, ast.Assign) and len(statement.targets) == 1 and script.code(statement.value) == "True"
-        )
-        if sets and chain.name == "torch.backends.cudnn.deterministic":
+        statement, used = script.parent(chain.nodes[-1]), script.code(chain.nodes[-1])
+        if chain.name.endswith("backends.cudnn.deterministic") and script.code(statement) == f"{used} = True":
             script.edit(statement, f"{script.torch}.use_deterministic_algorithms(True, warn_only=True)")
 
 
