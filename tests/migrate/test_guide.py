@@ -1,15 +1,11 @@
-"""The guide's sixteen steps as data, and trials of what they make of the script."""
+"""The guide's sixteen steps as data; notebook 07 runs what they make of the script."""
 
 import ast
 
 import pytest
-from npu_ranks import needs_npu
 
 from platforms.migrate import guide, migrate
 from platforms.migrate.steps import OURS, STEPS
-from platforms.npu import trial
-
-SPAWNED = "--multiprocessing-distributed --world-size 1 --rank 0 --device_list 3,2 --dist_backend hccl".split()
 
 
 def test_each_of_the_sixteen_steps_can_be_done_alone_and_left_out():
@@ -37,17 +33,3 @@ def test_the_steps_write_what_the_guide_says_and_migrate_keeps_what_it_loses():
     order += ["DistributedDataParallel(model, ", "torch.load("]
     for found, places in (text, [*order, "cudnn.benchmark = True"]), (ours, [*order, "scheduler.step()"]):
         assert sorted(places, key=found.index) == places
-
-
-@needs_npu
-@pytest.mark.long  # notebook 07 shows such trials
-def test_a_trial_says_what_the_processes_did(tmp_path):
-    folder, two = trial.images(tmp_path), [*SPAWNED, *trial.SMALL]
-    right = trial.run(guide.script(ours=["meters on the card"]), two, folder, cards=4)
-    assert right["error"] == ""
-    facts = [(list(it["cards"]), len(it["losses"]), it["validated"]) for it in right["processes"]]
-    assert facts == [([2], 2, 32), ([3], 2, 32)]
-    literal = trial.run(guide.script(), two, folder, cards=4)
-    assert literal == {"error": "RuntimeError: No backend type associated with device type cpu", "processes": []}
-    refused = trial.run(guide.script([]), ["--device_list", "0"], folder, ranks=1)
-    assert "unrecognized arguments: --device_list" in refused["error"]

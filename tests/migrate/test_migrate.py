@@ -264,26 +264,18 @@ def test_an_edit_inside_another_is_left_out_and_others_may_not_overlap():
         script.edited()
 
 
-@pytest.mark.parametrize("source", ["f(input, x.device)\n", "def step(inputs, unput): return inputs.to(device)\n"])
-def test_a_file_without_cuda_gets_no_import(source):
-    assert result("import torch\n" + source) == "import torch\n" + source
-
-
-def test_torch_npu_is_imported_before_it_is_used_on_the_same_line():
+def test_torch_npu_is_imported_where_it_is_needed_and_before_it_is_used():
+    for source in ("f(input, x.device)\n", "def step(inputs, unput): return inputs.to(device)\n"):
+        assert result("import torch\n" + source) == "import torch\n" + source
     line = "import torch; x = torch.ones(2).cuda()\n"
     assert result(line) == "import torch; import torch_npu; x = torch.ones(2).npu()\n"
 
 
-def test_comments_and_texts_share_one_note():
+def test_notes_share_words_and_move_along_with_the_lines():
     migration = migrate('"""Needs CUDA."""\n# cuda\nimport torch\nprint("""a\nNCCL b""")  # gpu\n')
-    notes = [note for note in migration.notes if note.kind == "left"]
-    assert len(notes) == 1 and notes[0].lines == (1, 2, 5)
-
-
-def test_notes_move_along_with_the_lines():
+    assert [note.lines for note in migration.notes if note.kind == "left"] == [(1, 2, 5)]
     code = "import torch\n\nm = torch.nn.DataParallel(N()).cuda()\nfrom torch.cuda import (\n    nvtx,\n    comm)\n"
-    migration = migrate(code)
-    found = {note.text.split(":")[0]: (note.line, note.source_line, note.lines) for note in migration.notes}
+    found = {note.text.split(":")[0]: (note.line, note.source_line, note.lines) for note in migrate(code).notes}
     assert found["nn.DataParallel is gone"] == (4, 3, (4,))
     assert found["import of torch.cuda.nvtx"] == (5, 4, (5, 6))
     assert found["import of torch.cuda.comm"] == (5, 4, (5, 7))
@@ -293,12 +285,9 @@ def test_what_only_the_user_can_choose():
     source = "import torch\ntorch.distributed.init_process_group('nccl')\ntorch.optim.SGD(p, 0.1)\n"
     notes = {note.text: note for note in migrate(source, name="train.py").notes if note.kind == "choose"}
     assert set(notes) == {"which cards", "address and port", "launch", "batch and learning rate"}
-    assert "ASCEND_RT_VISIBLE_DEVICES" in notes["which cards"].advice
-    assert "MASTER_PORT" in notes["address and port"].advice
-    assert "torchrun --nproc_per_node" in notes["launch"].advice and "train.py" in notes["launch"].advice
-    assert notes["address and port"].line == 3 and notes["address and port"].source_line == 2
-    alone = {note.text for note in migrate("import torch\nx.cuda()\n").notes}
-    assert alone == {"which cards", "launch"}
+    assert all(word in notes["launch"].advice for word in ("torchrun --nproc_per_node", "train.py"))
+    assert (notes["address and port"].line, notes["address and port"].source_line) == (3, 2)
+    assert {note.text for note in migrate("import torch\nx.cuda()\n").notes} == {"which cards", "launch"}
     assert migrate("import os\n").notes == ()
 
 
@@ -382,71 +371,38 @@ def hunks(text):
 STEPPED = "import torch\n\n\n\nm = Net().cuda()\n\nfor x in loader:\n    x = x.cuda()\ntorch.cuda.set_device(1)\n"
 
 
-def test_every_hunk_names_its_step():
-    headers = [header.partition("@@ ")[2].partition("@@ ")[2] for header, _ in hunks(migrate(STEPPED).diff())]
-    assert headers == [str(STEPS[0]), str(STEPS[10]), f"{STEPS[7]}, {STEPS[14]}"]
-
-
-def test_the_diff_of_one_step():
+def test_every_hunk_names_its_step_and_a_step_has_its_own_diff():
     migration = migrate(STEPPED)
-    assert migration.steps == [1, 8, 11, 15]
+    headers = [header.partition("@@ ")[2].partition("@@ ")[2] for header, _ in hunks(migration.diff())]
+    assert headers == [str(STEPS[0]), str(STEPS[10]), f"{STEPS[7]}, {STEPS[14]}"]
+    changed = {
+        1: ["+" + NPU.strip()],
+        8: ["-torch.cuda.set_device(1)", "+torch.npu.set_device(1)"],
+        11: ["-m = Net().cuda()", "+m = Net().npu()"],
+        15: ["-    x = x.cuda()", "+    x = x.npu()"],
+    }
+    assert migration.steps == list(changed)
     for step in migration.steps:
-        found = hunks(migration.diff(step=step, context=1))
-        assert [header.endswith(str(STEPS[step - 1])) for header, _ in found] == [True]
-        changed = [line for line in found[0][1] if line[0] in "+-"]
-        assert (
-            changed
-            == {
-                1: ["+" + NPU.strip()],
-                8: ["-torch.cuda.set_device(1)", "+torch.npu.set_device(1)"],
-                11: ["-m = Net().cuda()", "+m = Net().npu()"],
-                15: ["-    x = x.cuda()", "+    x = x.npu()"],
-            }[step]
-        )
+        ((header, lines),) = hunks(migration.diff(step=step, context=1))
+        assert header.endswith(str(STEPS[step - 1])) and [it for it in lines if it[0] in "+-"] == changed[step]
     assert migration.diff(step=2) == ""
     with pytest.raises(ValueError, match="1 to 17"):
         migration.diff(step=18)
 
 
-def test_changes_name_lines_of_result_and_source():
-    migration = migrate("import torch\nm = torch.nn.DataParallel(m)\nm.cuda()\n")
-    found = [(change.step, change.removed, change.line, change.text) for change in migration.changes]
-    assert found == [
-        (1, False, 2, NPU.strip()),
-        (8, True, 2, "m = torch.nn.DataParallel(m)"),
-        (11, False, 3, "m.npu()"),
-        (11, True, 3, "m.cuda()"),
-    ]
-
-
-def test_the_report_counts_steps_and_lines():
-    report = migrate(STEPPED, name="main.py").report()
-    assert report.startswith("main.py: 4 lines written and 3 taken out in 4 steps (article style)\n")
-    assert "  step 15 · validation batches: +1 −1 (line 9)\n" in report
-    assert "Only you can choose" in report and "Seen and not changed" not in report
-
-
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    "source, line",
-    [
-        ("import torch\nprint 'cuda'\n", 2),
-        ("x = 1\n\ndef f(:\n", 3),
-        ("x.cuda(async=True)\n", 1),
-        ("exec 'a' in b\n", 1),
-        ("a = 1\n  b = 2\n", 2),
-        ("a = 1\nb\rc\n", 2),
-        ("x = 1\n\x00\n", None),
-        ("x = " + "(" * 500 + ")" * 500 + "\n", None),
-    ],
-)
-def test_what_does_not_parse_is_refused_with_file_and_line(source, line):
+REFUSED = {"import torch\nprint 'cuda'\n": 2, "x = 1\n\ndef f(:\n": 3, "x.cuda(async=True)\n": 1, "a = 1\n  b = 2\n": 2}
+REFUSED |= {"a = 1\nb\rc\n": 2, "x = 1\n\x00\n": None, "x = " + "(" * 500 + ")" * 500 + "\n": None}
+
+
+@pytest.mark.parametrize("source", REFUSED)
+def test_what_does_not_parse_is_refused_with_file_and_line(source):
     with pytest.raises(MigrationError) as caught:
         migrate(source, name="old.py")
     assert isinstance(caught.value, ValueError) and str(caught.value).startswith("old.py:")
-    assert line is None or caught.value.line == line
+    assert REFUSED[source] in (None, caught.value.line)
 
 
 def test_long_and_deep_expressions_are_read():

@@ -1,7 +1,7 @@
 """The scripts in tests/scripts and the guide's example: what migrate makes of them stays as it is, in both styles.
 
-bank.json holds a digest of every result, and kind, line and line of the source of every note. A change that is meant is
-recorded by `python tests/migrate/test_migrate_bank.py`; look at the results before.
+bank.json holds digests of every result and of the steps of its changes, and kind, line and line of the source of every
+note. A change that is meant is recorded by `python tests/migrate/test_migrate_bank.py`; look at the results before.
 """
 
 import hashlib
@@ -22,7 +22,10 @@ def facts(case):
     name, style = case.split(", ")
     migration = migrate(SCRIPTS[name].read_text(encoding="utf-8"), style=style, name=name)
     notes = [f"{note.kind} {note.line} {note.source_line}" for note in migration.notes]
-    return {"result": hashlib.sha256(migration.result.encode()).hexdigest()[:16], "notes": notes}
+    steps = "\n".join(f"{it.step} {it.line} {it.removed}" for it in migration.changes)
+    digests = {"result": migration.result, "steps": steps}
+    digests = {key: hashlib.sha256(text.encode()).hexdigest()[:16] for key, text in digests.items()}
+    return {**digests, "notes": notes}
 
 
 @cache

@@ -139,28 +139,11 @@ def notes(text, kind="left", style="article"):
 # Whole scripts
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("name", TEXTS)
-def test_scripts_of_every_age_go_through_all_steps(name, style):
-    steps = set(migrated(TEXTS[name], style).steps)
-    expected = set(range(1, 16)) - ({3, 9} if style == "modern" else set())  # 16 is the command
-    assert name == "odd" or expected <= steps
-    assert (17 in steps) == (name == "2022")  # what is added up over the ranks
-
-
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
     text = worker(name)
-    assert in_order(
-        text,
-        "= process_device_map[",
-        "torch.npu.set_device(loc)",
-        "init_process_group(",
-        ".to(loc)",
-        "optim.SGD(",
-        "amp.initialize(",
-        ", device_ids=[",
-    )
+    order = "= process_device_map[|torch.npu.set_device(loc)|init_process_group(|.to(loc)|optim.SGD(|amp.initialize("
+    assert in_order(text, *order.split("|"), ", device_ids=[")
     assert in_order(text, "drop_last=True", "optim.SGD(")  # loss and optimizer go behind the loaders
     assert "DataParallel(" not in text.replace("DistributedDataParallel(", "").replace("parallel.Dist", "")
     assert text.count("npu.set_device(") == 1
@@ -168,55 +151,20 @@ def test_the_parts_of_the_worker_come_in_the_order_that_an_npu_needs(name):
         assert in_order(text, "amp.initialize(", "StepLR(")
 
 
-def test_every_change_has_its_step():
-    steps = {it.text.strip(): it.step for it in migrated(TEXTS["2020"]).changes if not it.removed}
-    for start, step in {
-        "from apex import amp": 1,
-        'parser.add_argument("--amp"': 2,
-        "def device_id_to": 3,
-        "os.environ.setdefault": 4,
-        "ngpus_per_node = len": 5,
-        "args.gpu = process_device_map[gpu]": 6,
-        "dist.init_process_group": 7,
-        "loc =": 8,
-        "torch.npu.set_device": 8,
-        "args.batch_size = ": 8,
-        "model = model.to": 11,
-        "criterion =": 11,
-        "if args.amp:": 14,
-        "model, optimizer = amp": 11,
-        "checkpoint = torch.load": 11,
-        '"amp": amp.state_dict()': 12,
-        "num_workers=args.workers, pin_memory=False, sampler": 10,
-        "with amp.scale_loss": 14,
-    }.items():
-        assert {steps[text] for text in steps if text.startswith(start)} == {step}, start
-
-
 # Steps
 
 
 def test_arguments_are_added_once_and_the_backend_stays_one():
     result = migrated(TEXTS["2020"]).result
-    for option in (
-        "--device-list",
-        "--device_list",
-        "--addr",
-        "--port",
-        "--amp",
-        "--opt-level",
-        "--loss-scale",
-        "--loss_scale",
-        "--dist-backend",
-        "--dist_backend",
-    ):
-        assert result.count(f'"{option}"') == 1, option
+    for (
+        option
+    ) in "device-list device_list addr port amp opt-level loss-scale loss_scale dist-backend dist_backend".split():
+        assert result.count(f'"--{option}"') == 1, option
     assert re.search(r'add_argument\("--dist-backend", "--dist_backend", default="hccl"', result)
-    seed, again = 'parser.add_argument("--seed"', 'parser.add_argument("--dist_backend", default="hccl", type=str)'
-    twice = migrated(TEXTS["2020"].replace(seed, f"{again}\n{seed}")).result
-    assert twice.count('"--dist_backend"') == 1
-    own = migrated(TEXTS["2020"].replace(seed, f'parser.add_argument("--port")\n{seed}')).result
-    assert own.count('"--port"') == 1
+    seed = 'parser.add_argument("--seed"'
+    for option, own in {"--dist_backend": ', default="hccl", type=str', "--port": ""}.items():
+        text = TEXTS["2020"].replace(seed, f'parser.add_argument("{option}"{own})\n{seed}')
+        assert migrated(text).result.count(f'"{option}"') == 1
 
 
 def process_map(devices, count=4):
@@ -268,38 +216,6 @@ def test_batch_and_workers_are_shared_once_and_only_between_processes(name):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.parametrize("style", STYLES)
-def test_a_checkpoint_is_read_onto_the_card_and_carries_everything(name, style):
-    text = worker(name, style)
-    place = "device" if style == "modern" and name == "2020" else "loc"
-    assert text.count("torch.load(") == 1 and f"map_location={place})" in text
-    assert "best_acc1.to(" not in text
-    assert text.count('"amp"' if style == "article" else '"scaler"') == 3  # asked for, loaded, saved
-    assert ('"scheduler"' in text) == (name != "2020")
-    several = "multiprocessing_distributed" if style == "article" else "distributed"  # torchrun spawns nobody
-    assert re.search(rf"if not args\.{several} or .*(\n.*)?args\.rank % ngpus_per_node == 0", text)
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_only_the_training_loader_drops_its_last_batch(name):
-    nodes = ast.walk(ast.parse(migrated(TEXTS[name]).result))
-    calls = [it for it in nodes if isinstance(it, ast.Call) and getattr(it.func, "attr", "") == "DataLoader"]
-    words = {ast.unparse(call.args[0]): {it.arg: ast.unparse(it.value) for it in call.keywords} for call in calls}
-    assert {key for key in words if words[key].get("drop_last") == "True"} == {"train_dataset"}
-    assert {words[key]["pin_memory"] for key in words} == {"False"}
-
-
-@pytest.mark.parametrize("part", ["train", "validate"])
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_images_and_int32_labels_go_to_the_card_whatever_happens(name, part):
-    text = function(migrated(TEXTS[name]).result, part)
-    place = r'(f"npu:\{args.gpu\}"|device)'
-    assert re.search(rf"images = images\.to\({place}", text)
-    assert re.search(rf"target = target\.to\(torch\.int32\)\.to\({place}", text)
-    assert "is_available" not in text.split("for ")[-1] and "if args.gpu" not in text
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
 def test_the_modern_style_knows_torchrun_and_its_own_spawn(name):
     result = migrated(TEXTS[name], "modern").result
     started = 'if "LOCAL_RANK" in os.environ:', "args.multiprocessing_distributed = False"
@@ -310,74 +226,53 @@ def test_the_modern_style_knows_torchrun_and_its_own_spawn(name):
     assert "apex" not in result and "device_list" not in result and "process_device_map" not in result
 
 
-# Variants: (style, script, what is replaced in it, what the result has in this order, what it must not have)
+# Variants: (style, script, what is replaced in it, what the result has, in this order, and what it must not have)
 
 VARIANTS = {
     "what stood in the branch stays on its side of DDP": (
         "article",
         ODD,
         {},
-        [
-            "net = net.to(loc)",
-            "convert_sync_batchnorm",
-            "optim.SGD",
-            "= DDP(net, device_ids=[o.device], find_unused_parameters=True)",
-            'print("wrapped")',
-        ],
+        "net = net.to(loc)|convert_sync_batchnorm|optim.SGD|= DDP(net, device_ids=[o.device], "
+        'find_unused_parameters=True)|print("wrapped")',
         [],
     ),
-    "a loss": ("article", TEXTS["2020"], {}, ["criterion = nn.CrossEntropyLoss().to(loc)"], []),
+    "a loss": ("article", TEXTS["2020"], {}, "criterion = nn.CrossEntropyLoss().to(loc)", []),
     "weights for the CPU": (
         "article",
         ODD,
         {"torch.load(o.folder)": 'torch.load(o.folder, map_location="cpu", weights_only=False)'},
-        ['torch.load(o.folder, map_location="cpu", weights_only=False)'],
+        'torch.load(o.folder, map_location="cpu", weights_only=False)',
         [],
     ),
     "the scaled loss goes backward, and clipping sees the masters": (
         "article",
         ODD,
         {},
-        [
-            "if o.amp:",
-            "with amp.scale_loss(l, opti) as scaled_loss:",
-            "scaled_loss.backward()",
-            "else:",
-            "l.backward()",
-            "clip_grad_norm_(amp.master_params(opti) if o.amp else f.parameters(), 1.0)",
-        ],
+        "if o.amp:|with amp.scale_loss(l, opti) as scaled_loss:|scaled_loss.backward()|else:|l.backward()|"
+        "clip_grad_norm_(amp.master_params(opti) if o.amp else f.parameters(), 1.0)",
         [],
     ),
     "steps are scaled, and gradients unscaled before clipping": (
         "modern",
         ODD,
         {},
-        [
-            "one_epoch(learn, net, loss_fn, sgd, o, scaler)",
-            "def one_epoch(source, f, measure, opti, o, scaler):",
-            'with torch.autocast("npu", enabled=o.amp):',
-            "guess = f(x)",
-            "l = measure(guess, y)",
-            "opti.zero_grad()",
-            "scaler.scale(l).backward()",
-            "scaler.unscale_(opti)",
-            "clip_grad_norm_(f.parameters()",
-            "scaler.step(opti)",
-            "scaler.update()",
-        ],
+        "one_epoch(learn, net, loss_fn, sgd, o, scaler)|def one_epoch(source, f, measure, opti, o, scaler):|"
+        'with torch.autocast("npu", enabled=o.amp):|guess = f(x)|l = measure(guess, y)|opti.zero_grad()|'
+        "scaler.scale(l).backward()|scaler.unscale_(opti)|clip_grad_norm_(f.parameters()|scaler.step(opti)|scaler.update()",
         [],
     ),
-    "tabs": ("article", ODD, {"  ": "\t"}, ["\n\tloc = ", "\n\t\tnet = DDP("], ["\n    "]),
+    "tabs": ("article", ODD, {"  ": "\t"}, "\n\tloc = |\n\t\tnet = DDP(", ["\n    "]),
     "without spawn": (
         "article",
         ODD,
         {"    spawn(run, nprocs=cards, args=(opt, cards))\n": "    run(0, opt, cards)\n"},
-        [],
+        "",
         ["loc ="],
     ),
-    "without a parser": ("article", ODD, {"  ap = ArgumentParser()\n": "  ap = lines()\n"}, [], ["loc ="]),
-    "without a group": ("modern", ODD, {'    init_process_group("nccl", ': "    meet("}, [], ["set_device(device)"]),
-    "spawned for another reason": ("modern", ODD, {"  if opt.one_per_card:\n": "  if cards > 1:\n"}, [], ["scaler"]),
+    "without a parser": ("article", ODD, {"  ap = ArgumentParser()\n": "  ap = lines()\n"}, "", ["loc ="]),
+    "without a group": ("modern", ODD, {'    init_process_group("nccl", ': "    meet("}, "", ["set_device(device)"]),
+    "spawned for another reason": ("modern", ODD, {"  if opt.one_per_card:\n": "  if cards > 1:\n"}, "", ["scaler"]),
 }
 
 
@@ -388,8 +283,8 @@ def test_what_becomes_of_a_variant(case):
         assert old in text
         text = text.replace(old, new)
     result = migrated(text, style).result
-    start = result.index("def one_epoch") if parts and parts[0].startswith("if o.amp") else 0
-    assert in_order(result[start:], *parts)
+    start = result.index("def one_epoch") if parts.startswith("if o.amp") else 0
+    assert in_order(result[start:], *parts.split("|"))
     assert [part for part in absent if part in result] == []
 
 
@@ -462,13 +357,12 @@ def test_conditions_are_settled_where_an_npu_settles_them(test, value, rest):
 
 
 def test_the_command_to_start_it_is_told():
-    told = notes(TEXTS["2020"], "choose")
-    spawned = "python train.py --multiprocessing-distributed --world-size 1 --rank 0 --device-list 0,1"
-    assert f"{spawned} --amp --opt-level O2" in told["launch"] and "--port" in told["address and port"]
-    assert set(told) == {"launch", "which cards", "address and port", "batch and learning rate"}
+    spawned = (
+        "python train.py --multiprocessing-distributed --world-size 1 --rank 0 --device-list 0,1 --amp --opt-level O2"
+    )
+    assert spawned in notes(TEXTS["2020"], "choose")["launch"]
     assert "torchrun --nproc_per_node=2 train.py --amp" in notes(TEXTS["2020"], "choose", "modern")["launch"]
-    own = "python train.py --one-per-card --hosts 1 --host 0 --device-list 0,1"
-    assert own in notes(ODD, "choose")["launch"]
+    assert "python train.py --one-per-card --hosts 1 --host 0 --device-list 0,1" in notes(ODD, "choose")["launch"]
 
 
 @pytest.mark.parametrize("style", ["article", "modern"])
