@@ -46,7 +46,6 @@ LONG = (  # files that take longest, the longest first, in `make test` (notebook
     "test_sharding",
     "test_hvd_ops",
     "test_hvd_random",
-    "test_migration_steps",
     "test_migrated_scripts",
     "test_compiled_run",
     "test_optimize",
