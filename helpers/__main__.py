@@ -105,10 +105,12 @@ def _records(options):
     from .paths import results_root
     from .records import read
 
-    records = read.read_all()
-    for record in records:
+    found = read.read()
+    for record in found.records:
         print(record["run_id"], record["status"], read.in_a_line(record))
-    print(f"{len(records)} record(s) in {results_root() / 'runs'}")
+    for file, why in found.skipped:
+        print(f"{file} is not a readable record ({why}); left out", file=sys.stderr)
+    print(f"{len(found.records)} record(s) in {results_root() / 'runs'}")
 
 
 def _is_rank():

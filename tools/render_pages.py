@@ -32,7 +32,7 @@ COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accur
 def take(root):
     """Copy the records of the newest completed ladder below `root` to recorded/ladder."""
     ladders = {}
-    for record in read.read_all(root):
+    for record in read.read(root).records:
         if record["group"].endswith("-ladder"):
             ladders.setdefault(record["group"], []).append(record)
     done = [group for group, records in ladders.items() if all(r["status"] == "completed" for r in records)]
@@ -156,7 +156,7 @@ def _lines(columns, rows):
 
 def render():
     """The pages as they have to be, as {path: text}, and their figures as {path: SVG text}."""
-    comparison = Comparison(read.read_all(LADDER))
+    comparison = Comparison(read.read(LADDER).records)
     study, timed = (studies.read(name, studies.kept_path(name)) for name in (STUDY, TIMED))
     shards, kept = studies.read(SHARDS, studies.kept_path(SHARDS)), records.read(BENCH)
     blocks = {

@@ -4,7 +4,6 @@ A file that is not a record is never dropped silently: it is named, with what is
 """
 
 import json
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -49,15 +48,6 @@ def read(*places) -> Found:
                 known.setdefault(record["run_id"], record)
     found.records = sorted(known.values(), key=lambda record: (record["started"], record["config"]["nproc_per_node"]))
     return found
-
-
-def read_all(root=None) -> list:
-    """The records in the results folder `root`, oldest first; a warning names each file that is not a record."""
-    runs = Path(root or results_root()) / "runs"
-    found = read(runs) if runs.is_dir() else Found()
-    for file, why in found.skipped:
-        warnings.warn(f"{runs / file} is not a readable record ({why}); left out", stacklevel=2)
-    return found.records
 
 
 def _records(path, name, skipped):

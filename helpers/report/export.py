@@ -13,18 +13,17 @@ FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet tak
 def numbers(report) -> list:
     """One dict a record on disk: machine, ladder, file, settings, what it measured (s, bytes, shares), its speed-up."""
     rows = []
-    for machine in report.machines:
-        for ladder in machine.ladders:
-            speeds = {row["label"]: row for row in ladder.rows()}
-            for record in ladder.runs:
-                of_label = speeds.get(record["label"], {})
-                arrival = read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
-                compiler = (record.get("measured") or {}).get("compiler") or {}
-                row = {"machine": machine.name, "ladder": ladder.name, "file": record["file"]}
-                row |= {"started": record["started"], **record["config"], **read.row(record)}
-                row |= {"compile_s": compiler.get("compile_s"), "seconds_to_target": arrival}
-                row |= {f"{key}_of_label": of_label.get(key) for key in ("speed_up", "efficiency")}
-                rows.append(row)
+    for machine, ladder in report.ladders:
+        speeds = {row["label"]: row for row in ladder.rows()}
+        for record in ladder.runs:
+            of_label = speeds.get(record["label"], {})
+            arrival = read.time_to_accuracy(record, report.target) if seeds.curve(record) else None
+            compiler = (record.get("measured") or {}).get("compiler") or {}
+            row = {"machine": machine.name, "ladder": ladder.name, "file": record["file"]}
+            row |= {"started": record["started"], **record["config"], **read.row(record)}
+            row |= {"compile_s": compiler.get("compile_s"), "seconds_to_target": arrival}
+            row |= {f"{key}_of_label": of_label.get(key) for key in ("speed_up", "efficiency")}
+            rows.append(row)
     return rows
 
 
@@ -46,8 +45,7 @@ def json_of(report, rows) -> str:
     """A JSON with the numbers, what each ladder says and the records behind it, and what was skipped."""
     said = [
         {"machine": machine.name, "ladder": ladder.name, **sentence._asdict()}
-        for machine in report.machines
-        for ladder in machine.ladders
+        for machine, ladder in report.ladders
         for sentence in report.sentences(ladder)
     ]
     skipped = [{"file": file, "why": why} for file, why in report.found.skipped]

@@ -4,6 +4,7 @@ from .. import plots
 from ..language import _
 from ..plots.panels import panels
 from ..plots.style import clean, number, percent, readable, times
+from ..records.speedup import SPEED_UP
 from ..records.words import samples_of
 from .causes import break_even
 from .ladders import training
@@ -54,7 +55,7 @@ def machines(found, first="ours") -> list:
     rows = [
         row
         | {"name": f"{row['label']}, {name}", "kind": first if name == found[0].name else "another machine"}
-        | {"speed_up": (row["speed_up"], row["speed_up_low"], row["speed_up_high"])}
+        | {"speed_up": tuple(row[key] for key in SPEED_UP)}
         for of_training in made.values()
         for name, row in of_training.items()
         if len(of_training) > 1

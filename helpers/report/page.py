@@ -14,7 +14,6 @@ from .sentences import COLUMNS, conclusions
 
 def page_of(report) -> str:
     """The whole page; it asks for nothing outside itself."""
-    theirs = published.figure(report.machines)
     newest = max(str(record["started"]) for record in report.records)[:16]
     how = _("newest {newest} · target for the time to accuracy: {target}")
     page = _templates().get_template("page.html")
@@ -28,7 +27,7 @@ def page_of(report) -> str:
         parts=lambda ladder: plots.parts([record for record in ladder.records if record.get("measured")]),
         cells=plots.cells,
         between=figures.machines(report.machines),
-        published=[theirs] if theirs else [],
+        published=[published.figure(report.machines)],
         records=_records(report),
     )
 

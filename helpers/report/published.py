@@ -9,11 +9,8 @@ LADDER = "cifar ladder"  # the table that this kit's ladder is like
 
 
 def tables() -> dict:
-    """{name: table} of recorded/published/scaling.json; {} where the kit was installed without its documents."""
-    try:
-        return load("scaling")["tables"]
-    except FileNotFoundError:
-        return {}
+    """{name: table} of recorded/published/scaling.json."""
+    return load("scaling")["tables"]
 
 
 def rows(table) -> list:
@@ -37,11 +34,8 @@ def ours(machine) -> list:
 
 
 @readable()
-def figure(machines) -> tuple | None:
-    """(figure, alt): a published table and the ladder of each machine; None without the table."""
-    table = tables().get(LADDER)
-    if table is None:
-        return None
+def figure(machines) -> tuple:
+    """(figure, alt): a published table and the ladder of each machine."""
     title, unit = _("ResNet-50 on CIFAR-10, seconds an epoch"), _("s an epoch")
     source = _(
         "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; "
@@ -49,7 +43,7 @@ def figure(machines) -> tuple | None:
     )
     drawn = [
         {**row, "name": f"{row['name']}, {row['value']:g} {unit} ({times(row['speed_up'])})", "kind": "theirs"}
-        for row in rows(table)
+        for row in rows(tables()[LADDER])
     ]
     for machine in machines:
         kind = "ours" if machine is machines[0] else "another machine"

@@ -27,9 +27,14 @@ class Report:
         self.found, self.target, self.records = found, float(target), found.records
         self.machines = ladders.machines(found.records)
 
+    @property
+    def ladders(self) -> list:
+        """(machine, one of its ladders), all of them."""
+        return [(machine, ladder) for machine in self.machines for ladder in machine.ladders]
+
     def sentences(self, ladder) -> list:
         """The sentences (text, ids of the records that back it) about one of the ladders."""
-        machine = next(each for each in self.machines if any(one is ladder for one in each.ladders))
+        machine = next(machine for machine, one in self.ladders if one is ladder)
         others = [record for one in reversed(machine.ladders) if one is not ladder for record in one.records]
         return sentences.of_ladder(ladder, others + ladder.records)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ..language import N_, _
 from ..plots.style import clean, name, number, percent, sentence, times
 from ..plots.tables import STEP
-from ..records.speedup import SpeedUp
+from ..records.speedup import SPEED_UP, shows
 from .causes import causes
 from .ladders import ids, timed
 
@@ -27,7 +27,7 @@ class Said(NamedTuple):
 
 def verdict(row) -> str:
     """FASTER or SLOWER than the baseline; NOT_SHOWN where the 95% interval of the ratio holds 1."""
-    if not SpeedUp(row["speed_up"], row["speed_up_low"], row["speed_up_high"]).shown:
+    if not shows(row):
         return NOT_SHOWN
     return FASTER if row["speed_up"] > 1 else SLOWER
 
@@ -38,11 +38,9 @@ def conclusions(report, most=24) -> list:
     The whole run counts start, data, training and evaluation.
     """
     found, seen = [], set()
-    for machine in report.machines:
-        for ladder in machine.ladders:
-            name = (machine.name, ladder.name.split("-", 2)[-1], ladder.what)
-            if not ladder.comparison or name in seen:
-                continue
+    for machine, ladder in report.ladders:
+        name = (machine.name, ladder.name.split("-", 2)[-1], ladder.what)
+        if ladder.comparison and name not in seen:
             seen.add(name)
             base, *others = zip(ladder.rows(), ladder.records, strict=True)
             found += [_row(name[1], row, record, *base) for row, record in others if timed(record) and timed(base[1])]
@@ -95,7 +93,7 @@ def _numbers(row):
 
 def _beside(label, row, base):
     """A run beside its baseline: speed, efficiency, and both accuracies, since speed never stands alone."""
-    speed, low, high = (times(row[key]) for key in ("speed_up", "speed_up_low", "speed_up_high"))
+    speed, low, high = (times(row[key]) for key in SPEED_UP)
     parts = [_(SPEED[verdict(row)]).format(row=label, base=name(base), speed=speed, low=low, high=high)]
     if row["devices"] > 1 and row["efficiency"]:
         parts.append(_("efficiency {efficiency}").format(efficiency=percent(row["efficiency"])))

@@ -23,7 +23,7 @@ def test_bring_your_own_model_and_data():
     assert [r["label"] for r in made.records] == ["baseline", "DataParallel ×2", "DDP ×2"]
     rows = made.rows()
     assert rows[0]["speed_up"] == 1 and rows[2]["predicted"] == 1.7 and rows[1]["predicted"] is None
-    assert len({r["group"] for r in read.read_all()}) == 1
+    assert len({r["group"] for r in read.read().records}) == 1
     assert made.records[0]["config"]["model"] == "float64_net"
 
 
@@ -81,4 +81,4 @@ def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
 def test_bad_predictions_are_refused_before_anything_runs(prediction, reason):
     with pytest.raises(ValueError, match=reason):
         helpers.compare(model=float64_net, dataset=toy_data, steps=8, devices=2, prediction=prediction)
-    assert read.read_all() == []
+    assert read.read().records == []

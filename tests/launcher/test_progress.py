@@ -74,5 +74,5 @@ def test_stop_button_during_a_comparison(tmp_path):
         k.interrupt()
         out = k.finish_cell()
         assert out.error == "KeyboardInterrupt" and "rank 0:" in out.stderr
-        assert k.value("[r['status'] for r in read.read_all()]") == "['completed', 'stopped']"
+        assert k.value("[r['status'] for r in read.read().records]") == "['completed', 'stopped']"
         assert k.value("helpers.run(short)['status']").endswith("'completed'")

@@ -89,8 +89,7 @@ def test_a_results_folder_is_read_oldest_first(tmp_path):
     for second, record in enumerate(records):
         record["started"] = f"2026-01-02T03:04:0{second}+0000"
     write(tmp_path / "runs", *records)
-    assert [r["label"] for r in read.read_all(tmp_path)] == ["DDP ×4", "DDP ×2", "DDP ×8"]
-    assert read.read_all(tmp_path / "nothing yet") == []
+    assert [r["label"] for r in read.read(tmp_path).records] == ["DDP ×4", "DDP ×2", "DDP ×8"]
 
 
 def test_reading_reporting_and_drawing_need_neither_torch_nor_pyplot(tmp_path):

@@ -68,7 +68,7 @@ def test_without_the_xla_environment_no_process_starts(tmp_path, monkeypatch):
     monkeypatch.setenv("HELPERS_XLA_PYTHON", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="make xla"):
         helpers.run(RunConfig(steps=2, compiler="xla"))
-    assert read.read_all() == []
+    assert read.read().records == []
 
 
 @pytest.mark.long
@@ -82,7 +82,7 @@ def test_the_launch_script_prints_a_log_and_says_what_was_chosen():
     logged = re.findall(line, done.stdout)
     assert len(logged) >= 2 and "step 40/40" in logged[-1]
     assert re.search(r"optimize: chose \S+ of 2 plans", done.stdout)
-    record = read.read_all()[0]
+    record = read.read().records[0]
     assert record["config"]["compiler"] == "auto" and record["status"] == "completed"
 
 

@@ -243,7 +243,7 @@ def test_a_level_the_device_cannot_compute_is_refused_before_anything_starts(mon
     monkeypatch.setattr(device, "dtypes", lambda kind=None: {"float32": 1.0, "bfloat16": 1.5})
     with pytest.raises(ValueError, match="computes in float16.* they can: fp32, bf16-mixed, bf16-masters, bf16-true"):
         helpers.run(RunConfig(precision="fp16-masters", model=plain_net, data=float32_data, steps=3))
-    assert helpers.records.read.read_all() == []
+    assert helpers.records.read.read().records == []
     RunConfig(precision="bf16").check_machine()
 
 

@@ -314,7 +314,7 @@ def test_the_record_says_what_each_rank_held(tmp_path, monkeypatch):
             evaluate=False,
         )
     )
-    (record,) = read.read_all()
+    (record,) = read.read().records
     weights = 8 * sum(p.numel() for p in float64_gpt().parameters())
     row = read.row(record)
     assert row["parameters_bytes"] == row["gradients_bytes"] == row["optimizer_state_bytes"] <= 0.51 * weights

@@ -187,7 +187,7 @@ def test_the_parts_of_a_run_add_up_and_samples_are_after_warm_up(tmp_path):
     assert len(measured["peak_memory_bytes"]) == 2 and min(measured["peak_memory_bytes"]) > 10**7
     clocks = measured["communication"]
     assert clocks["steps"] == 10 and 0 < clocks["exposed_s"] + clocks["hidden_s"] < measured["parts_s"]["steps"]
-    (found,) = read.read_all()
+    (found,) = read.read().records
     assert {key: found[key] for key in record} == json.loads(json.dumps(record))
     assert read.row(found)["accuracy"] == measured["evaluation"]["accuracy"]
 
@@ -204,7 +204,7 @@ def test_a_failed_run_leaves_a_record_too():
 
     with pytest.raises(RankError, match="planted"):
         helpers.run(RunConfig(model=float64_net, loss=loss, data=toy_data, steps=5))
-    (record,) = read.read_all()
+    (record,) = read.read().records
     assert record["status"] == "failed" and "planted" in record["error"] and record["total_s"] > 0
 
 
@@ -214,7 +214,7 @@ def test_a_batch_larger_than_the_set_is_refused_before_anything_starts():
             helpers.run(RunConfig(data=data, global_batch=2000))
         with pytest.raises(ValueError, match="does not fit"):
             helpers.compare([RunConfig(data=data), RunConfig(data=data, global_batch=2000, label="large")])
-    assert read.read_all() == []
+    assert read.read().records == []
     with pytest.raises(RankError, match="512"):  # only the ranks can know
         helpers.run(RunConfig(model=float64_net, data=toy_data, global_batch=512))
 
