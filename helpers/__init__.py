@@ -19,7 +19,6 @@ _NAMES = {  # module: its public names
     "launcher.group": ("World", "distributed"),
     "launcher.persistent.ranks": ("ranks",),
     "launcher.launch": ("launch", "prepare_launcher"),
-    "launcher.progress": ("panel",),
     "launcher.rank": ("emit",),
     "profile.memory": ("memory",),
     "profile.timeline": ("timeline",),

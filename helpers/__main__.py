@@ -49,10 +49,10 @@ def _parser():
 
 
 def _train(options):
+    from .comparison.log import Log
     from .comparison.run import run, run_as_rank
     from .config import SETTINGS, RunConfig
     from .launcher import group
-    from .launcher.progress import Log
     from .paths import results_root
     from .records.read import in_a_line
 

@@ -6,8 +6,8 @@ from functools import partial
 from importlib.metadata import entry_points
 
 from .. import releases
+from ..cluster import torchrun
 from ..config import TORCHVISION_MODELS
-from ..launcher import group as launch_group
 from ..launcher.background import start
 from ..launcher.launch import launch, prepare_launcher
 from ..launcher.progress import Progress
@@ -127,8 +127,8 @@ def run_as_rank(config, rank, local_rank, progress) -> dict | None:
     if isinstance(config.data, str) and local_rank == 0:
         sets.ensure(config.data)
     machine = config.check_machine()
-    launch_group.die_with_agent()
-    record = store.new_record(config, machine, launch=launch_group.agent())
+    torchrun.die_with_agent()
+    record = store.new_record(config, machine, launch=torchrun.agent())
     record["error"] = "not finished: it is still running, or was stopped from outside, as when another rank failed"
     if rank:
         train(config, tell=lambda name, **values: None)

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from concurrent.futures import Future, wait
 
 from . import context, run_queue
 from .errors import RunStopped
@@ -21,70 +22,51 @@ class BackgroundRun:
 
     def __init__(self, label, work, progress):
         self.label, self.status = label, "queued"
-        self._work, self._progress = work, progress
-        self._lines = deque(maxlen=MOST_LINES)  # (rank, text)
-        self._value = self._error = None
-        self._done = threading.Event()
+        self._progress, self._lines, self._done = progress, deque(maxlen=MOST_LINES), Future()
         progress.sink = lambda rank, stream, text: self._lines.append((rank, text))
         progress.open()
-        self._ticket = run_queue.enqueue(label)  # here, since threads may start in any order
-        threading.Thread(target=self._run, name=f"run of {label}", daemon=True).start()
+        ticket = run_queue.enqueue(label)  # here, since threads may start in any order
+        threading.Thread(target=self._run, args=(work, ticket), name=f"run of {label}", daemon=True).start()
 
     def stop(self):
         """Stop it and return when nothing of it is left; one that waits for its turn will not start."""
         self._progress.stop.set()
-        self._done.wait(ENDED)
+        wait([self._done], ENDED)
 
     def result(self, timeout=None):
-        """Wait for the run and return what it would have returned in the foreground.
-
-        Args:
-            timeout: seconds to wait; the run goes on after them.
+        """Wait, at most `timeout` seconds, for the run and return or raise what it would have in the foreground.
 
         Raises:
-            RunStopped: it was stopped. TimeoutError: it is not done yet.
-            RankError, RankTimeout, LauncherError: as in the foreground.
+            RunStopped: it was stopped. TimeoutError: it is not done yet, and goes on.
         """
-        if not self._done.wait(timeout):
+        if not wait([self._done], timeout).done:
             raise TimeoutError(f"{self.label} is still {self.status}; it goes on")
-        if self.status == "stopped":
-            raise RunStopped(f"{self.label} was stopped before its end")
-        if self._error is not None:
-            raise self._error
-        return self._value
+        return self._done.result()
 
     def logs(self, rank=None) -> str:
         """What the ranks have printed so far in the order in which it came, or what one `rank` has."""
-        lines = list(self._lines)
         if rank is None:
-            return "".join(context.labelled(one, text) for one, text in lines)
-        return "".join(text for one, text in lines if one == rank)
+            return "".join(context.labelled(one, text) for one, text in list(self._lines))
+        return "".join(text for one, text in list(self._lines) if one == rank)
 
     def __repr__(self):
         return f"<{self.label}: {self.status}>"
 
-    def _run(self):
+    def _run(self, work, ticket):
         try:
-            with self._progress.turn(self.label, self._ticket):
+            with self._progress.turn(self.label, ticket):
                 self.status = "running"
-                self._value = self._work(self._progress)
-            self.status = "completed"
-        except KeyboardInterrupt:
-            self.status = "stopped"
+                value = work(self._progress)
         except BaseException as error:
-            self._error, self.status = error, "failed"
-        finally:
-            self._work = None  # frees the reader's data
-            self._done.set()
+            stopped = isinstance(error, KeyboardInterrupt)
+            self.status = "stopped" if stopped else "failed"
+            self._done.set_exception(RunStopped(f"{self.label} was stopped before its end") if stopped else error)
+        else:
+            self.status = "completed"
+            self._done.set_result(value)
 
 
 def start(label, work, labels=None) -> BackgroundRun:
-    """Call `work(progress)` in a thread when it is its turn.
-
-    Args:
-        label: what is run, for those who wait for it.
-        work: shows what it does in `progress`, a Progress.
-        labels: of its runs, if there are several.
-    """
+    """Call `work(progress)`, which is to show what it does, in a thread when it is its turn; `labels` are its runs'."""
     with context.interrupts_held_back():  # a ticket that nobody uses would keep all later runs waiting
         return BackgroundRun(label, work, Progress(labels or [label], best_display(quiet=True)))

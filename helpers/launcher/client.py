@@ -60,12 +60,8 @@ class Server:
         self.owner, self.runs = os.getpid(), []
         self.said, self.listening = b"", threading.Lock()
         self.control, theirs = socket.socketpair()
-        order = {
-            "control": theirs.fileno(),
-            "notebook": os.getpid(),
-            "method": method,
-            "path": interpreter.import_path(python),
-        }
+        order = {"control": theirs.fileno(), "notebook": os.getpid(), "method": method}
+        order["path"] = interpreter.import_path(python)
         code = (
             "import json, sys; order = json.loads(sys.argv[1]); sys.path[:] = order['path']; "
             "from helpers.launcher import forkserver; forkserver.main(order)"

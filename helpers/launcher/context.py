@@ -9,17 +9,21 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
+from html import escape
 
 _local = threading.local()
 _held_back = None  # inside `interrupts_held_back`: the signals that came and were not noticed yet
 
 
 class Stopped(KeyboardInterrupt):
-    """Somebody pressed the panel's Stop button, or stopped a run in the background."""
+    """The kernel's stop button, the panel's, or the `stop()` of a run in the background."""
 
     def _render_traceback_(self):
         """What IPython shows: where the notebook happened to wait is of no use to the reader."""
         return [f"Stopped: {self}. What was recorded so far is kept."]
+
+
+Stopped.__name__ = "KeyboardInterrupt"  # what a front end names: the word that the reader knows
 
 
 @contextmanager
@@ -70,12 +74,25 @@ def interrupts_held_back():
 
 
 def raise_if_stopped():
-    """Raise KeyboardInterrupt, or Stopped, if somebody asked to stop what this thread does."""
-    if _held_back and _in_main_thread():
+    """Raise Stopped if somebody asked to stop what this thread does."""
+    pressed = _held_back and _in_main_thread()
+    if pressed:
         _held_back.clear()
-        raise KeyboardInterrupt
-    if any(progress.stop.is_set() for progress in stack()):
+    if pressed or any(progress.stop.is_set() for progress in stack()):
         raise Stopped("no rank was running")
+
+
+def _in_main_thread():
+    return threading.current_thread() is threading.main_thread()
+
+
+# -- output ----------------------------------------------------------------------------------------
+
+
+def in_notebook() -> bool:
+    """Whether this process is a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def printed(rank, stream, text):
@@ -96,5 +113,30 @@ def labelled(rank, text):
     return text if rank is None else "".join(f"[rank {rank}] {line}\n" for line in text.split("\n")[:-1])
 
 
-def _in_main_thread():
-    return threading.current_thread() is threading.main_thread()
+def redrawn(rank, text):
+    """Show the line that a rank draws again and again where something moves; returns whether it does."""
+    shown_by = progress()
+    return shown_by is not None and shown_by.redrawn(rank, text)
+
+
+def displayed(rank, data, metadata, display_id, update):
+    """Show what a rank gave to display(), {type: content}, below the number of the rank; else its text."""
+    shown_by = progress()
+    if not in_notebook() or (shown_by and shown_by.sink is not write):
+        return printed(rank, "stdout", data.get("text/plain", "") + "\n")
+    from IPython.display import display
+
+    if not update:
+        printed(rank, "stdout", "\n")
+    identity = {"display_id": f"{display_id}-{rank}", "update": update} if display_id else {}
+    display(data, raw=True, metadata=metadata, **identity)
+
+
+def folded(title, text):
+    """Show long text of the launcher: in a notebook below a line that opens it by a click."""
+    if not in_notebook() or not _in_main_thread():
+        return printed(None, "stderr", f"{title}:\n{text}\n")
+    from IPython.display import display
+
+    html = f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
+    display({"text/plain": f"{title}:\n{text}", "text/html": html}, raw=True)

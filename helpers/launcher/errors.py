@@ -6,7 +6,6 @@ import signal
 import sys
 import traceback
 from dataclasses import dataclass
-from types import MethodType
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames are left out of tracebacks and stacks
 
@@ -34,13 +33,6 @@ def in_cells(text):
     ipython = sys.modules.get("IPython")
     named = getattr(getattr(ipython and ipython.get_ipython(), "compile", None), "format_code_name", lambda _: None)
     return re.sub(r'File "(.*?)"(?=, line \d)', lambda found: " ".join(named(found[1]) or (found[0],)), text)
-
-
-def interrupted(text):
-    """The KeyboardInterrupt of ranks that the reader has stopped."""
-    error = KeyboardInterrupt(text)
-    error._render_traceback_ = MethodType(shown, error)
-    return error
 
 
 class RankError(RuntimeError):
@@ -90,18 +82,9 @@ class LauncherError(RuntimeError):
 
 
 # What gloo, NCCL and the store say on a rank that waited for one which has died.
-LOST_PEER = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Connection refused",
-    "Broken pipe",
-    "Socket closed",
-    "Socket is not open",
-    "remote process exited or there was a network error",
-    "recvValue failed",
-    "sendBytes failed",
-    "recvBytes failed",
-    "Failed to recv",
+LOST_PEER = re.compile(
+    "Connection (closed by peer|reset by peer|refused)|Broken pipe|Socket (closed|is not open)|recvValue failed|"
+    "remote process exited or there was a network error|(sendBytes|recvBytes) failed|Failed to recv"
 )
 
 
@@ -121,7 +104,7 @@ class Failure:
     @property
     def secondary(self) -> bool:
         """Whether this rank only noticed that a peer was gone."""
-        return any(sign in self.text for sign in LOST_PEER)
+        return bool(LOST_PEER.search(self.text))
 
     def describe(self) -> str:
         """What happened to the rank, in one sentence without its full stop."""

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -69,6 +70,8 @@ def _import_torch():
 
 
 def _settle():
+    for one in list(weakref.finalize._registry):
+        one.atexit = False  # what is ours does not end with a rank
     gc.collect()
     gc.freeze()  # keeps the collector of the ranks from copying the pages they share with us
     gc.enable()

@@ -1,17 +1,14 @@
 """`distributed()`: join the process group of the launcher that started this process, and leave it again.
 
-Launchers are `helpers.launch`, torchrun, mpirun and srun. After a loss torchrun starts all ranks again: `restarts`,
-`agent` and `die_with_agent` are what a training run needs to know and do about that.
+Launchers are `helpers.launch`, torchrun, mpirun and srun.
 """
 
 import atexit
-import ctypes
-import hashlib
 import itertools
 import os
-import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,11 +24,11 @@ PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
 )
 SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-RESTARTS, AGENT_STORE = "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"
-ROUND = "HELPERS_ROUND"  # set by helpers.cluster.torchrun: how often the hosts had met before
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 TIMEOUT = "HELPERS_TIMEOUT"  # seconds that a collective may take, for runs from a command line
 standing = None  # the World of a persistent rank, whose group outlives the functions that it runs
 _groups = itertools.count()  # those that this process was in
+_late = []  # not empty: the last group is still to be left
 _left = []  # gloo groups that this process has left
 
 
@@ -94,11 +91,14 @@ def distributed(kind=None, backend=None, timeout=None):
             )
         yield standing
         return
-    world = join(kind, backend, timeout)
+    world, before = join(kind, backend, timeout), threading.enumerate()
     try:
         yield world
     finally:
-        if dist.is_initialized():
+        left = [one for one in threading.enumerate() if not one.daemon and one not in before]
+        if left:  # an asynchronous checkpoint, for example, needs the group: it is left after them
+            _late.append(atexit.register(_leave_late))
+        elif dist.is_initialized():
             leave()
 
 
@@ -106,6 +106,8 @@ def join(kind=None, backend=None, timeout=None):
     """Initialise torch.distributed as `distributed` does, and return the World; whoever calls it leaves the group."""
     import torch.distributed as dist
 
+    if _late:
+        _leave_late()
     if dist.is_initialized():
         raise RuntimeError("this process is in a process group already; leave it before joining another")
     rank, size, local_rank = place()
@@ -136,10 +138,19 @@ def leave():
     dist.destroy_process_group()
 
 
+def _leave_late():
+    import torch.distributed as dist
+
+    if _late and dist.is_initialized():
+        leave()
+    _late.clear()
+
+
 @atexit.register
 def _end_gloo_threads():
     """Let gloo's threads end while there is an interpreter: after its end torch 2.6 aborts over one that still runs."""
-    if _left:
+    rank = sys.modules.get("helpers.launcher.rank")
+    if _left and not (rank and rank.channel):  # which ends without the interpreter's end
         time.sleep(0.02)  # they look every 10 ms; then none of them holds a tensor that needs Python's lock to be freed
         _left.clear()
 
@@ -149,7 +160,7 @@ def _prefix(size):
 
     Without it a rank finds the address of a dead rank there, or of the group before.
     """
-    restart, group = int(os.environ.get(RESTARTS, 0)), next(_groups)
+    restart, group = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)), next(_groups)
     return f"attempt{restart}-{group}" if group or (restart and local_size(size) == size) else ""
 
 
@@ -194,50 +205,3 @@ def _timeout():
     if text and not (text.replace(".", "", 1).isdecimal() and float(text)):
         raise ValueError(f"{TIMEOUT} is {text!r}; it must be a positive number of seconds")
     return float(text) if text else None
-
-
-# -- torchrun's restarts ---------------------------------------------------------------------------
-
-
-def restarts(world) -> int:
-    """How often torchrun has started this run's ranks again; the same on all ranks, all of which must call it.
-
-    An agent that replaces a lost one counts from 0, and none counts a restart because a host joined, so the highest
-    count of all ranks is the right one.
-    """
-    if RESTARTS not in os.environ:
-        return 0
-    import torch
-    import torch.distributed as dist
-
-    count = torch.tensor(max(int(os.environ[RESTARTS]), int(os.environ.get(ROUND, 0))), device=world.device)
-    dist.all_reduce(count, dist.ReduceOp.MAX)
-    return int(count)
-
-
-def agent():
-    """(time.time() at its start, a name of 6 hexadecimal digits) of the torchrun agent that started this process.
-
-    None without torchrun. Both are the same after a restart.
-    """
-    if RESTARTS not in os.environ:
-        return None
-    parent = os.getppid()
-    started = process_start(parent)  # to the hundredth of a second or so: the next call finds it a little elsewhere
-    marks = os.environ.get("TORCHELASTIC_RUN_ID"), parent, rendezvous.started_ticks(parent) or round(started)
-    return started, hashlib.sha256(repr(marks).encode()).hexdigest()[:6]
-
-
-def die_with_agent():
-    """Let this rank end when its torchrun agent does, even inside a collective (Linux): nobody else would end it."""
-    if RESTARTS in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def process_start(process="self"):
-    """time.time() at which a process was started, where the system says so; else now."""
-    ticks = rendezvous.started_ticks(process)
-    if ticks is None:
-        return time.time()
-    up = float(Path("/proc/uptime").read_text().split()[0])
-    return time.time() - (up - ticks / os.sysconf("SC_CLK_TCK"))

@@ -1,4 +1,4 @@
-"""Another interpreter's environment for the ranks: may it be used, and which import path is its own?"""
+"""Another interpreter's environment for the ranks: may it be used, and what goes along to it?"""
 
 import functools
 import json
@@ -10,14 +10,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-NEEDED = ("torch", "cloudpickle")
 TIMEOUT = 60  # seconds; a cold disk may take some to deliver an interpreter
 ASK = (
-    "import json, sys; from importlib.util import find_spec; "
-    "print(json.dumps({'version': sys.version_info[:2], 'path': sys.path, "
-    "'lacks': [name for name in sys.argv[1:] if find_spec(name) is None]}))"
+    "import json, sys; from importlib.util import find_spec; print(json.dumps(['{}.{}'.format(*sys.version_info), "
+    "sys.path, [name for name in ('torch', 'cloudpickle') if find_spec(name) is None]]))"
 )
-
 _paths = {}  # interpreter that was found fit -> its sys.path
 
 
@@ -28,7 +25,7 @@ def checked(python):
 
     Raises:
         TypeError: `python` is no path.
-        ValueError: it does not run, has another minor version than this process, or lacks NEEDED.
+        ValueError: it does not run, has another minor version than this process, or lacks torch or cloudpickle.
     """
     if python is None:
         return None
@@ -39,19 +36,26 @@ def checked(python):
         return None
     if path in _paths:
         return path
-    found = _ask(path)
-    theirs, ours = ("{}.{}".format(*version[:2]) for version in (found["version"], sys.version_info))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    options = dict(capture_output=True, text=True, timeout=TIMEOUT, env=environment, stdin=subprocess.DEVNULL)
+    try:
+        run = subprocess.run([path, "-c", ASK], **options)
+        theirs, entries, lacks = json.loads(run.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"python is {path!r}, which cannot be run: {error}") from None
+    except ValueError:
+        last = run.stderr.strip().rpartition("\n")[2] or f"it left with exit code {run.returncode}"
+        raise ValueError(f"python is {path!r}, which is no Python interpreter that works: {last}") from None
+    ours = "{}.{}".format(*sys.version_info)
     if theirs != ours:
         raise ValueError(
             f"{path} is Python {theirs}, this process runs Python {ours}. Functions travel to the ranks as bytecode, "
             f"which only the same version reads: make that environment with Python {ours}"
         )
-    if found["lacks"]:
-        raise ValueError(
-            f"{path} lacks {' and '.join(found['lacks'])}, without which no rank can run there; "
-            f"install with: {path} -m pip install {' '.join(found['lacks'])}"
-        )
-    _paths[path] = [entry for entry in found["path"] if entry]
+    if lacks:
+        command = f"{path} -m pip install {' '.join(lacks)}"
+        raise ValueError(f"{path} lacks {' and '.join(lacks)}, without which no rank can run there: {command}")
+    _paths[path] = [entry for entry in entries if entry]
     return path
 
 
@@ -64,22 +68,10 @@ def import_path(python) -> list:
     if python is None:
         return list(sys.path)
     kit = str(Path(__file__).resolve().parents[2])  # need not be in sys.path where it is installed as editable
-    readers = [entry for entry in [*sys.path, kit] if not is_installed(entry)]
-    before = next((i for i, entry in enumerate(sys.path) if is_installed(entry)), len(sys.path))
-    return list(dict.fromkeys([*sys.path[:before], *_paths[python], *readers]))
-
-
-def _ask(path):
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
-    options = dict(capture_output=True, text=True, timeout=TIMEOUT, env=environment, stdin=subprocess.DEVNULL)
-    try:
-        run = subprocess.run([path, "-c", ASK, *NEEDED], **options)
-        return json.loads(run.stdout.splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ValueError(f"python is {path!r}, which cannot be run: {error}") from None
-    except (ValueError, IndexError):
-        last = "".join(run.stderr.strip().splitlines()[-1:]) or f"it left with exit code {run.returncode}"
-        raise ValueError(f"python is {path!r}, which is no Python interpreter that works: {last}") from None
+    own = [is_installed(entry) for entry in sys.path]
+    before = sys.path[: own.index(True)] if True in own else sys.path
+    readers = [entry for entry, installed in zip(sys.path, own, strict=True) if not installed]
+    return list(dict.fromkeys([*before, *_paths[python], *readers, kit]))
 
 
 def is_installed(entry):

@@ -15,15 +15,17 @@ import inspect
 import math
 import os
 import pickle
+from contextlib import closing
 from functools import partial
 from numbers import Integral
 
 from .. import device, releases
 from ..language import Message
-from . import client, context, errors, interpreter, limit, payload, surroundings
+from . import client, context, interpreter, limit, logs, payload, shared_message, surroundings
 from .background import start
 from .errors import RankError, RankTimeout  # noqa: F401  what it raises
 from .progress import launching
+from .shared_message import SharedMessage
 from .supervisor import Supervisor
 
 # Bytes that the fork server and each rank take before they hold anything of the caller's (python -m benchmarks growth).
@@ -87,30 +89,13 @@ def _in_turn(options, data, label, progress=None):
     """Run when it is its turn; `progress` shows how it goes, if there is one."""
     with context.interrupts_held_back(), launching(label, progress):
         answers = _run(options, data)
-    import cloudpickle
-
-    return [cloudpickle.loads(answer) for answer in answers]
+    return [shared_message.opened(answer) for answer in answers]
 
 
-def _run(options, data):
-    with payload.as_file(data) as file:
-        with Supervisor(
-            client.server(options.python, options.environment), options.nprocs, file, options.on_event
-        ) as run:
-            ended = f"all {run.nprocs} ranks were stopped" if run.nprocs > 1 else "the rank was stopped"
-            try:
-                return run.run(options.timeout)
-            except context.Stopped:
-                run.stop()
-                raise context.Stopped(ended) from None
-            except KeyboardInterrupt:  # the kernel's stop button
-                try:
-                    run.ask_for_stacks()
-                finally:
-                    run.stop()
-                stacks = errors.stacks_text(run.stacks, sorted(run.stacks))
-                context.printed(None, "stderr", f"interrupted; {stacks}\n")
-                raise errors.interrupted(ended) from None
+def _run(options, message):
+    server = client.server(options.python, options.environment)
+    with closing(message), Supervisor(server, options.nprocs, message, options.on_event) as run:
+        return run.run(options.timeout)
 
 
 def prepare_launcher(python=None):
@@ -155,18 +140,18 @@ class Options:
             releases.check()
 
     def packed(self, fn, args, kwargs):
-        """The payload of ranks that call `fn(*args, **kwargs)`."""
-        call = payload.packed_call(fn, args, kwargs)
+        """The SharedMessage that is the payload of ranks which call `fn(*args, **kwargs)`."""
         around = {
             "environment": self.environment,
             "argv": surroundings.arguments(),
             "path": interpreter.import_path(self.python),
             "folder": os.getcwd(),
             "sources": payload.cell_sources(),
+            "logging": logs.configured(),
             "threads": self.threads,
             "memory": self.memory,
         }
-        return pickle.dumps((around, call))
+        return payload.packed_call(fn, args, kwargs, partial(SharedMessage, before=pickle.dumps(around)))
 
 
 def check_function(fn, args, kwargs, caller="launch"):
@@ -188,6 +173,17 @@ def check_function(fn, args, kwargs, caller="launch"):
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some built-in functions have none
         return
+    for called in (fn, type(fn).__call__):
+        if inspect.iscoroutinefunction(called):
+            raise TypeError(
+                f"{getattr(fn, '__name__', fn)} is an async function, and nobody awaits it on a rank: give {caller} a "
+                "function that calls asyncio.run, such as lambda: asyncio.run(main())"
+            )
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise TypeError(
+                f"{getattr(fn, '__name__', fn)} yields, and a generator cannot be sent back from a rank: give {caller} "
+                "a function that returns a list"
+            )
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

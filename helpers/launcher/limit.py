@@ -1,9 +1,8 @@
 """`launch(…, memory="600 MB")`: a limit on what each rank may hold, so that too large a model fails as it would.
 
 On a CPU the system itself enforces it (Linux, RLIMIT_DATA: private writable memory, touched or not), counted from
-what the rank has when its function starts, so without the interpreter and its libraries. On CUDA it is the part of the
-device's memory that the caching allocator may take. A process that a rank starts, such as a DataLoader worker, has the
-same limit for itself.
+what the rank has when its function starts: without interpreter, libraries and arguments. On CUDA it is the part of the
+device's memory that the caching allocator may take. A DataLoader worker has the same limit for itself.
 """
 
 import ctypes
@@ -36,17 +35,12 @@ def checked(memory, environment):
         return None
     if not isinstance(memory, (int, float, str)) or isinstance(memory, bool):
         raise TypeError(f'memory is {memory!r}; give text such as "600 MB", a number of bytes, or None for no limit')
-    size = memory
-    if isinstance(memory, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(\w+)\s*", memory)
-        if not found or found[2] not in UNITS:
-            raise ValueError(f'memory is {memory!r}; give a number and one of {", ".join(UNITS)}, such as "600 MB"')
-        size = float(found[1]) * UNITS[found[2]]
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(MB|GB|MiB|GiB)\s*", memory) if isinstance(memory, str) else None
+    if isinstance(memory, str) and not found:
+        raise ValueError(f'memory is {memory!r}; give a number and one of {", ".join(UNITS)}, such as "600 MB"')
+    size = float(found[1]) * UNITS[found[2]] if found else memory
     if not LEAST <= size < float("inf"):
-        raise ValueError(
-            f"memory is {memory!r}; a rank needs at least {in_words(LEAST)} besides its interpreter, for its threads "
-            "and what the function imports"
-        )
+        raise ValueError(f"memory is {memory!r}; a rank needs at least {in_words(LEAST)} for its threads and imports")
     kind = device.accelerator_kind() if device.accelerator_count(environment) else "cpu"
     if kind not in ("cpu", "cuda"):
         raise ValueError(f"memory= limits ranks on CUDA and on the CPU, not on {kind}; leave it out")
@@ -76,9 +70,8 @@ def impose(size):
 def _hold_only_what_is_used():
     """Have glibc return larger freed blocks to the system, and reserve small stacks for new threads.
 
-    Pages that malloc keeps would count as held, and so would the gaps between blocks: a sharded model that frees its
-    gathered weights would seem to hold twice as much. A stack counts whole, 8 MB by default, and FSDP's first backward
-    alone starts a thread of autograd for each kind of device that this torch knows. Page faults make steps slower.
+    Pages that malloc keeps and gaps between blocks would count as held: a sharded model that frees its gathered weights
+    would seem to hold twice as much. A stack counts whole, 8 MB by default. Page faults make steps slower.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "gnu_get_libc_version"):
@@ -95,9 +88,8 @@ def _limit_data(size):
     import resource
 
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    if size is None or hard != resource.RLIM_INFINITY:
-        size = hard if size is None else min(size, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+    limits = [one for one in (size, hard) if one not in (None, resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits, default=hard), hard))
 
 
 def explained(error):

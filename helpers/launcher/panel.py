@@ -1,7 +1,6 @@
 """The panel of runs in a notebook: a bar a run, what it does, and a button that stops it.
 
-While it is alive the panel is a widget, so that a page that was reloaded finds it again. When all is
-over plain HTML takes its place, which stays in the saved notebook.
+While it is alive the panel is a widget. When all is over plain HTML takes its place, which stays in the saved notebook.
 """
 
 from html import escape
@@ -16,13 +15,12 @@ SIGNS = {"waiting": "○", "running": "▶", "completed": "✓", "failed": "✗"
 # Jupyter's own colours, so that dark themes hold; the values after the comma are for pages without a theme.
 STYLE = """<style>
 .helpers-panel {font: 13px/1.5 system-ui, sans-serif; color: var(--jp-content-font-color1, #222); max-width: 62rem}
-.helpers-panel .helpers-run {display: grid; grid-template-columns: minmax(8rem, 14rem) 6.5rem minmax(5rem, 1fr)
-  minmax(17rem, 1.6fr); gap: 0 .8rem; align-items: center; padding: 2px 0}
-.helpers-panel progress {width: 100%; accent-color: var(--jp-brand-color1, #1976d2)}
-.helpers-panel .helpers-numbers {font-variant-numeric: tabular-nums; white-space: nowrap; overflow: hidden;
-  text-overflow: ellipsis}
-.helpers-panel .helpers-label {overflow: hidden; text-overflow: ellipsis}
-.helpers-panel .helpers-state {font-weight: 600}
+.helpers-run {display: grid; grid-template-columns: minmax(8rem, 14rem) 6.5rem minmax(5rem, 1fr) minmax(17rem, 1.6fr);
+  gap: 0 .8rem; align-items: center; padding: 2px 0}
+.helpers-run progress {width: 100%; accent-color: var(--jp-brand-color1, #1976d2)}
+.helpers-run span {overflow: hidden; text-overflow: ellipsis}
+.helpers-run .helpers-numbers {font-variant-numeric: tabular-nums; white-space: nowrap}
+.helpers-run .helpers-state {font-weight: 600}
 .helpers-panel .helpers-note {margin: 2px 0 0; white-space: pre-wrap}
 </style>"""
 
@@ -33,27 +31,21 @@ class Panel(display.NullDisplay):
     moves = True
 
     def __init__(self):
-        self.places, self.widget, self.messages, self.waits, self.over = [], None, [], "", False
+        self.rows, self.widget, self.messages, self.waits = [], None, [], ""
 
     def open(self, rows, stop):
         self.rows = rows
-        self.button = ipywidgets.Button(
-            description=_("Stop"), icon="stop", tooltip=_("Stop these runs; what they recorded so far is kept")
-        )
+        tip = _("Stop these runs; what they recorded so far is kept")
+        self.button = ipywidgets.Button(description=_("Stop"), icon="stop", tooltip=tip)
         self.button.on_click(lambda button: self._pressed(stop))
         self.button.layout.display = "none" if stop is None else ""
         _serve_while_a_cell_runs(self.button)
         self.text = ipywidgets.HTML()
         self.widget = ipywidgets.VBox([self.text, self.button])
         self._draw()
-        self.again(rows)
-
-    def again(self, rows):
-        bundle = self._last_state()
-        if not self.over:
-            view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-            bundle = {"text/plain": bundle["text/plain"], "application/vnd.jupyter.widget-view+json": view}
-        self.places.append(IPython.display.display(bundle, raw=True, display_id=True).display_id)
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        bundle = {"text/plain": self._as_text(), "application/vnd.jupyter.widget-view+json": view}
+        self.place = IPython.display.display(bundle, raw=True, display_id=True)
 
     def update(self, rows, row):
         self.waits = ""
@@ -69,17 +61,11 @@ class Panel(display.NullDisplay):
         self._draw()
 
     def close(self, rows):
-        """Leave the last state where the widget was; pages that were reloaded since still show the widget."""
+        """Leave the last state where the widget was, and free the widget."""
         if self.widget is None:
             return
         self.update(rows, None)
-        self.button.disabled = True
-        self.button.layout.display = "none"
-        self.over = True
-        for place in self.places:
-            IPython.display.update_display(self._last_state(), raw=True, display_id=place)
-
-    def forget(self):
+        self.place.update({"text/plain": self._as_text(), "text/html": self.text.value}, raw=True)
         for widget in (self.widget, self.text, self.button):
             for part in (widget.layout, getattr(widget, "style", None), widget):
                 if part is not None:
@@ -90,20 +76,20 @@ class Panel(display.NullDisplay):
         stop.set()
         self.button.disabled, self.button.description = True, _("Stopping …")
 
+    def _as_text(self):
+        """Without numbers, which differ from run to run."""
+        return "\n".join(display.state(self.rows, row) for row in self.rows)
+
     def _draw(self):
-        if self.widget is not None:
-            self.text.value = self._html()
-
-    def _last_state(self):
-        """As text it is without numbers, which differ from run to run."""
-        text = "\n".join(display.state(self.rows, row) for row in self.rows)
-        return {"text/plain": text, "text/html": self._html()}
-
-    def _html(self):
+        if self.widget is None:
+            return
+        bars = [f"[rank {rank}] {text}" for row in self.rows for rank, text in sorted(row.redrawn.items())]
+        notes = "".join(
+            f'<p class="helpers-note">{escape(text)}</p>' for text in (*bars, self.waits, *self.messages) if text
+        )
         rows = "".join(_row(self.rows, row) for row in self.rows)
-        messages = [text for text in (self.waits, *self.messages) if text]
-        notes = "".join(f'<p class="helpers-note">{escape(text)}</p>' for text in messages)
-        return f'{STYLE}<div class="helpers-panel" role="group" aria-label="{_("Runs")}">{rows}{notes}</div>'
+        begin = f'<div class="helpers-panel" role="group" aria-label="{_("Runs")}">'
+        self.text.value = f"{STYLE}{begin}{rows}{notes}</div>"
 
 
 def _row(rows, row):

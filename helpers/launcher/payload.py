@@ -1,47 +1,19 @@
-"""The reader's function on its way to the ranks.
-
-A payload is written once to an anonymous file that every rank reads: first the surroundings
-(environment, import path, folder, source of cells), then the function itself. They are pickled
-separately because the function can only be loaded once the import path is in place.
-"""
+"""The reader's function on its way to the ranks: what goes along, and what is said of what cannot be sent."""
 
 import inspect
 import linecache
-import os
-import pickle
-import tempfile
 
-from .pickling import Unsendable, can_be_sent, dumps
+from .pickling import Unsendable, can_be_sent
 
 
-def packed_call(fn, args, kwargs, pickled=None):
+def packed_call(fn, args, kwargs, pickled):
     """The call, pickled by `pickled(call)`; raises TypeError, naming what cannot be sent."""
     try:
-        return (pickled or dumps)((fn, args, kwargs), to_ranks=True)
+        return pickled((fn, args, kwargs), to_ranks=True)
     except Unsendable as error:
         raise TypeError(f"{getattr(fn, '__name__', fn)}() cannot be sent to the ranks: {error}") from None
     except Exception as error:  # pickling runs the reader's own __reduce__: anything can come
         raise TypeError(_blame(fn, args, kwargs, error)) from None
-
-
-def as_file(data):
-    """An open, unnamed file that holds `data`, to be handed to the ranks."""
-    if hasattr(os, "memfd_create"):
-        file = os.fdopen(os.memfd_create("helpers-payload"), "w+b")
-    else:
-        file = tempfile.TemporaryFile()
-    file.write(data)
-    file.flush()
-    return file
-
-
-def unpack(fd):
-    """Read the payload from `fd`: (surroundings, the still pickled call)."""
-    size = os.fstat(fd).st_size
-    data = bytearray()
-    while len(data) < size:  # pread: all ranks share one file offset
-        data += os.pread(fd, size - len(data), len(data))
-    return pickle.loads(bytes(data))
 
 
 def cell_sources():

@@ -1,37 +1,60 @@
 """What one rank does, from its first line to its last.
 
-A rank is a fresh process with its own session. It reports over one channel (a socket):
-("result", bytes), ("failure", text, exception, time) or ("event", dict). Everything else it
-says goes to its own stdout and stderr pipes, also what C code prints.
+A rank is a fresh process with its own session. It reports over one channel (a socket): ("answer", number of the call,
+"value" or "failure", head of a SharedMessage) or ("event", dict). Everything else it says goes to its own stdout and
+stderr pipes, also what C code prints.
 """
 
+import atexit
+import builtins
 import ctypes
 import faulthandler
+import gc
 import io
 import itertools
 import linecache
-import multiprocessing
+import logging
 import multiprocessing.queues
 import multiprocessing.util
 import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
+import weakref
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 from .. import releases
-from . import limit, payload, pickling, shortage
+from . import errors, limit, logs, pickling, rich_output, shared_message, shortage
+from .shared_message import SharedMessage
 
 # glibc reads these variables when a process starts, and a rank is a fork: parameters of mallopt (malloc.h).
 MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_TOP_PAD_": -2, "MALLOC_MMAP_THRESHOLD_": -3}
+PATIENCE = 2.0  # s in which the threads that a function leaves may end without a notice
 
-_channel = None  # this process's line to the launcher; None when it was not launched by the kit
-_last_calls = []
+channel = None  # this process's line to the launcher; None when it was not launched by the kit
 _env_handlers = []  # torch's own rendezvous handler of env://
+
+
+class Channel:
+    """The line to the launcher, for several threads: one of the reader's may call `helpers.emit`."""
+
+    def __init__(self, connection):
+        self.connection, self.lock, self.recv = connection, threading.RLock(), connection.recv
+
+    def send(self, *message):
+        with self.lock:
+            self.connection.send(message)
+
+    def answer(self, number, how, message):
+        """Send the answer to a call."""
+        with self.lock:
+            message.send(self.connection, "answer", number, how)
+        message.close()
 
 
 def emit(event, **values):
@@ -40,53 +63,139 @@ def emit(event, **values):
     Does nothing in a process that `launch` did not start, so that the same function runs under
     torchrun. The values must be picklable and should be small.
     """
-    if _channel is not None:
-        _channel.send(("event", {"event": event, "rank": int(os.environ["RANK"]), **values}))
-
-
-def at_end(call):
-    """Have `call()` called in this rank after its function has returned and reported, before its process ends.
-
-    It is not called in a rank that has failed or is stopped, nor in a process that `launch` did not start.
-    """
-    _last_calls.append(call)
+    if channel is not None:
+        channel.send("event", {"event": event, "rank": int(os.environ["RANK"]), **values})
 
 
 def main(plan, rank, fds):
     """Run the payload as `rank` and leave the process; never returns.
 
-    `plan` has nprocs, port, parent (process id of the starter), folder (for temporary files of
-    multiprocessing) and device_plugins (whether torch has plugins still to be loaded); `fds` are the
+    `plan` has nprocs, port, payload (where its parts lie), parent (process id of the starter), folder (for temporary
+    files of multiprocessing) and device_plugins (whether torch has plugins still to be loaded); `fds` are the
     file descriptors out, err, channel, stacks, payload and store (a listening socket).
     """
-    global _channel
+    global channel
     fds = SimpleNamespace(**fds)
     _tie_to(plan["parent"])
+    atexit._clear()  # the fork server's
+    for call in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):
+        atexit.register(call)
     _redirect(fds.out, fds.err)
     _set_up_multiprocessing(plan["folder"])
     pickling.set_up_main()
-    surroundings, call = payload.unpack(fds.payload)
+    surroundings, *call = shared_message.mapped(fds.payload, plan["payload"])
+    surroundings = pickle.loads(surroundings)
     _move_in(surroundings, plan, rank)
     stacks = os.fdopen(fds.stacks, "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)  # the signal may hit any thread
     faulthandler.enable(file=sys.stderr)
-    _channel = Connection(fds.channel)
+    channel = Channel(Connection(fds.channel))
+    rich_output.install(channel)
+    logs.apply(surroundings["logging"])
+    builtins.input = sys.breakpointhook = _nobody_to_ask
     store, code = None, 0
     try:
-        _settle_torch(surroundings["threads"], plan["device_plugins"])
-        if rank == 0:
-            store = releases.serve_store(fds.store, plan["port"])
-        isolate_rendezvous_keys()
-        limit.impose(surroundings["memory"])
-        answer = ("result", _run(call))
-    except KeyboardInterrupt:
-        answer, code = None, 130  # the launcher asked for it and knows
-    except BaseException as error:
-        answer, code = failure(error), 1
+        try:
+            _settle_torch(surroundings["threads"], plan["device_plugins"])
+            if rank == 0:
+                store = releases.serve_store(fds.store, plan["port"])
+            isolate_rendezvous_keys()
+            limit.impose(surroundings["memory"])
+            answer = "value", perform(call)
+            del call
+            _join_threads()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            answer, code = ("failure", failed(error)), 1
+        flush()
+        channel.answer(0, *answer)
+        if code:
+            _join_threads()
+        elif store is not None:
+            channel.recv()  # the store must outlive the other ranks' last collectives
+    except (KeyboardInterrupt, EOFError, OSError):  # the launcher asked for it and knows, or it is gone
+        code = 130
+    _leave(code)
+
+
+def _nobody_to_ask(*_, **__):
+    raise RuntimeError(
+        "nobody can type on a rank: call input() in the notebook and pass the answer; to use a debugger, "
+        "call the function in the notebook, without launch"
+    )
+
+
+def perform(call):
+    """The SharedMessage of what a call returns."""
+    fn, args, kwargs = shared_message.opened(call)
+    value = fn(*args, **kwargs)
+    try:
+        return SharedMessage(value)
+    except Exception as error:
+        raise TypeError(
+            f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
+            "Return numbers, tensors, lists or dictionaries of them."
+        ) from None
+
+
+def failed(error):
+    """The SharedMessage about an exception, (traceback, the pickled exception or None, time), without our frames."""
+    explained = limit.explained(error)  # first, since it lifts the limit: to report takes memory, too
+    explained = shortage.explained(explained)
+    report = traceback.TracebackException.from_exception(error)
+    report.stack = traceback.StackSummary.from_list(f for f in report.stack if not f.filename.startswith(errors.OURS))
+    text = "".join(report.format())
+    if isinstance(error, SystemExit):
+        text = f"SystemExit: {error.code} (the function called sys.exit)\n{text}"
+    try:
+        pickled = pickling.dumps(explained)
+        pickle.loads(pickled)
+    except Exception:  # its text is sent all the same
+        pickled = None
+    return SharedMessage((text, pickled, time.monotonic()))
+
+
+def flush():
+    """Everything printed so far must be in the pipes before the answer is."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    ctypes.CDLL(None).fflush(None)
+
+
+# -- the end, which is that of a plain process -----------------------------------------------------
+
+
+def _join_threads():
+    """Wait for the threads that the function has left, an asynchronous checkpoint for example."""
+    left = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    notice = threading.Timer(PATIENCE, _say_waiting, [left])
+    notice.daemon = True
+    if left:
+        notice.start()
+    threading._shutdown()  # what the interpreter does first at its end
+    notice.cancel()
+
+
+def _say_waiting(threads):
+    names = ", ".join(one.name for one in threads if one.is_alive())
+    sys.stderr.write(f"the function has returned; its process ends when its threads have: {names}\n")
+
+
+def _leave(code):
+    """Run what is registered with atexit, flush open files, and end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit._run_exitfuncs()  # prints exceptions; ends DataLoader workers and removes temporary folders
+    for one in gc.get_objects():
+        if issubclass(type(one), io.IOBase):
+            with suppress(Exception):  # closed, or not for writing
+                one.flush()
     flush()
-    multiprocessing.util._run_finalizers()  # what an exit would do: temporary folders of DataLoader workers
-    _report(answer, serves=store is not None)
     os._exit(code)  # no interpreter shutdown: a rank blocked in a destructor would never end
+
+
+# -- the beginning ---------------------------------------------------------------------------------
 
 
 def _tie_to(parent):
@@ -187,64 +296,3 @@ def isolate_rendezvous_keys(attempt=0):
             yield PrefixStore(f"attempt{attempt}/group{next(numbers)}", store), rank, world_size
 
     handlers["env"] = numbered
-
-
-def _run(call):
-    import cloudpickle
-
-    fn, args, kwargs = cloudpickle.loads(call)
-    value = fn(*args, **kwargs)
-    try:
-        return pickling.dumps(value)
-    except Exception as error:
-        raise unsendable(value, error) from None
-
-
-def unsendable(value, error):
-    """The error of a rank whose return value cannot be pickled."""
-    return TypeError(
-        f"the return value ({type(value).__name__}) cannot be sent back: {error}. "
-        "Return numbers, tensors, lists or dictionaries of them."
-    )
-
-
-def failure(error, ours=(__file__,)):
-    """The message about an exception, without the frames of the files `ours`."""
-    explained = shortage.explained(
-        limit.explained(error)
-    )  # first, since it lifts the limit: to report takes memory, too
-    report = traceback.TracebackException.from_exception(error)
-    report.stack = traceback.StackSummary.from_list(f for f in report.stack if f.filename not in ours)
-    text = "".join(report.format())
-    if isinstance(error, SystemExit):
-        text = f"SystemExit: {error.code} (the function called sys.exit)\n{text}"
-    try:
-        pickled = pickling.dumps(explained)
-        pickle.loads(pickled)
-    except Exception:  # its text is sent all the same
-        pickled = None
-    return ("failure", text, pickled, time.monotonic())
-
-
-def flush():
-    """Everything printed so far must be in the pipes before the answer is."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    ctypes.CDLL(None).fflush(None)
-
-
-def _report(answer, serves):
-    """Send the answer; after a result wait for the others, if this rank serves their store, and make the last calls."""
-    try:
-        if answer is not None:
-            _channel.send(answer)
-        if answer is not None and answer[0] == "result":
-            if serves:
-                _channel.recv()  # the store must outlive the other ranks' last collectives
-            for call in _last_calls:
-                call()
-    except (EOFError, OSError, KeyboardInterrupt):
-        pass  # the launcher is gone or has stopped us
-    except Exception:
-        traceback.print_exc()

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from .. import releases
-from . import display
+from . import context
 
 INSTEAD = "pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500"
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
@@ -62,7 +62,7 @@ def is_task() -> bool:
     """
     others = {"RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys()
     alone = os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1" or "SLURM_PROCID" not in os.environ
-    return not (others or alone or display.in_notebook())
+    return not (others or alone or context.in_notebook())
 
 
 def started_ticks(process):

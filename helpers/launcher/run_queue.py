@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import context
 
-_queue = []  # of Ticket; the first that is not over has its turn
+_queue = []  # of Ticket; the first has its turn
 INTERVAL = 0.02  # s between two looks
 
 
@@ -18,7 +18,6 @@ class Ticket:
 
     name: str
     thread: int | None = None  # that runs it
-    over: bool = False
 
 
 def enqueue(name) -> Ticket:
@@ -28,23 +27,18 @@ def enqueue(name) -> Ticket:
 
 
 @contextmanager
-def turn(name, waiting=None, ticket=None):
+def turn(name, waiting, ticket=None):
     """Wait until all runs of this process that asked before have ended; a run within a run has its turn already.
 
     Threads that the reader made do not wait: launches that need each other, such as the agents of two hosts, could
-    not be started otherwise.
-
-    Args:
-        name: what runs, for those who wait.
-        waiting: called with the names of all before this one, if there are any, and whenever they change.
-        ticket: the place in the queue, from `enqueue`.
+    not be started otherwise. `waiting` is called with the names of those before this one whenever they change.
 
     Raises:
         KeyboardInterrupt: it was stopped while it waited.
     """
     here = threading.get_ident()
     readers_own = ticket is None and threading.current_thread() is not threading.main_thread()
-    if readers_own or any(other.thread == here and not other.over for other in list(_queue)):
+    if readers_own or any(other.thread == here for other in list(_queue)):
         yield
         return
     ticket = ticket or Ticket(name)
@@ -55,19 +49,18 @@ def turn(name, waiting=None, ticket=None):
         known = []
         while names := _before(ticket):
             context.raise_if_stopped()
-            if waiting is not None and names != known:
+            if names != known:
                 waiting(known := names)
             time.sleep(INTERVAL)
         yield
     finally:
-        ticket.over = True  # first, since an interrupt may come before the next line
         if ticket in _queue:
             _queue.remove(ticket)
 
 
 def _before(ticket):
     queue = list(_queue)  # other threads come and go
-    return [other.name for other in queue[: queue.index(ticket)] if not other.over]
+    return [other.name for other in queue[: queue.index(ticket)]]
 
 
 # A forked child has none of its parent's threads, so nobody would ever leave the queue.

@@ -10,13 +10,14 @@ import re
 import selectors
 import signal
 import socket
+import threading
 import time
 from contextlib import suppress
 from linecache import getline
 from multiprocessing.connection import Connection
 
-from .. import releases
-from . import context, errors, forkserver, shortage
+from . import context, errors, forkserver, shared_message, shortage
+from .output import Output, OutputReader
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
 GRACE = 0.2  # s between asking a rank to stop and killing it
@@ -25,35 +26,42 @@ STACKS = 3.0  # s for the ranks to write their stacks, at most; milliseconds unl
 OUTERMOST = re.compile(r"( in <module>|^  \.\.\.)\s*\Z", re.MULTILINE)  # the last line of a whole stack
 MOST_FRAMES = 15  # of a stack, the innermost
 TICK = 0.1  # s between looks at whether somebody asked to stop
-PARTIAL = 1.0  # s after which an unfinished line is shown
 
 
 class Supervisor:
-    """One run of `nprocs` ranks; use it as a context manager, which stops whatever still runs."""
+    """One run of `nprocs` ranks; use it as a context manager, which stops whatever still runs.
 
-    def __init__(self, server, nprocs, file, on_event=None):
+    Attributes:
+        waiting: the ranks that have not ended.
+        answers: what those returned that have, for `shared_message.opened`.
+        failures: those that ended in another way.
+    """
+
+    def __init__(self, server, nprocs, message, on_event=None):
         self.nprocs, self.on_event = nprocs, on_event
         self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
-        self.channels, self.readers = {}, {}
-        self.stopping, self.line = False, None
+        self.waiting, self.channels, self.readers = list(range(nprocs)), {}, {}
+        self.stopping, self.line, self.output = False, None, Output()
+        self.fate = f"all {nprocs} ranks were stopped" if nprocs > 1 else "the rank was stopped"
         self.selector = selectors.DefaultSelector()
         try:
             self.line = server.open_run()
-            self._hand_over(file)
+            self._hand_over(message)
         except BaseException as error:  # the stop button too: `with` cannot clean up after __init__
             self.close()
             if isinstance(error, (OSError, errors.Shortage)):
                 raise errors.LauncherError(f"the run could not be started: {shortage.explained(error)}") from None
             raise
 
-    def _hand_over(self, file):
+    def _hand_over(self, message):
         """Give the server the plan and the far ends of all pipes; watch the near ends."""
         shortage.check_ports(self.nprocs)
         raw = socket.socket(fileno=os.dup(self.line.fileno()))
         # Listening before anybody connects: no port is ever picked, released and hoped for.
         with raw, socket.create_server(("127.0.0.1", 0), backlog=max(64, self.nprocs)) as store:
-            self.line.send({"nprocs": self.nprocs, "port": store.getsockname()[1]})
-            socket.send_fds(raw, [b"f"], [file.fileno(), store.fileno()])
+            plan = {"nprocs": self.nprocs, "port": store.getsockname()[1], "payload": message.head}
+            self.line.send(plan)
+            socket.send_fds(raw, [b"f"], [message.file.fileno(), store.fileno()])
             for rank in range(self.nprocs):
                 theirs = self._pipes(rank)
                 try:
@@ -68,7 +76,7 @@ class Supervisor:
         for name, stream in (("out", "stdout"), ("err", "stderr"), ("stacks", None)):
             ours, theirs[name] = os.pipe()
             os.set_blocking(ours, False)
-            self.readers[ours] = OutputReader(rank, stream)
+            self.readers[ours] = OutputReader(rank, stream, self.output.show)
             self.selector.register(ours, selectors.EVENT_READ, (self._read_pipe, rank))
         ours, far = socket.socketpair()
         theirs["channel"] = far.detach()
@@ -101,21 +109,28 @@ class Supervisor:
         except (EOFError, OSError):
             self.selector.unregister(channel)
             return
-        self._take(rank, kind, rest)
+        if kind == "event" and self.on_event is not None:
+            self.on_event(rest[0])
+        if kind == "display":
+            self._read_pipes(rank)  # what it printed before
+            context.displayed(rank, *rest)
+        if kind == "answer":
+            number, how, head = rest
+            self._take(rank, number, how, shared_message.receive(channel, head))
 
-    def _take(self, rank, kind, rest):
-        """Take one message of a rank."""
-        if kind == "event":
-            if self.on_event is not None:
-                self.on_event(rest[0])
-        elif kind == "result":
-            self.answers[rank] = rest[0]
+    def _take(self, rank, number, how, received):
+        """Take the answer of a rank; that to call 0, the payload, is its last."""
+        if how == "value":
+            self.answers[rank] = received
             if len(self.answers) == self.nprocs:  # rank 0, which serves the store, can go
-                with suppress(OSError):
-                    self.channels[0].send("all done")
+                self._tell([0], "all done")
         elif not self.stopping:
-            text, pickled, when = rest
-            self.failures.append(errors.Failure(rank, when, text, loaded(pickled)))
+            self.failures.append(failure(rank, received))
+
+    def _tell(self, ranks, *message):
+        for rank in ranks:
+            with suppress(OSError):  # it has ended: the server says so in a moment
+                self.channels[rank].send(message)
 
     def _server_says(self, line, _):
         try:
@@ -130,6 +145,7 @@ class Supervisor:
         _, rank, code = message
         self.exits[rank] = code
         self._drain(rank)
+        self.waiting = [one for one in self.waiting if one != rank]
         if rank not in self.answers and not self.stopping and all(f.rank != rank for f in self.failures):
             self.failures.append(errors.Failure(rank, time.monotonic(), exitcode=code))
 
@@ -138,6 +154,10 @@ class Supervisor:
         watched, channel = self.selector.get_map(), self.channels[rank]
         while channel in watched and channel.poll():
             self._rank_says(channel, rank)
+        self._read_pipes(rank)
+
+    def _read_pipes(self, rank):
+        watched = self.selector.get_map()
         for fd, reader in self.readers.items():
             while reader.rank == rank and fd in watched:
                 try:
@@ -148,20 +168,43 @@ class Supervisor:
     # -- the course of a run --------------------------------------------------------------
 
     def run(self, timeout=None):
-        """The ranks' pickled return values in rank order. Raises RankError or RankTimeout."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while len(self.exits) < self.nprocs and not self.failures:
-            context.raise_if_stopped()
-            left = TICK if end is None else min(TICK, end - time.monotonic())
-            if left <= 0:
-                waiting = sorted(set(range(self.nprocs)) - set(self.answers))
-                self.ask_for_stacks()
-                self.stop()
-                raise errors.timeout_error(timeout, self.stacks, waiting, self.nprocs)
-            self.pump(left)
-        if self.failures:
-            raise self._failed()
+        """The ranks' return values, to be opened, in rank order. Raises RankError, RankTimeout or KeyboardInterrupt."""
+        self._wait(timeout)
         return [self.answers[rank] for rank in range(self.nprocs)]
+
+    def _wait(self, timeout):
+        """Wait for the ranks; raise what ended this otherwise, once the ranks have been dealt with."""
+        end = float("inf") if timeout is None else time.monotonic() + timeout
+        try:
+            while self.waiting and not self._any_failed():
+                context.raise_if_stopped()
+                left = end - time.monotonic()
+                if left <= 0:
+                    waiting = self._give_up()
+                    raise errors.timeout_error(timeout, self.stacks, waiting, self.nprocs, self.fate)
+                self.pump(min(TICK, left))
+        except KeyboardInterrupt:  # the kernel's stop button, or the panel's
+            waiting = self._give_up()
+            context.folded("Where each rank stood", errors.stacks_text(self.stacks, waiting))
+            raise context.Stopped(self.fate) from None
+        if self._any_failed():
+            raise self._failed()
+
+    def _give_up(self):
+        """Collect the stacks of the ranks that are waited for, end the call, and return which these were."""
+        waiting = [rank for rank in self.waiting if rank not in self.answers] or self.waiting
+        try:
+            self.ask_for_stacks()
+        finally:
+            self.end_call()
+        return waiting
+
+    def _any_failed(self):
+        return bool(self.failures)
+
+    def end_call(self):
+        """Have the ranks that are waited for do so no more."""
+        self.stop()
 
     def _failed(self):
         """The error of the run, once the failure that caused it is known and all ranks have ended."""
@@ -220,6 +263,7 @@ class Supervisor:
         for fd, reader in self.readers.items():
             reader.finish()
             os.close(fd)
+        self.output.end()
         self.selector.close()
 
     def __enter__(self):
@@ -229,60 +273,29 @@ class Supervisor:
         self.close()
 
 
-def loaded(pickled):
-    """The rank's exception, or None if this process cannot load it; its text is there all the same."""
+def failure(rank, received):
+    """The Failure that a rank has sent; its exception is None if this process cannot load it."""
+    text, pickled, when = shared_message.opened(received)
     try:
-        return pickle.loads(pickled) if pickled else None
+        exception = pickle.loads(pickled) if pickled else None
     except Exception:  # loading runs the exception's own code
-        return None
-
-
-class OutputReader:
-    """Our end of one pipe of a rank: shows whole lines with the rank's number before them."""
-
-    def __init__(self, rank, stream):
-        self.rank, self.stream = rank, stream  # stream None: keep the text, show nothing
-        self.text, self.since = "", None
-        self.pending = b""
-
-    def feed(self, data):
-        """Take bytes as they come; b"" means the end."""
-        if self.stream is None:
-            self.text += data.decode(errors="replace")
-            return
-        *lines, self.pending = (self.pending + data).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self.since = time.monotonic() if self.pending else None
-        self._show(lines)
-        if not data:
-            self.finish()
-
-    def show_unfinished(self):
-        """A prompt or a row of dots without a line end is shown after a moment too."""
-        if self.since is not None and time.monotonic() - self.since > PARTIAL:
-            self.finish()
-
-    def finish(self):
-        if self.pending:
-            self._show([self.pending])
-        self.pending, self.since = b"", None
-
-    def _show(self, lines):
-        text = releases.strip_gloo_banner("".join(f"{line.decode(errors='replace')}\n" for line in lines))
-        if text:
-            context.printed(self.rank, self.stream, text)
+        exception = None
+    return errors.Failure(rank, when, text, exception)
 
 
 def readable_stack(dump):
     """faulthandler's text, innermost call last as in a traceback, with source lines, ours left out.
 
-    Of several threads it shows the main one, which faulthandler writes last.
+    Of several threads it shows the main one, which faulthandler writes last; another where that waits for threads.
     """
-    main_thread = dump.rpartition("(most recent call first)")[2]
-    shown = []
-    for file, number, function in reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', main_thread)):
-        if not file.startswith(errors.OURS) and file != "<string>":
-            source = getline(file, int(number)).strip()
-            shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
+    for thread in reversed(dump.split("(most recent call first)")):
+        shown = []
+        for file, number, function in reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', thread)):
+            if not file.startswith(errors.OURS) and file not in ("<string>", threading.__file__):
+                source = getline(file, int(number)).strip()
+                shown.append(f'  File "{file}", line {number}, in {function}' + (f"\n    {source}" if source else ""))
+        if shown:
+            break
     if len(shown) > MOST_FRAMES:  # of a rank that was importing something, for example
         shown[: len(shown) - MOST_FRAMES] = [f"  … {len(shown) - MOST_FRAMES} calls further out"]
     return errors.in_cells("\n".join(shown))

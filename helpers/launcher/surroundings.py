@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-from . import display, interpreter
+from . import context, interpreter
 
 _reloads = {}  # name of a module of the reader -> (its spec, how often the notebook has reloaded it, time of its file)
 
@@ -15,7 +15,7 @@ _reloads = {}  # name of a module of the reader -> (its spec, how often the note
 def arguments() -> list:
     """sys.argv, without what the kernel itself was started with."""
     argv = list(sys.argv)
-    if display.in_notebook():
+    if context.in_notebook():
         end = len(sys.orig_argv)
         own = next(n for n in range(len(argv) - 1, -1, -1) if argv[1 : n + 1] == sys.orig_argv[end - n :])
         del argv[1 : own + 1]
@@ -38,7 +38,7 @@ def _editions():
 
     A reload gives a module a new spec. %autoreload may only replace functions in it, and notes the time of its file.
     """
-    shell = display.in_notebook() and sys.modules["IPython"].get_ipython()
+    shell = context.in_notebook() and sys.modules["IPython"].get_ipython()
     autoreload = shell and shell.magics_manager.registry.get("AutoreloadMagics")
     times = autoreload._reloader.modules_mtimes if autoreload else {}
     for name, module in list(sys.modules.items()):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from kernel import descendants, running, wait_until
 
 import helpers
 from helpers import RankError, launch
-from helpers.launcher import client, payload
+from helpers.launcher import client
 from helpers.launcher.launch import Options
 from helpers.launcher.supervisor import Supervisor
 
@@ -178,11 +179,6 @@ def test_gloo_greets_nobody_unless_a_rank_is_missing(capfd):
         assert len(mine) == 3 and [line.endswith("mine") for line in mine] == [True, False, True]
 
 
-def test_environment_and_threads_reach_the_ranks():
-    seen = launch(lambda: (os.environ["PLANTED"], torch.get_num_threads()), 2, env={"PLANTED": "yes"}, threads=2)
-    assert seen == [("yes", 2)] * 2 and "PLANTED" not in os.environ
-
-
 def test_a_child_left_behind_is_stopped_and_does_not_keep_the_run():
     (pid,) = launch(lambda: subprocess.Popen(["sleep", "6000"]).pid, 1, timeout=300)
     assert wait_until(lambda: not running(pid), 300) is not None
@@ -246,7 +242,7 @@ def test_the_server_is_one_process_and_imports_the_rest_while_a_run_goes_on():
     server = client.Server("fork")
     server.prepare = lambda: None  # which the tests' `open_run` calls
     try:
-        with payload.as_file(Options(1).packed(time.sleep, (600,), {})) as file, Supervisor(server, 1, file) as run:
+        with closing(Options(1).packed(time.sleep, (600,), {})) as message, Supervisor(server, 1, message) as run:
             del server.prepare
             while not run.pids:
                 run.pump(1)

@@ -98,6 +98,17 @@ def test_output_streams_while_ranks_run(notebook, tmp_path):
         assert f"[rank {rank}] oops {rank}\n" in out.stderr
 
 
+def test_figures_and_tables_are_shown_below_the_number_of_their_rank(notebook):
+    out = notebook.run(
+        "def draw():\n"
+        "    import matplotlib.pyplot as plt\n"
+        "    from IPython.display import display\n"
+        "    plt.plot([1, 2]); plt.show(); display({'loss': 1.0})\n"
+        f"launch(draw, 1, timeout={PROMPT})"
+    )
+    assert "[rank 0]" in out.stdout and "<Figure size" in out.displayed and "{'loss': 1.0}" in out.displayed
+
+
 # -- the fault matrix ------------------------------------------------------------------------------
 
 LONG = pytest.mark.long
@@ -169,7 +180,8 @@ def test_interrupt_in_a_collective(notebook, workers, tmp_path):
     notebook.interrupt()
     out = notebook.finish_cell(PROMPT)
     assert out.error == "KeyboardInterrupt"
-    assert "rank 0:" in out.stderr and "time.sleep(600)" in out.stderr
+    assert "rank 0:" in out.displayed and "time.sleep(600)" in out.displayed
+    assert out.traceback.startswith("Stopped: all 2 ranks were stopped") and "\n" not in out.traceback
     assert wait_until(lambda: leftovers(notebook) == [], PROMPT) is not None
     still_works(notebook)
 

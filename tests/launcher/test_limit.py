@@ -23,11 +23,8 @@ def megabytes(count):
     [
         ("plenty", ValueError, "such as"),
         ("600", ValueError, "MB"),
-        ("600 mb", ValueError, "MB"),
-        ("-1 GB", ValueError, "such as"),
         (600, ValueError, "at least 32 MB"),
         ("31 MB", ValueError, "threads"),
-        (float("inf"), ValueError, "at least"),
         (float("nan"), ValueError, "at least"),
         (True, TypeError, "None for no"),
         ([600], TypeError, "None for no"),

@@ -16,8 +16,8 @@ from kernel import ROOT, running, wait_until
 from places import announce, with_patience
 
 import helpers
-from helpers import LauncherError, RankError, RankTimeout, launch
-from helpers.launcher import client, display
+from helpers import RankError, RankTimeout, launch
+from helpers.launcher import progress
 
 LONG = pytest.mark.long
 PROMPT = 200  # s; a rank that is waited for would take ten minutes, and a busy machine is the normal case
@@ -193,20 +193,6 @@ def test_what_cannot_travel_is_named(ranks, value):
 # -- bad input ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "nprocs, options, error",
-    [
-        (0, {}, ValueError),
-        (2, {"env": {"A": 1}}, TypeError),
-        (2, {"on_event": "print"}, TypeError),
-    ],
-)
-def test_bad_options_are_refused_before_a_process_starts(monkeypatch, nprocs, options, error):
-    monkeypatch.setattr(client, "server", lambda python=None: pytest.fail("a process was about to start"))
-    with pytest.raises(error):
-        helpers.ranks(nprocs, **options)
-
-
 def test_bad_calls_are_refused_before_a_rank_is_called(ranks):
     for which, error in ((3, IndexError), (-4, IndexError), ("1", TypeError), (1.0, TypeError), ([0, 3], IndexError)):
         with pytest.raises(error):
@@ -353,12 +339,6 @@ def test_an_interrupt_stops_the_call_and_not_the_ranks(ranks, capsys, tmp_path):
     assert ranks(meet) == [3.0] * 3 and "rank 0:" in capsys.readouterr().err
 
 
-def test_a_rank_that_takes_its_time_to_stop_is_waited_for(ranks):
-    with pytest.raises(RankTimeout):
-        ranks(stubborn, 3, timeout=0.5)
-    assert ranks(meet) == [3.0] * 3
-
-
 @LONG
 def test_a_rank_that_never_stops_ends_them_all(tmp_path):
     def deaf():
@@ -395,22 +375,12 @@ def test_a_rank_that_ends_ends_them_all_with_the_reason(how, words):
             pair(meet)
 
 
-def test_a_rank_that_ends_between_calls_is_noticed():
+def test_a_rank_that_ends_between_calls_is_named_by_the_next():
     pair = helpers.ranks(2)
     os.kill(pair.pids[0], signal.SIGKILL)
-    assert wait_until(lambda: pair.ended, PROMPT) is not None
+    with pytest.raises(RankError, match="rank 0 was killed by signal SIGKILL"):
+        pair(meet)
     assert "rank 0 was killed by signal SIGKILL" in repr(pair)
-
-
-@LONG
-def test_a_lost_server_is_no_ranks_fault(monkeypatch):
-    server = client.Server("fork")
-    monkeypatch.setattr(client, "server", lambda python=None: server)
-    pair = helpers.ranks(1)
-    server.process.kill()
-    with pytest.raises((LauncherError, RuntimeError), match="fork server was lost"):
-        assert wait_until(lambda: not pair(meet), 300), "the ranks were called as if nothing had happened"
-    server.close()
 
 
 # -- several at once, and what is left -------------------------------------------------------------------
@@ -458,8 +428,8 @@ def test_a_call_waits_for_its_turn_and_says_so(ranks, capsys, monkeypatch, tmp_p
         wait_until(gate.exists, 300)
         return time.monotonic()
 
-    say, gate = display.waiting_for, tmp_path / "gate"
-    monkeypatch.setattr(display, "waiting_for", lambda names: gate.touch() or say(names))
+    say, gate = progress.waiting_for, tmp_path / "gate"
+    monkeypatch.setattr(progress, "waiting_for", lambda names: gate.touch() or say(names))
     (fallback := threading.Timer(100, gate.touch)).start()  # where nothing is said, so that the test ends
     run = launch(opened, 1, gate, background=True)
     assert min(ranks(time.monotonic)) > run.result(300)[0] and run.status == "completed"
@@ -479,11 +449,6 @@ def test_started_as_new_processes():
         timeout=300,
     )
     assert done.stdout == "['0', '1'] [1000000, 1000000]\n", done.stderr
-
-
-def test_open_sets_are_named_by_the_panel(ranks, capsys):
-    helpers.panel()
-    assert "3 persistent ranks: running" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")

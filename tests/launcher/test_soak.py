@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from kernel import wait_until
 import helpers
 from helpers.launcher import client
 from helpers.launcher.persistent import ranks as persistent
-from tools.soak import held, judge
-from tools.soak.plans import PLANTED, Plan, plan
+from tools.soak import held
+from tools.soak.plans import PLANTED, plan
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 34  # the failures of its first 30 launches in two kernels are of all kinds
@@ -76,119 +75,6 @@ def test_planted_leaks_are_found_and_blamed_on_their_launch(tmp_path):
     assert set(others) <= allowed, text
 
 
-# Plans
-
-
-def test_a_third_of_the_plans_fail_and_the_seed_decides_all():
-    plans = [plan(7, 1, number) for number in range(1, 301)]
-    kinds = Counter(one.kind for one in plans)
-    assert kinds["healthy"] == 200 and set(kinds) == {"healthy", *PLANTED}
-    assert {one.ranks for one in plans} == {1, 2, 3, 4} and {one.group for one in plans} == {True, False}
-    assert all(one.rank < one.ranks for one in plans if one.kind != "healthy")
-    assert plans == [plan(7, 1, number) for number in range(1, 301)]
-    assert plans[:9] != [plan(7, 2, number) for number in range(1, 10)] != [plan(8, 1, n) for n in range(1, 10)]
-
-
-# Judgement
-
-HUNG = "no result after 1.5 s: rank 1 of 2 had not returned; all ranks were stopped."
-RIGHT = {
-    Plan(5): {"error": None, "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]]},
-    Plan(5, "exception", rank=1): {
-        "error": "RankError",
-        "rank": 1,
-        "exitcode": None,
-        "message": "rank 1 failed; the other ranks were stopped. Planted: planted in launch 5",
-    },
-    Plan(5, "sigkill", rank=1): {
-        "error": "RankError",
-        "rank": 1,
-        "exitcode": -9,
-        "message": "rank 1 was killed by signal SIGKILL. Nothing",
-    },
-    Plan(5, "hang", rank=1, timeout=1.5): {
-        "error": "RankTimeout",
-        "rank": None,
-        "message": HUNG,
-        "stacks": {"1": "in planted_hang"},
-        "events": [("hanging", 1, 1.0), ("leaving", 0, 1.0)],
-    },
-    Plan(5, "interrupt", rank=0): {"error": "KeyboardInterrupt", "ended": 10.5},
-    Plan(5, "stop", rank=0, queued=2): {
-        "error": "RunStopped",
-        "status": "stopped",
-        "stop_s": 0.4,
-        "queued": [[[0, 1.0, 5, True]]],
-    },
-    Plan(5, "persistent", rank=1, how="exception"): {
-        "error": None,
-        "caught": "RankError",
-        "blamed": 1,
-        "said": "",
-        "caught_at": 10.5,
-        "same": True,
-        "value": [[0, 3.0, 5, True], [1, 3.0, 5, True]],
-    },
-    Plan(5, "persistent", rank=1, how="sigkill"): {
-        "error": "RuntimeError",
-        "message": "these ranks have ended",
-        "caught": "Ended",
-        "blamed": 1,
-        "said": "",
-        "caught_at": 10.5,
-    },
-}
-WRONG = [
-    ("healthy", {"error": "LauncherError", "message": "lost"}),
-    ("healthy", {"value": [[0, 3.0, 5, True]]}),
-    ("healthy", {"value": [[0, 3.0, 5, True], [1, 3.0, 4, True]]}),
-    ("exception", {"rank": 0}),
-    ("exception", {"error": "RankTimeout"}),
-    ("exception", {"message": "rank 1 failed: something else"}),
-    ("sigkill", {"exitcode": -15}),
-    ("hang", {"error": "RankError"}),
-    ("hang", {"message": HUNG.replace("rank 1", "rank 0")}),
-    ("hang", {"stacks": {"1": "elsewhere"}}),
-    ("interrupt", {"error": None}),
-    ("interrupt", {"ended": 21.0}),
-    ("stop", {"error": None}),
-    ("stop", {"stop_s": 11.0}),
-    ("stop", {"queued": [[[0, 1.0, 4, True]]]}),
-    ("persistent", {"caught": None}),
-    ("persistent", {"blamed": 0, "said": ""}),
-    ("persistent", {"same": False}),
-    ("persistent", {"value": None}),
-    ("persistent", {"error": "RankError", "message": "lost"}),
-    ("persistent", {"caught_at": 21.0}),
-]
-
-
-def judged(planned, **changes):
-    return judge.problems(planned, {"value": None, "events": [], **RIGHT[planned], **changes}, interrupted=10.0)
-
-
-def test_what_had_to_come_is_accepted_and_what_must_not_come_is_found():
-    for planned in RIGHT:
-        assert judged(planned) == []
-    for kind, changes in WRONG:
-        planned = next(one for one in RIGHT if one.kind == kind)
-        assert judged(planned, **changes), (kind, changes)
-
-
-def readings(values):
-    return [(number, {"kernel": {"anonymous": value * 2**20}}) for number, value in enumerate(values, 1)]
-
-
-def test_memory_that_grows_is_found_and_noise_is_not():
-    noise = [100 + number % 4 for number in range(40)] + [180]  # one reading that is out of the way
-    assert judge.growth(readings(noise), first=10) == []
-    grows = [100 + number / 4 for number in range(40)]
-    (problem,) = judge.growth(readings(grows), first=10)
-    assert "anonymous memory of the kernel grew from 102.8 to 109.2 MiB (+6.3%" in problem
-    before_it_counts = [50, 60, 70, 80, 90, *[100] * 30]
-    assert judge.growth(readings(before_it_counts), first=10) == []
-
-
 # An interrupt at any line
 
 
@@ -215,24 +101,27 @@ def interrupted_at(number, launching):
     return where
 
 
+def descriptors():
+    return [held.descriptors(pid) for pid in (os.getpid(), client.server().process.pid)]
+
+
+def lost(before):
+    return [now - then for now, then in zip(descriptors(), before, strict=True) if now - then]
+
+
+def rank():
+    return int(os.environ["RANK"])
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step, capfd):
-    def rank():
-        return int(os.environ["RANK"])
-
-    def descriptors():
-        return [held.descriptors(pid) for pid in (os.getpid(), client.server().process.pid)]
-
-    def lost():
-        return [now - then for now, then in zip(descriptors(), before, strict=True) if now - then]
-
     helpers.prepare_launcher()
     assert helpers.launch(rank, 2) == [0, 1]
     before, number, where = descriptors(), 0, ""
     while where is not None:
         number += step
         where = interrupted_at(number, lambda: helpers.launch(rank, 2))
-        assert wait_until(lambda: not lost(), 300) is not None, f"after SIGINT at {where}: {lost()}"
+        assert wait_until(lambda: not lost(before), 300) is not None, f"after SIGINT at {where}: {lost(before)}"
         if number % (5 * step) == 0 or where is None:
             assert helpers.launch(rank, 2, timeout=300) == [0, 1], where
     assert number > 10 * 61
@@ -240,19 +129,10 @@ def test_an_interrupt_at_any_line_leaves_nothing_and_the_next_launch_works(step,
 
 @pytest.mark.parametrize("step", [1499, pytest.param(41, marks=pytest.mark.long)])
 def test_an_interrupt_at_any_line_leaves_ranks_that_work_or_none(step, capfd):
-    def rank():
-        return int(os.environ["RANK"])
-
     def use():
         with helpers.ranks(2, timeout=300) as ranks:
             ranks(rank)
             ranks(rank)
-
-    def descriptors():
-        return [held.descriptors(pid) for pid in (os.getpid(), client.server().process.pid)]
-
-    def lost():
-        return [now - then for now, then in zip(descriptors(), before, strict=True) if now - then]
 
     helpers.prepare_launcher()
     use()
@@ -268,5 +148,5 @@ def test_an_interrupt_at_any_line_leaves_ranks_that_work_or_none(step, capfd):
         where = interrupted_at(number, use)
         for known in list(persistent.opened):  # the interrupt came at the edge of `with`
             known.close()
-        assert wait_until(lambda: not lost(), 300) is not None, f"after SIGINT at {where}: {lost()}"
+        assert wait_until(lambda: not lost(before), 300) is not None, f"after SIGINT at {where}: {lost(before)}"
     assert number > 1499

@@ -110,7 +110,7 @@ def _rank(plan, *arguments):
     from helpers.launcher import rank
     from helpers.training.loop import Run
 
-    rank._channel = None  # that is the agent's
+    rank.channel = None  # that is the agent's
     step, attempt = Run._timed_step, int(os.environ["HELPERS_ROUND"])
 
     def watched(self, batches):

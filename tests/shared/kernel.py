@@ -21,6 +21,7 @@ class Outcome:
 
     stdout: str = ""
     stderr: str = ""
+    displayed: str = ""  # the text of what is no stream
     result: str = ""
     error: str = ""  # name of the exception
     message: str = ""  # its text
@@ -52,6 +53,8 @@ class Kernel:
             if kind == "stream":
                 setattr(outcome, content["name"], getattr(outcome, content["name"]) + content["text"])
                 heard(outcome)
+            elif kind == "display_data":
+                outcome.displayed += content["data"]["text/plain"]
             elif kind == "execute_result":
                 outcome.result = content["data"]["text/plain"]
             elif kind == "error":

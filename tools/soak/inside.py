@@ -225,11 +225,11 @@ def sabotage(plant, outcome):
     elif plant == "memory":
         keep.append(bytearray(b"x" * (64 << 20)))
     elif plant == "server":  # a run that nobody closes, with no ranks
-        from helpers.launcher import client, payload, supervisor
+        from helpers.launcher import client, shared_message, supervisor
 
-        file = payload.as_file(b"")
-        keep.append(supervisor.Supervisor(client.server(), 0, file))
-        file.close()
+        message = shared_message.SharedMessage(None, before=b"")
+        keep.append(supervisor.Supervisor(client.server(), 0, message))
+        message.close()
     elif plant == "rank":
         outcome["rank"] = None if outcome["rank"] is None else outcome["rank"] + 1
     elif plant == "value":

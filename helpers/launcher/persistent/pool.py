@@ -4,8 +4,9 @@ import time
 from contextlib import closing
 
 from .. import context, errors, payload, surroundings
-from ..supervisor import GRACE, LOST, SETTLE, TICK, Supervisor, loaded
-from . import shared_message, worker
+from ..shared_message import SharedMessage
+from ..supervisor import GRACE, LOST, SETTLE, Supervisor, failure
+from . import worker
 
 PATIENCE = 10.0  # s in which an interrupted rank has to come back before the next call
 AGAIN = 0.5  # s between two interrupts of a rank that does not come back
@@ -19,12 +20,14 @@ class Ended(errors.RankError):
 class RankPool(Supervisor):
     """The processes of one `helpers.ranks`. One thread at a time may use it."""
 
-    def __init__(self, server, nprocs, file, on_event=None, group=True):
+    def __init__(self, server, nprocs, message, on_event=None, group=True):
         self.group, self.grouped, self.attempt = group, False, 0
-        self.number, self.name, self.called, self.deadline = 0, "", (), None  # of the last call
-        self.values, self.raised, self.waiting = {}, [], []  # what came of it, and the ranks that have not answered
+        self.number, self.name, self.called = 0, "", ()  # of the last call
+        self.values, self.raised = {}, []  # what came of it
         self.sources = {rank: set() for rank in range(nprocs)}  # the cells whose source a rank has
-        super().__init__(server, nprocs, file, on_event)
+        super().__init__(server, nprocs, message, on_event)
+        self.waiting = []  # the ranks that have not answered the last call
+        self.fate = f"the {nprocs} ranks were interrupted, and keep what they hold"
 
     def call(self, ranks, message, name, timeout=None):
         """Have `ranks` perform the call in `message`; {rank: what it returned, for shared_message.opened}.
@@ -55,7 +58,6 @@ class RankPool(Supervisor):
         self.settle()
         self.number, self.name, self.called, self.waiting = self.number + 1, name, list(ranks), list(ranks)
         self.values, self.raised = {}, []
-        self.deadline = float("inf") if timeout is None else time.monotonic() + timeout
         sources, around = payload.cell_sources(), surroundings.now()
         for rank in self.called:
             new = {cell: sources[cell] for cell in sources.keys() - self.sources[rank]}
@@ -64,66 +66,31 @@ class RankPool(Supervisor):
                 message.send(self.channels[rank], "call", self.number, (new, around))
             except OSError:  # it has ended: the server says so in a moment
                 continue
-        try:
-            while self.waiting and not self.raised and not self.failures:
-                context.raise_if_stopped()
-                left = self.deadline - time.monotonic()
-                if left <= 0:
-                    raise self._too_late(timeout)
-                self.pump(min(TICK, left))
-        except context.Stopped:
-            raise
-        except KeyboardInterrupt:
-            raise self._interrupted() from None
+        self._wait(timeout)
         self._drain_output()
-        if self.failures or self.raised:
-            raise self._failed()
         values, self.values = self.values, {}  # the caller alone keeps what may be large
         return values
 
-    def _take(self, rank, kind, rest):
-        if kind == "ask":
-            self._ask(rank, rest[0])
-        elif kind != "answer":
-            super()._take(rank, kind, rest)
-        else:
-            number, how, head = rest
-            received = shared_message.receive(self.channels[rank], head)
-            if number == self.number:
-                self.waiting.remove(rank)
-                if how == "value":
-                    self.values[rank] = received
-                elif how == "failure":
-                    text, carried, when = shared_message.opened(received)
-                    self.raised.append(errors.Failure(rank, when, text, loaded(carried)))
+    def _take(self, rank, number, how, received):
+        if number == 0:
+            super()._take(rank, number, how, received)
+        elif number == self.number:
+            self.waiting.remove(rank)
+            if how == "value":
+                self.values[rank] = received
+            elif how == "failure":
+                self.raised.append(failure(rank, received))
 
-    def _ask(self, rank, text):
-        """Show what pdb on a rank says, and send what the reader types; meanwhile the time of the call stands still."""
-        asked = time.monotonic()
-        self._drain_output()
-        context.printed(None, "stdout", text)
-        try:
-            line = input(f"[rank {rank}] (Pdb) ")
-        except Exception as error:  # IPython's own, where the front end cannot ask; EOFError in a script
-            line = None
-            text = f"rank {rank} waits in pdb, but nobody can type here ({error}): it goes on\n"
-            context.printed(None, "stderr", text)
-        self._tell([rank], "input", line)
-        self.deadline += time.monotonic() - asked
-
-    def _tell(self, ranks, *message):
-        for rank in ranks:
-            try:
-                self.channels[rank].send(message)
-            except OSError:  # it has ended: the server says so in a moment
-                continue
+    def _any_failed(self):
+        return bool(self.failures or self.raised)
 
     def _drain_output(self):
         """Show all that the ranks printed before their answers."""
         for rank in self.called:
             self._drain(rank)
-        for tail in self.readers.values():
-            tail.finish()
+        for reader in self.readers.values():
+            reader.finish()
+        self.output.end()
 
     # -- how a call ends that does not end well ----------------------------------------------------
 
@@ -134,32 +101,18 @@ class RankPool(Supervisor):
         if self.failures:
             return self.lost()
         finished = set(self.values)
-        self.interrupt()
+        self.end_call()
         return errors.rank_error(self.raised, finished, len(self.called), kept=True)
 
-    def _too_late(self, timeout):
-        waiting = self._interrupt_for_stacks()
-        others = "they were interrupted, and keep what they hold"
-        return errors.timeout_error(timeout, self.stacks, waiting, self.nprocs, others)
-
-    def _interrupted(self):
-        if waiting := self._interrupt_for_stacks():
-            context.printed(None, "stderr", "interrupted; " + errors.stacks_text(self.stacks, waiting) + "\n")
-        return errors.interrupted(f"{self.name} was interrupted; the {self.nprocs} ranks keep what they hold")
+    def end_call(self):
+        self.interrupt()
+        self._drain_output()
 
     def lost(self):
         """The error when a rank has ended, which ends them all."""
         self.stop()
         error = errors.rank_error(self.failures, (), self.nprocs)
         return Ended(f"{error}\n\nWhat the ranks held is lost.", error.rank, exitcode=error.exitcode)
-
-    def _interrupt_for_stacks(self):
-        """Ask where the ranks stand that have not answered, interrupt them, and return which these are."""
-        waiting = list(self.waiting)
-        self.ask_for_stacks()
-        self.interrupt()
-        self._drain_output()
-        return waiting
 
     def interrupt(self, seconds=GRACE):
         """Have all ranks give up the call; those that take longer are waited for before the next one."""
@@ -202,4 +155,4 @@ class RankPool(Supervisor):
 
 def packed(fn, args=(), kwargs=None):
     """The SharedMessage of a call. Raises TypeError, which names what cannot be sent."""
-    return payload.packed_call(fn, args, kwargs or {}, shared_message.SharedMessage)
+    return payload.packed_call(fn, args, kwargs or {}, SharedMessage)

@@ -7,6 +7,7 @@ appear while torch makes a process group.
 import os
 import socket
 import stat
+from contextlib import suppress
 from functools import wraps
 
 from .. import group
@@ -45,11 +46,8 @@ def shut():
     """Make whoever waits in a collective, in the store, or for a new group return with an error."""
     for connection, fd in _connections().items():
         if connection in _of_groups or (_before is not None and connection not in _before):
-            try:
-                with socket.socket(fileno=os.dup(fd)) as one:
-                    one.shutdown(socket.SHUT_RDWR)
-            except OSError:  # closed meanwhile
-                continue
+            with suppress(OSError), socket.socket(fileno=os.dup(fd)) as one:  # closed meanwhile
+                one.shutdown(socket.SHUT_RDWR)
 
 
 def forget():
@@ -63,11 +61,10 @@ def _connections():
     """{(own address, peer's address): descriptor} of this process's TCP connections."""
     found = {}
     for name in os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"):  # Linux, macOS
-        try:
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                with socket.socket(fileno=os.dup(int(name))) as one:
-                    if one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6):
-                        found[one.getsockname(), one.getpeername()] = int(name)
-        except OSError:  # not connected, or closed meanwhile
-            continue
+        with suppress(OSError):  # not connected, or closed meanwhile
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                if one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6):
+                    found[one.getsockname(), one.getpeername()] = int(name)
     return found

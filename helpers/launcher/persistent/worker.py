@@ -6,61 +6,30 @@ process and what it holds survive; its groups do not, so all ranks join a new on
 """
 
 import ast
-import bdb
 import gc
-import io
 import linecache
 import os
-import pdb
 import queue
 import signal
 import sys
 import threading
 from types import ModuleType
 
-from .. import group, pickling, rank, surroundings
-from . import shared_message, sockets
-from .shared_message import SharedMessage
+from .. import group, pickling, rank, shared_message, surroundings
+from ..shared_message import SharedMessage
+from . import sockets
 
-OURS = (__file__, rank.__file__, bdb.__file__)  # files whose calls are left out of tracebacks
 worker = None  # this process's PersistentWorker; None in a process that is no persistent rank
-
-
-class Debugger(pdb.Pdb):
-    """pdb whose lines come from `ask(text)`, which shows what it has printed; None where nobody can type."""
-
-    def __init__(self, ask):
-        super().__init__(stdin=self, stdout=io.StringIO(), nosigint=True)
-        self.ask, self.prompt, self.use_rawinput = ask, "", False  # the notebook shows a prompt of its own
-
-    def readline(self):
-        text = self.stdout.getvalue()
-        self.stdout.seek(0)
-        self.stdout.truncate()
-        line = self.ask(text)
-        return "continue\n" if line is None else line + "\n"
-
-
-class Channel:
-    """The launcher's channel, for several threads: one of the reader's may call `helpers.emit`."""
-
-    def __init__(self, connection):
-        self.connection, self.lock, self.recv = connection, threading.RLock(), connection.recv
-
-    def send(self, message):
-        with self.lock:
-            self.connection.send(message)
 
 
 class PersistentWorker:
     """One persistent rank. `state` is the module whose names functions and cells share from call to call."""
 
     def __init__(self, channel):
-        self.channel, self.calls, self.inputs = channel, queue.SimpleQueue(), queue.SimpleQueue()
+        self.channel, self.calls = channel, queue.SimpleQueue()
         self.running = self.unwanted = None  # numbers of calls
         self.around = None  # what was around the last call, in the notebook
         self.interrupting = threading.Lock()
-        self.traceback = None  # of the last exception
         # Named __main__, so that what cells define is pickled by value, as it would be in a notebook.
         self.state = ModuleType("__main__")
         pickling.cells = vars(self.state)
@@ -74,56 +43,29 @@ class PersistentWorker:
             number, received, (sources, around) = call
             linecache.cache.update(sources)
             try:
-                kind, message = self._perform(number, received, around)
+                answer = self._perform(number, received, around)
             except KeyboardInterrupt:  # came while the one before was handled
-                kind, message = "interrupted", SharedMessage(None)
+                answer = "interrupted", SharedMessage(None)
             self.running = None
             with self.interrupting:  # else it would shut connections of other ranks that go on already
                 rank.flush()
-            with self.channel.lock:
-                message.send(self.channel.connection, "answer", number, kind)
-            message.close()
-            del message, call, received
+            self.channel.answer(number, *answer)
+            del answer, call, received
 
     def _perform(self, number, received, around):
-        """(kind, SharedMessage) of one call."""
+        """The answer to one call."""
         try:
             try:
                 self.running = number
                 surroundings.follow(self.around or around, around)
                 self.around = around
-                fn, args, kwargs = shared_message.opened(received)
-                value = fn(*args, **kwargs)
-                try:
-                    return "value", SharedMessage(value)
-                except Exception as error:
-                    raise rank.unsendable(value, error) from None
+                return "value", rank.perform(received)
             finally:
                 self.running = None
         except BaseException as error:
             if self.unwanted == number:
                 return "interrupted", SharedMessage(None)
-            self.traceback = error.__traceback__
-            return "failure", SharedMessage(rank.failure(error, OURS)[1:])
-
-    # -- pdb, with its prompt in the cell -----------------------------------------------------
-
-    def debug(self):
-        """Open pdb on the last exception; whether there was one."""
-        if self.traceback is None:
-            return False
-        debugger = Debugger(self._ask)
-        debugger.reset()
-        debugger.interaction(None, self.traceback)
-        return True
-
-    def breakpoint(self, *_, **__):
-        """What `breakpoint()` does here."""
-        Debugger(self._ask).set_trace(sys._getframe(1))
-
-    def _ask(self, text):
-        self.channel.send(("ask", text))
-        return self.inputs.get()
+            return "failure", rank.failed(error)
 
     # -- the second thread --------------------------------------------------------------------
 
@@ -136,8 +78,6 @@ class PersistentWorker:
                     self.calls.put((number, shared_message.receive(self.channel.connection, head), news))
                 elif kind == "interrupt":
                     self._interrupt(rest[0])
-                elif kind == "input":
-                    self.inputs.put(rest[0])
                 else:  # "close"
                     break
             except (EOFError, OSError):
@@ -166,15 +106,11 @@ def main():
     import torch.distributed as dist
 
     global worker
-    # The channel is the launcher's own: after this call it goes on with it, to report the end.
-    rank._channel = Channel(rank._channel)
-    worker = PersistentWorker(rank._channel)
+    worker = PersistentWorker(rank.channel)
     place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
     vars(worker.state).update(place, torch=torch, dist=dist)
     sockets.record()
-    sys.breakpointhook = worker.breakpoint
     worker.serve()
-    rank._channel = rank._channel.connection
 
 
 def join(attempt, wanted):
@@ -245,11 +181,6 @@ def write(name, value):
     setattr(state(), name, value)
 
 
-def debug_last():
-    """`ranks.debug` on this rank."""
-    return worker.debug()
-
-
 class Inside:
     """What the notebook's `ranks` is inside of functions that its ranks run."""
 
@@ -258,4 +189,4 @@ class Inside:
     def _refuse(self, *_, **__):
         raise RuntimeError("a rank cannot call ranks: call them in the notebook, and let the function do its own part")
 
-    __call__ = __getitem__ = debug = close = _refuse
+    __call__ = __getitem__ = close = _refuse

@@ -13,7 +13,7 @@ from collections import defaultdict
 from . import links, meeting, pulse, roster, wire
 from .engine import Engine
 from .errors import HorovodInternalError, NotInitialized, RankLost
-from .place import at_end, place
+from .place import place
 from .requests import listed
 from .service import Service
 from .timeline import Timeline
@@ -299,6 +299,5 @@ def _at_exit():
 
 
 atexit.register(_at_exit)
-at_end(stop)  # ranks of `launch` end without running atexit functions
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -53,13 +53,6 @@ def _stat(process):
         return None
 
 
-def at_end(call):
-    """Have `call()` called when a rank of `helpers.launch` has reported; such a rank runs no atexit functions."""
-    rank = sys.modules.get("helpers.launcher.rank")
-    if rank is not None:
-        rank.at_end(call)
-
-
 def several_hosts():
     """`helpers.launcher.rendezvous`, by which ranks of mpirun on several hosts find each other.
 

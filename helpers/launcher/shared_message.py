@@ -1,4 +1,4 @@
-"""Calls and answers: small ones in one message, large ones through shared memory.
+"""What travels between the notebook and its ranks: small values in one message, large ones through shared memory.
 
 Arrays and CPU tensors of a large one are not copied into the pickle: they are written once to an unnamed file in
 memory, and whoever reads it maps that file copy-on-write. The arguments of a call exist once for all its ranks.
@@ -11,8 +11,9 @@ import os
 import pickle
 import socket
 import sys
+import tempfile
 
-from .. import payload, pickling
+from . import pickling
 
 SMALL = 1 << 15  # bytes up to which a buffer is copied into the pickle
 INLINE = 1 << 16  # bytes of a pickle that go through the message itself
@@ -20,9 +21,12 @@ ALIGNED = 64  # bytes: where tensors begin
 
 
 class SharedMessage:
-    """A pickled value; `head` is sent in a message, and `file` (None for a small value) handed over after it."""
+    """A pickled value; `head` is sent in a message, and `file` (None for a small value) handed over after it.
 
-    def __init__(self, value, to_ranks=False):
+    With `before`, bytes, it is always a file, which begins with them: the payload of fresh ranks.
+    """
+
+    def __init__(self, value, to_ranks=False, before=None):
         stream, buffers, self.file = io.BytesIO(), [], None
 
         def in_pickle(buffer):
@@ -35,11 +39,13 @@ class SharedMessage:
         pickler = _Pickler(stream, protocol=5, buffer_callback=in_pickle, to_ranks=to_ranks)
         pickler.dump(value)
         data = stream.getbuffer()
-        if not buffers and len(data) <= INLINE:
+        if before is None and not buffers and len(data) <= INLINE:
             self.head = bytes(data)
             return
-        self.file = payload.as_file(b"")
-        self.head = [self._write(part) for part in (data, *buffers)]  # (where, how many bytes)
+        has_memfd = hasattr(os, "memfd_create")
+        self.file = os.fdopen(os.memfd_create("helpers"), "w+b") if has_memfd else tempfile.TemporaryFile()
+        parts = [data, *buffers] if before is None else [memoryview(before), data, *buffers]
+        self.head = [self._write(part) for part in parts]  # (where, how many bytes)
         self.file.flush()
 
     def _write(self, part):
@@ -61,22 +67,26 @@ class SharedMessage:
 
 
 def receive(connection, head):
-    """(pickle, buffers) of a SharedMessage whose head has come."""
+    """[pickle, *buffers] of a SharedMessage whose head has come."""
     if isinstance(head, bytes):
-        return head, []
+        return [head]
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
         _, fds, _, _ = socket.recv_fds(raw, 1, 1)
+    return mapped(fds[0], head)
+
+
+def mapped(fd, head):
+    """The parts of an open file, which is closed."""
     try:
-        whole = memoryview(mmap.mmap(fds[0], 0, flags=mmap.MAP_PRIVATE))
+        whole = memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE))
     finally:
-        os.close(fds[0])
-    data, *buffers = [whole[at : at + size] for at, size in head]
-    return data, buffers
+        os.close(fd)
+    return [whole[at : at + size] for at, size in head]
 
 
 def opened(received):
     """The value; arrays and tensors in it lie in the mapped file."""
-    data, buffers = received
+    data, *buffers = received
     return pickle.loads(data, buffers=buffers)
 
 
