@@ -7,12 +7,12 @@
 
 optimize    the public function
 plan        a plan: backend, memory layout, precision
+copies      what a check works on, and what it would leave behind
 numerics    are a plan's numbers right? compared with eager's
 trials      plans timed in turn on training steps, by all ranks together
 tuner       the model's forward: checks, trials, then the chosen plan
 stats       graphs, breaks, recompilations and compile time of torch.compile
 operators   the profile of a training step by kind of operator
-figures     plots of all these
 """
 
 from .optimize import optimize

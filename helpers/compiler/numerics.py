@@ -2,15 +2,16 @@
 
 No fixed tolerance works: gradients in fp32 are 1e-7 away from those in fp64 for an MLP, and 1e-2 for a ResNet, where a
 unit whose input is nearly zero falls on the other side of its ReLU. So eager's own distance from fp64 is the unit, and
-a plan may be ALLOWED units away. A check changes nothing of the model: not `.grad`, buffers, random numbers or inputs.
+a plan may be ALLOWED units away. Checks run on copies of the model and of the batch.
 """
 
 import time
-from contextlib import contextmanager
+from contextlib import nullcontext
+from functools import partial
 
 import torch
-from torch.utils import _pytree as pytree
 
+from .copies import replaced, tensors, twin, without_trace
 from .plan import Plan, device_of
 
 ALLOWED = 3  # times eager's own error
@@ -26,7 +27,7 @@ class NumericsCheck:
     """Compares plans with eager on one live batch.
 
     Args:
-        model: the module; `forward` is its own forward, without any plan.
+        model: the module; `forward(model, *args, **kwargs)` is its own forward, without any plan.
 
     Attributes:
         trains: whether an output depends on something that learns.
@@ -43,7 +44,7 @@ class NumericsCheck:
         self.eager_s = self.first_s = time.perf_counter() - began
         self.trains, self.exact, self.reference = bool(self.eager[1]), self.eager, "fp64"
         try:
-            exact = self._run_in_double()
+            exact = self._run(forward, double=True)
             if distance(self.eager[1], exact[1]) > 0.5:
                 raise ValueError("it draws other random numbers there")
             self.exact = exact
@@ -65,17 +66,33 @@ class NumericsCheck:
             if max(found) <= ALLOWED:
                 break
             if trial not in self._near:
-                self._near[trial] = NumericsCheck(self.model, self.forward, *self._moved(trial * MOVED))
+                moved = replaced(self.batch, partial(_copy, noise=trial * MOVED))
+                self._near[trial] = NumericsCheck(self.model, self.forward, *moved)
             near = self._near[trial]
             found = min(found, near._errors(near._run(call), plan.bf16), key=max)
         return found
 
-    def _run(self, call, noise=0.0):
-        """(outputs with buffers, gradients) of `call`, a way to compute the forward, as flat tensors in float64."""
-        return self._pass(call, self.model.parameters(), self.model.buffers(), *self._moved(noise))
+    def _run(self, call, noise=0.0, double=False):
+        """(outputs and what the model keeps, gradients) of `call`, a way to compute the forward, as flat tensors.
 
-    def _moved(self, noise):
-        return pytree.tree_map_only(torch.Tensor, lambda t: _copy(t, noise), self.batch)
+        The loss is the inner product of outputs with fixed random numbers. With `double` all is in fp64, without
+        autocast; that raises where it cannot be.
+        """
+        generator, model = torch.Generator().manual_seed(0), twin(self.model)
+        args, kwargs = replaced(self.batch, partial(_copy, noise=noise, double=double))
+        if double:
+            model._apply(partial(_copy, double=True))
+        full = torch.autocast(self.device.type, enabled=False) if double else nullcontext()
+        with without_trace(self.device), torch.enable_grad(), full:
+            outputs = call(model, *args, **kwargs)
+            weights = list(model.parameters())
+            kept = tensors([outputs, *map(vars, model.modules())], dict.fromkeys(map(id, weights)))
+            kept = [_real(tensor) for tensor in kept if tensor.is_floating_point() or tensor.is_complex()]
+            loss = sum((t * torch.randn(t.shape, generator=generator).to(t)).sum() for t in kept if t.requires_grad)
+            learning, gradients = [t for t in weights + tensors((args, kwargs)) if t.requires_grad], ()
+            if learning and torch.is_tensor(loss):
+                gradients = torch.autograd.grad(loss, learning, allow_unused=True, materialize_grads=True)
+            return _flat(kept), _flat(map(_real, gradients))
 
     def _errors(self, result, bf16):
         if bf16 not in self._own:
@@ -87,41 +104,6 @@ class NumericsCheck:
         """Eager on the batch, and on the batch moved to either side: a unit near its kink is once on each."""
         eager = Plan(bf16=bf16).make(self.forward)
         return [self._run(eager, noise) for noise in (0.0, NOISE[bf16], -NOISE[bf16])]
-
-    def _run_in_double(self):
-        """Eager with everything in fp64 and without autocast; raises where that cannot be."""
-        double = lambda tensor: _copy(tensor, double=True)  # noqa: E731
-        parameters = {name: double(p) for name, p in self.model.named_parameters()}
-        buffers = {name: double(b) for name, b in self.model.named_buffers()}
-        args, kwargs = pytree.tree_map_only(torch.Tensor, double, self.batch)
-        call = lambda *a, **k: torch.func.functional_call(self.model, {**parameters, **buffers}, a, k)  # noqa: E731
-        with torch.autocast(self.device.type, enabled=False):
-            return self._pass(call, parameters.values(), buffers.values(), args, kwargs)
-
-    def _pass(self, call, parameters, buffers, args, kwargs):
-        """Forward, and backward from the outputs' inner product with fixed random numbers."""
-        generator = torch.Generator().manual_seed(0)
-        with untouched(self.model, self.device), torch.enable_grad():
-            outputs = [o for o in pytree.tree_leaves(call(*args, **kwargs)) if _is_floating(o)]
-            loss = sum((o * torch.randn(o.shape, generator=generator).to(o)).sum() for o in outputs)
-            learning = [t for t in (*parameters, *pytree.tree_leaves((args, kwargs))) if _is_floating(t, True)]
-            gradients = ()
-            if learning and torch.is_tensor(loss) and loss.requires_grad:
-                gradients = torch.autograd.grad(loss, learning, allow_unused=True, materialize_grads=True)
-            return _flat((*outputs, *filter(_is_floating, buffers))), _flat(gradients)
-
-
-@contextmanager
-def untouched(model, device):
-    """The model's buffers and torch's random number generators are afterwards what they were before."""
-    buffers = [(b, b.detach().clone()) for b in model.buffers()]
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, value in buffers:
-                    buffer.copy_(value)
 
 
 def distance(result, exact) -> float:
@@ -151,8 +133,10 @@ def _norm(tensors):
     return sum(t.square().sum().item() for t in tensors) ** 0.5
 
 
-def _is_floating(value, learns=False):
-    return torch.is_tensor(value) and value.is_floating_point() and value.requires_grad >= learns
+def _real(tensor):
+    """A complex tensor as pairs of real numbers; a sparse one (a gradient) as a dense one."""
+    tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _flat(tensors):
@@ -160,10 +144,11 @@ def _flat(tensors):
 
 
 def _copy(tensor, noise=0.0, double=False):
-    """A copy, since a model may work on its inputs in place; with relative noise, or in fp64."""
-    copy = tensor.detach().clone()
-    if noise and copy.is_floating_point():
-        copy *= 1 + noise * torch.randn(copy.shape, generator=torch.Generator().manual_seed(0)).to(copy)
-    if double and copy.is_floating_point():
-        copy = copy.double()
+    """A copy that belongs to no graph; with relative noise, or in fp64."""
+    copy, kind = tensor.detach().clone(), {False: torch.float64, True: torch.complex128}[tensor.is_complex()]
+    if copy.is_floating_point() or copy.is_complex():
+        if noise:
+            copy *= 1 + noise * torch.randn(copy.shape, generator=torch.Generator().manual_seed(0)).to(copy)
+        if double:
+            copy = copy.to(kind)
     return copy.requires_grad_(tensor.requires_grad)

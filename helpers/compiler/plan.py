@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .. import releases
 from . import stats
+from .copies import tensors
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,17 @@ class Plan:
         channels_last: whether images [N, C, H, W] reach the model with a pixel's channels side by side. Weights stay as
             they are, so that the plan can be changed at every step.
         bf16: whether the forward pass runs under autocast in bfloat16, which changes numbers.
+        layout_kept: whether inductor leaves the layout of convolutions as it is; by default it takes channels last.
     """
 
     backend: str | Callable = "eager"
     channels_last: bool = False
     bf16: bool = False
+    layout_kept: bool = False
 
     def __post_init__(self):
+        if self.layout_kept and self.backend != "inductor":
+            raise ValueError(f"layout_kept is a setting of inductor; {self.backend!r} has none of this name")
         if not callable(self.backend) and not (isinstance(self.backend, str) and self.backend):
             raise TypeError(f"{self.backend!r} is no backend; give its name, or a function that compiles a graph")
 
@@ -41,16 +46,18 @@ class Plan:
 
     def __str__(self):
         name = self.backend if isinstance(self.backend, str) else getattr(self.backend, "__name__", "own backend")
-        return " · ".join([name] + ["channels last"] * self.channels_last + ["bf16"] * self.bf16)
+        layout = ["channels last"] * self.channels_last + ["layout kept"] * self.layout_kept
+        return " · ".join([name, *layout] + ["bf16"] * self.bf16)
 
     def make(self, forward):
-        """`forward` as this plan computes it; compiles at the first call, for the shapes of that call."""
+        """The function `forward` as this plan computes it; compiles at the first call, for the shapes of that call."""
         quiet()
         run = forward
         if self.compiled:
             stats.remember()
             # Random numbers are drawn as eager draws them, so that the results can be compared.
             options = {"fallback_random": True} if self.backend == "inductor" else None
+            options = {**options, "layout_optimization": False} if self.layout_kept else options
             run = torch.compile(forward, backend=self.backend, dynamic=False, options=options, **releases.isolated())
 
         def call(*args, **kwargs):
@@ -67,16 +74,20 @@ class Plan:
 
 
 def default_plans(model, bf16=False) -> list:
-    """Eager and inductor, and each in channels last where the model has 2-d convolutions."""
+    """Eager and inductor; where the model has 2-d convolutions also eager in channels last, and inductor without it."""
     convolves = any(isinstance(m, (nn.Conv2d, nn.ConvTranspose2d)) for m in model.modules())
-    layouts, precisions = ([False, True][: 1 + also] for also in (convolves, bf16))
-    return [Plan(b, layout, half) for b in ("eager", "inductor") for half in precisions for layout in layouts]
+    layouts = {"eager": ({}, {"channels_last": True}), "inductor": ({}, {"layout_kept": True})}
+    return [
+        Plan(backend, bf16=half, **layout)
+        for backend, found in layouts.items()
+        for half in (False, True)[: 1 + bf16]
+        for layout in found[: 1 + convolves]
+    ]
 
 
 def device_of(args, kwargs) -> torch.device:
     """Where the first tensor among the arguments is."""
-    devices = [leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)]
-    return devices[0] if devices else torch.device("cpu")
+    return next((tensor.device for tensor in tensors((args, kwargs))), torch.device("cpu"))
 
 
 def quiet() -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
-from torch.utils import _pytree as pytree
 
 from .. import device as devices
 from ..language import N_, Message
 from ..records.speedup import SPEED_UP, SpeedUp, of_times
+from .copies import tensors
 from .numerics import ALLOWED
 from .plan import Plan
 
@@ -44,8 +44,10 @@ class Candidate:
     samples: dict = field(default_factory=dict)
 
     def judge(self, errors) -> None:
-        """Take in (output error, gradient error), and drop out if one is too large."""
-        self.output_error, self.gradient_error = errors
+        """Take in (output error, gradient error) of one more check, and drop out if one is too large."""
+        self.output_error, self.gradient_error = map(
+            max, errors, (self.output_error or 0.0, self.gradient_error or 0.0)
+        )
         if max(errors) > ALLOWED:
             why = Message("wrong numbers: {errors}, {allowed}× is allowed", errors=self._errors(), allowed=ALLOWED)
             self.drop("rejected", why)
@@ -108,7 +110,7 @@ class Trials:
 
     def __init__(self, candidates, rounds):
         self.candidates, self.baseline, self.rounds = candidates, candidates[0], rounds
-        self.turns, self.at, self.timer, self.winner, self.final = [], 0, None, None, False
+        self.turns, self.at, self.winner, self.final = [], 0, None, False
         self._add([c for c in candidates if c.status in ("baseline", "timing")], rounds + 1)
 
     @property
@@ -116,22 +118,17 @@ class Trials:
         """Whether all steps of this stage were taken; then all ranks must call `end_stage`."""
         return self.at == len(self.turns)
 
-    def step(self, device, args, kwargs):
-        """The outputs of the plan whose turn it is; its time is taken when backward has ended."""
-        number, candidate = self.turns[self.at]
-        if self.timer is not None and self.timer.running and candidate is not self.baseline:
-            candidate.drop("failed", Message("its backward pass broke off in round {number}", number=number))
-        self.timer = StepTimer(device, lambda seconds: self._add_sample(number, candidate, seconds))
-        # A plan that was dropped keeps its turns, since all ranks must count alike; eager takes them.
-        call = candidate.call or self.baseline.call
-        try:
-            outputs = call(*args, **kwargs)
-        except Exception as error:
-            if candidate is self.baseline:
-                raise
-            outputs = self.baseline.call(*args, **kwargs)  # raises if it was the model's own error
-            candidate.fail(error, f"in round {number}")
-        return self.timer.outputs(outputs)
+    @property
+    def turn(self) -> tuple:
+        """(number of the round, the Candidate whose turn it is); one that was dropped keeps its turns for eager."""
+        return self.turns[self.at]
+
+    def end_turn(self, seconds) -> None:
+        """Go on to the next turn; `seconds` that this one took, or None if it was no fair sample."""
+        number, candidate = self.turn
+        if number and seconds is not None and candidate.call is not None:  # round 0 warms up
+            candidate.samples[number] = seconds
+        self.at += 1
 
     def end_stage(self) -> None:
         """Agree with the other ranks on the times, then time the fastest further, or choose."""
@@ -159,11 +156,6 @@ class Trials:
         if count > 1:
             self.turns += [(first + r, candidates[(k + r) % count]) for r in range(rounds) for k in range(count)]
 
-    def _add_sample(self, number, candidate, seconds):
-        if number and candidate.call is not None:  # round 0 warms up
-            candidate.samples[number] = seconds
-        self.at += 1
-
 
 def agree(candidates) -> None:
     """Drop on all ranks what one rank dropped; the largest errors and the slowest compilation count."""
@@ -179,26 +171,30 @@ def agree(candidates) -> None:
             candidate.drop(status, Message("on rank {rank}: {why}", rank=rank, why=why))
 
 
-class StepTimer:
-    """Times one training step from its creation, before forward; calls `report(seconds)` when backward has ended.
+class Step:
+    """A training step, from its first forward pass on to the end of the last backward pass before the next step.
 
-    `running`: a backward pass has begun and not ended; if the next step finds it so, the backward pass broke off.
+    Attributes:
+        calls: signatures of its forward passes.
+        seconds: what it took (None: no backward pass has ended).
+        running: a backward pass has begun and not ended; if the next step finds it so, the backward pass broke off.
+        twice: a backward pass is itself differentiated (create_graph=True).
     """
 
-    def __init__(self, device, report):
-        self.device, self.report, self.running = device, report, False
+    def __init__(self, device):
+        self.device, self.calls, self.seconds, self.running, self.twice = device, [], None, False, False
         devices.synchronize(device)
         self.began = time.perf_counter()
 
-    def outputs(self, outputs):
-        """`outputs` of the forward pass, with what is needed to notice their backward pass."""
-        for tensor in pytree.tree_leaves(outputs):
-            if torch.is_tensor(tensor) and tensor.requires_grad:
+    def watch(self, outputs) -> None:
+        """Notice the backward passes of the `outputs` of a forward pass."""
+        for tensor in tensors(outputs):
+            if tensor.grad_fn is not None:  # a hook on a leaf would stay there
                 tensor.register_hook(self._backward_began)
-        return outputs
 
     def _backward_began(self, gradient):
-        if not self.running and self.report is not None:
+        self.twice |= torch.is_grad_enabled()
+        if not self.running:
             self.running = True
             queue = torch.autograd.Variable._execution_engine.queue_callback
             # Twice: what DDP queues meanwhile, the wait for its last bucket, comes in between.
@@ -206,8 +202,7 @@ class StepTimer:
 
     def _backward_ended(self):
         devices.synchronize(self.device)
-        report, self.report, self.running = self.report, None, False
-        report(time.perf_counter() - self.began)
+        self.seconds, self.running = time.perf_counter() - self.began, False
 
 
 def gather(value) -> list:

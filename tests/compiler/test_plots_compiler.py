@@ -7,8 +7,8 @@ import pytest
 from figures import assert_readable, labels
 from gallery import cost_series, plan, shares
 
-from helpers.compiler import figures as plots
 from helpers.records.speedup import SPEED_UP
+from notebooks.scripts import compiler_figures as plots
 
 
 def tried():

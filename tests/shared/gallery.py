@@ -4,7 +4,6 @@ from records import baseline, curve, failed, on, planted
 
 from helpers import costmodel, paths, plots
 from helpers.comparison.ladder import Comparison
-from helpers.compiler import figures as compiler
 from helpers.compiler import operators
 from helpers.compiler.operators import Profile
 from helpers.costmodel import figures as cost
@@ -18,6 +17,7 @@ from helpers.records import read
 from helpers.report import figures as of_report
 from helpers.report import published as beside
 from helpers.report.report import Report
+from notebooks.scripts import compiler_figures as compiler
 from platforms.horovod import figures as hvd
 from platforms.npu import figures as npu
 

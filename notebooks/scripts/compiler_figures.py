@@ -6,12 +6,12 @@ The functions return (figure, alt).
 import math
 from statistics import median
 
-from ..language import N_, _, shown
-from ..plots import style
-from ..plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
-from ..records.speedup import SPEED_UP, shows
-from ..records.words import clean, number, percent, times
-from .trials import DROPPED
+from helpers.compiler.trials import DROPPED
+from helpers.language import N_, _, shown
+from helpers.plots import style
+from helpers.plots.layout import fitted, line_names, line_style, name_ends, rows, sheet, ticks, whisker
+from helpers.records.speedup import SPEED_UP, shows
+from helpers.records.words import clean, number, percent, times
 
 FILLS = {  # kinds of work: colour, hatch
     N_("convolution"): (style.SKY, ""),
