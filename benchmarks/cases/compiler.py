@@ -6,6 +6,7 @@ Prints what it found as JSON in its last line.
 import json
 import sys
 import time
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +65,7 @@ def exhaustive(net, step, rows):
     """Seconds of whole training steps of every plan that is right, taking turns."""
     plans = {str(plan): plan for plan in net.tuner.plans}
     right = [row["plan"] for row in rows if row["status"] in ("baseline", "chosen", "slower")]
-    calls = {name: plans[name].make(net.tuner.forward) for name in right}
+    calls = {name: partial(plans[name].make(net.tuner.function), net) for name in right}
     samples = {name: [] for name in right}
     for number in range(ROUNDS + 1):
         for name, call in calls.items():

@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+CONSTANTS = (FunctionType, ModuleType, type, BuiltinFunctionType)  # they may change, but do not in a forward pass
 LIBRARIES = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), os.path.dirname(__file__))
 
 
@@ -112,7 +113,10 @@ def _reached(model):
         for name, value in _used(function).items():
             if (called := _function(value)) and called not in todo:
                 todo.append(called)
-            if value is open or not isinstance(value, (FunctionType, ModuleType, type, BuiltinFunctionType)):
+            constant = isinstance(value, CONSTANTS) or type(value).__module__.startswith(
+                ("torch._library", "torch._ops")
+            )
+            if value is open or not constant:
                 found[function, name] = value
     return found
 

@@ -9,18 +9,20 @@ from .tuner import Tuner
 def optimize(model, plans=None, *, bf16=False, rounds=5, log=print):
     """Let `model` find out, in its first training steps, which plan trains it fastest.
 
-    The training loop stays as it is. At the first step each plan (backend × memory layout × precision) is compiled and
-    checked on the live batch: outputs, buffers and gradients must be as near to fp64 as eager's, within a factor of
-    three. Then the plans that are right take real steps in turn, timed to the end of backward, and the fastest computes
-    all further steps. Eager is always among them, and stays unless another is 1.02 times as fast. `print(model.tuner)`
-    says what was tried and why. Evaluation (no gradients, or eval mode) runs in eager, and batches of another shape
+    The training loop stays as it is. In the first step `optimize` watches. In the second each plan (backend × memory
+    layout × precision) is compiled and checked on copies of the model and of the batch: outputs, buffers and gradients
+    must be as near to fp64 as eager's, within a factor of three. Then the plans that are right take real steps in turn,
+    timed from the first forward pass to the end of the last backward pass, and the fastest computes all further steps.
+    Eager is always among them, and stays unless another is 1.02 times as fast. `print(model.tuner)` says what was tried
+    and why; or why nothing was, as where forward or a hook changes something that is no part of the model, or where
+    gradients are differentiated. Evaluation (no gradients, or eval mode) runs in eager, and batches of another shape
     without the compiler. Under torch.distributed all ranks must call the model in step; they choose the same plan, by
     the slowest rank's times.
 
     Args:
         model: an nn.Module on its device, or one wrapped in DistributedDataParallel.
-        plans: Plans or names of torch.compile backends to try beside eager (None: inductor, and both in channels last
-            where the model has 2-d convolutions).
+        plans: Plans or names of torch.compile backends to try beside eager (None: inductor, and where the model has 2-d
+            convolutions eager in channels last, and inductor that keeps their layout).
         bf16: whether the default plans may also compute in bfloat16, which changes numbers.
         rounds: timed steps of each plan in the first stage; those that are close then take as many again.
         log: gets a line of text now and then, from rank 0 (None: silence).

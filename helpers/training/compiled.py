@@ -13,7 +13,7 @@ ROUNDS = AT_LEAST  # of the trials; a run in a comparison has few steps to spare
 def prepare(config, model, strategy, log) -> None:
     """Make `model` compute as `config.compiler` says; call it before the model is wrapped.
 
-    "auto" lets `optimize` choose among eager and inductor, and channels last unless the run has fixed it. `log` gets a
+    "auto" lets `optimize` choose among its default plans, without channels last if the run has fixed it. `log` gets a
     line of text when something takes long.
     """
     if config.compiler == "none":
@@ -75,5 +75,6 @@ def note(config, model) -> str:
     """A sentence for the run's note; "" if there is none."""
     if config.compiler != "auto":
         return ""
-    unsure = "the run ended before the tuner had chosen: give it more steps"
-    return f"plan: {model.tuner.choice}" if model.tuner.done else unsure
+    if not model.tuner.done:
+        return "the run ended before the tuner had chosen: give it more steps"
+    return f"plan: {model.tuner.choice}" + (f" ({model.tuner.why})" if model.tuner.why else "")

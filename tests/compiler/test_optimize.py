@@ -2,8 +2,11 @@
 
 import copy
 import pickle
+import random
+import threading
 
 import cloudpickle
+import numpy
 import plans
 import pytest
 import torch
@@ -55,8 +58,8 @@ def test_an_error_in_backward_reaches_the_reader_and_the_plan_is_dropped():
     assert model.tuner.choice == Plan()
 
 
-def test_the_models_own_error_is_the_readers_and_leaves_the_tuner_whole():
-    """At the first step, where plans are checked, and in the race."""
+def test_the_models_own_error_is_the_readers_and_training_goes_on():
+    """In the step that is watched, where plans are checked, and where they are timed."""
 
     class Moody(nn.Linear):
         well = True
@@ -67,17 +70,14 @@ def test_the_models_own_error_is_the_readers_and_leaves_the_tuner_whole():
                 raise RuntimeError("not today")
             return super().forward(x)
 
-    model, inputs = quietly(Moody(4, 4), plans.slow), torch.randn(2, 4)
-    for stage in ("the check", "the trials"):
-        if stage == "the trials":
-            trials = model.tuner.trials
-            trials.at = next(at for at, (_, candidate) in enumerate(trials.turns) if candidate is trials.baseline)
+    for steps in (0, 1, 2):
+        model, inputs = quietly(Moody(4, 4), plans.slow), torch.randn(2, 4)
+        plans.train(model, inputs, steps=steps)
         model.well = False
         with pytest.raises(RuntimeError, match="not today"):
             model(inputs)
-        model(inputs).sum().backward()
-    plans.train(model, inputs)
-    assert model.tuner.choice == Plan()
+        plans.train(model, inputs)
+        assert model.tuner.choice == Plan() and (steps == 1) == ("not today" in str(model.tuner))
 
 
 # Nothing is touched
@@ -97,17 +97,83 @@ def test_training_while_plans_are_tried_is_bitwise_that_of_eager(steps):
     torch.testing.assert_close(trained[1], trained[0], rtol=0, atol=0)
 
 
-def test_inputs_are_the_models_own_and_their_gradients_count():
-    class Overwrites(nn.Linear):
-        def forward(self, x):
-            return super().forward(x.mul_(2))
+class Stateful(nn.Module):
+    """What `kind` says changes in each forward pass, and the outputs depend on it."""
 
-    model, inputs = quietly(Overwrites(4, 4), plans.same), torch.ones(3, 4)
-    model(inputs)
-    assert torch.equal(inputs, torch.full((3, 4), 2.0)), "overwritten once, by the model"
-    model, inputs = quietly(nn.Linear(4, 4), plans.same), torch.randn(3, 4, requires_grad=True)
-    model(inputs).sum().backward()
-    assert torch.allclose(inputs.grad, model.weight.sum(0).expand(3, 4))
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layer, self.count, self.seen = kind, nn.Linear(16, 4), 0, []
+        self.register_buffer("centre", torch.zeros(4))
+        if kind == "weight norm":
+            nn.utils.weight_norm(self.layer)
+        if kind == "spectral norm":
+            nn.utils.parametrizations.spectral_norm(self.layer)
+        if kind == "hook":
+            seen = []
+            self.layer.register_forward_hook(lambda *_: seen.append(1))
+            self.layer.register_forward_hook(lambda _, __, output: output * (1 + len(seen)))
+        if kind == "lock":
+            self.lock = threading.Lock()
+
+    def forward(self, x):
+        factor = 1.0
+        if self.kind == "random":
+            factor = random.random() + numpy.random.rand() + torch.rand(1)
+        if self.kind == "global":
+            OUTSIDE["count"] += 1
+            factor = 1 + OUTSIDE["count"] / 10
+        self.count += 1
+        found = self.layer(x) * factor * min(1.0, 0.1 * self.count)
+        if self.kind == "buffer":
+            self.centre = 0.9 * self.centre + 0.1 * found.detach().mean(0)
+        self.seen.append(found.mean())
+        return found - self.centre
+
+
+OUTSIDE = {"count": 0}
+STATES = {"hook": "seen", "global": "OUTSIDE", "lock": "lock"}  # those that no copy holds: what the table says
+
+
+@pytest.mark.parametrize("kind", ["buffer", "random", "weight norm", "spectral norm", *STATES])
+def test_what_forward_changes_is_changed_once_a_step(kind):
+    trained, steps = [], 5
+    for tuned in (True, False):
+        OUTSIDE["count"] = 0
+        for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+            seed(1)
+        model = Stateful(kind)
+        if tuned:
+            tuner = quietly(model, plans.same).tuner
+        losses = plans.train(model, torch.randn(8, 16), steps=steps)
+        steps = len(losses)
+        drawn = random.random(), numpy.random.rand(), torch.get_rng_state()
+        trained.append((losses, model.state_dict(), model.count, len(model.seen), OUTSIDE["count"], *drawn))
+    torch.testing.assert_close(trained[0], trained[1], rtol=0, atol=0)
+    assert STATES.get(kind, "") in str(tuner) and (kind in STATES) == ("stays in eager" in str(tuner))
+
+
+def penalised(model, x):
+    outputs = model(x)
+    gradients = torch.autograd.grad(outputs.sum(), list(model.parameters()), create_graph=True)
+    return outputs.square().mean() + sum(g.square().mean() for g in gradients)
+
+
+LOOPS = {
+    "triplet": lambda model, x: nn.functional.triplet_margin_loss(model(x), model(x + 1), model(-x)),
+    "recurrent": lambda model, x: model(model(model(model(model(x))))).square().mean(),
+    "evaluated between": lambda model, x: (model.eval()(x), model.train()(x).square().mean())[1],
+    "differentiated twice": penalised,
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_step_is_all_its_forward_and_backward_passes(loop):
+    expected, inputs = plans.Pauses(), torch.randn(8, 16)
+    model = quietly(copy.deepcopy(expected), plans.fewer)
+    losses = plans.train(model, inputs, steps=40, whole=LOOPS[loop])
+    assert losses == plans.train(expected, inputs, steps=len(losses), whole=LOOPS[loop])
+    twice = loop == "differentiated twice"
+    assert str(model.tuner.choice) == ("eager" if twice else "fewer") and ("create_graph" in str(model.tuner)) == twice
 
 
 def test_without_training_there_is_nothing_to_try():
@@ -151,9 +217,9 @@ def test_too_small_a_gain_is_not_taken(monkeypatch):
 @pytest.mark.long
 def test_layout_and_precision_are_plans_too():
     model = quietly(plans.conv_net(), Plan("eager", channels_last=True), Plan("eager", bf16=True), Plan("aot_eager"))
-    kinds = []
+    kinds = model[0].kinds = []  # a list in a closure would keep the model in eager
     last = lambda images: images.is_contiguous(memory_format=torch.channels_last)  # noqa: E731
-    model[0].register_forward_hook(lambda module, inputs, output: kinds.append((output.dtype, last(inputs[0]))))
+    model[0].register_forward_hook(lambda module, inputs, output: module.kinds.append((output.dtype, last(inputs[0]))))
     plans.train(model, torch.randn(4, 3, 8, 8))
     assert (torch.bfloat16, False) in kinds and (torch.float32, True) in kinds
     assert all(row["status"] in ("baseline", "chosen", "slower") for row in model.tuner.rows())

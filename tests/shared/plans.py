@@ -117,13 +117,13 @@ def conv_net():
     )
 
 
-def train(model, inputs, steps=200, lr=0.01, loss=lambda outputs: outputs.square().mean()):
-    """Train until the tuner has chosen, or for at most `steps`; returns the losses."""
+def train(model, inputs, steps=200, lr=0.01, loss=lambda outputs: outputs.square().mean(), whole=None):
+    """Train until the tuner has chosen, or for at most `steps`; returns losses: `whole(model, inputs)`, if given."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9), []
     inner = getattr(model, "module", model)
     for _ in range(steps):
         optimizer.zero_grad()
-        value = loss(model(inputs))
+        value = whole(model, inputs) if whole else loss(model(inputs))
         value.backward()
         optimizer.step()
         losses.append(value.item())
