@@ -1,8 +1,11 @@
 """What every test may count on; torch is imported later, since the process that starts the workers needs none."""
 
+import os
 import signal
 
 import pytest
+
+os.environ.setdefault("HELPERS_ALONE", "0")  # tests side by side need not wait for each other's runs
 
 
 @pytest.fixture(scope="session", autouse=True)

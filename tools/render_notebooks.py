@@ -41,6 +41,7 @@ def kernel_environment(results):
     # ipykernel stops showing what child processes print when PYTEST_CURRENT_TEST is set.
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     fixed = {"NBVAL": "1", "HELPERS_PROGRESS": "plain", "HELPERS_LANG": "en", "PYTHONHASHSEED": "0"}
+    fixed["HELPERS_ALONE"] = "0"  # other tests run at the same time; none measures what anybody compares
     return environment | fixed | {"HELPERS_RESULTS": str(results)}
 
 

@@ -12,6 +12,7 @@ from ..launcher.background import start
 from ..launcher.launch import launch, prepare_launcher
 from ..launcher.progress import Progress
 from ..records import store
+from .alone import alone
 
 
 def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
@@ -26,15 +27,20 @@ def run(config, *, prediction=None, group="", progress=None, timeout=None, backg
 
 
 def in_turn(title, work, labels, background, progress=None):
-    """Call `work(progress)` when all runs of this process that asked before have ended, here or in the background.
+    """Call `work(progress)` when all runs that asked before have ended, also those of other processes on this machine.
 
     The turn is taken around all that a run measures, not by its launch alone: waiting is no part of a run's time.
     """
+
+    def undisturbed(progress):
+        with alone(title, progress):
+            return work(progress)
+
     if background:
-        return start(title, work, labels)
+        return start(title, undisturbed, labels)
     progress = progress or Progress(labels)
     with progress.turn(title):
-        return work(progress)
+        return undisturbed(progress)
 
 
 def ready(config):

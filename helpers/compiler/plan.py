@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from .. import releases
 from . import stats
-from .copies import tensors
+from .copies import replaced, tensors
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Plan:
                 return run(*args, **kwargs)
             full = lambda t: t.float() if t.dtype == torch.bfloat16 else t  # noqa: E731
             with torch.autocast(device_of(args, kwargs).type, torch.bfloat16):
-                return pytree.tree_map_only(torch.Tensor, full, run(*args, **kwargs))
+                return replaced(run(*args, **kwargs), full)
 
         return call
 

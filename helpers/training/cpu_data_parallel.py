@@ -5,11 +5,14 @@ replicas side by side, gather the outputs. In every backward pass it adds the re
 there, only the first replica's BatchNorm statistics survive. (torch/nn/parallel/data_parallel.py)
 """
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
 from torch import nn
+
+from ..compiler.copies import tensors
 
 
 class CPUDataParallel(nn.Module):
@@ -18,14 +21,17 @@ class CPUDataParallel(nn.Module):
     def __init__(self, module, devices):
         super().__init__()
         self.module, self.devices = module, devices
+        self.outputs = None  # of the first replica, whose containers all share
         self.threads = ThreadPoolExecutor(devices, thread_name_prefix="replica")
 
     def forward(self, batch):
-        """`batch` [N, …] -> outputs [N, …]; the module must map one tensor to one tensor."""
+        """`batch` [N, …] -> what the module makes of it: tensors [N, …], in whichever containers."""
         pieces = batch.chunk(self.devices)
         if len(pieces) == 1:
             return self.module(batch)
-        return _Replicas.apply(self, pieces, *self.module.parameters())
+        joined = _Replicas.apply(self, pieces, *self.module.parameters())
+        outputs, self.outputs = self.outputs, None
+        return copy.deepcopy(outputs, {id(t): new for t, new in zip(tensors(outputs), joined, strict=True)})
 
 
 class _Replicas(torch.autograd.Function):
@@ -48,17 +54,27 @@ class _Replicas(torch.autograd.Function):
             with torch.set_grad_enabled(learn), autocast():
                 return replicas[i](pieces[i])
 
-        outputs = list(parallel.threads.map(apply, range(len(pieces))))
+        whole = list(parallel.threads.map(apply, range(len(pieces))))
+        parallel.outputs = whole[0]
+        # As nn.DataParallel: of a number in each replica a vector.
+        outputs = [[tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors(one)] for one in whole]
         ctx.parallel, ctx.copies, ctx.outputs = parallel, copies, outputs
-        return torch.cat([output.detach() for output in outputs])
+        joined = [torch.cat([tensor.detach() for tensor in each]) for each in zip(*outputs, strict=True)]
+        ctx.mark_non_differentiable(
+            *(new for new, old in zip(joined, outputs[0], strict=True) if not old.requires_grad)
+        )
+        return tuple(joined)
 
     @staticmethod
-    def backward(ctx, gradient):
-        parts = gradient.split([len(output) for output in ctx.outputs])
+    def backward(ctx, *gradients):
+        sizes = [[len(tensor) for tensor in each] for each in zip(*ctx.outputs, strict=True)]
+        parts = list(zip(*(g.split(size) for g, size in zip(gradients, sizes, strict=True)), strict=True))
 
         def differentiate(i):
             wanted = [p for p in ctx.copies[i] if p.requires_grad]
-            found = iter(torch.autograd.grad(ctx.outputs[i], wanted, parts[i], allow_unused=True))
+            pairs = [(o, part) for o, part in zip(ctx.outputs[i], parts[i], strict=True) if o.requires_grad]
+            outputs, given = zip(*pairs, strict=True)
+            found = iter(torch.autograd.grad(outputs, wanted, given, allow_unused=True))
             return [next(found) if p.requires_grad else None for p in ctx.copies[i]]
 
         of_replicas = ctx.parallel.threads.map(differentiate, range(len(parts)))

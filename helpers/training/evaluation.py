@@ -3,6 +3,7 @@
 import torch
 import torch.distributed as dist
 
+from ..compiler.copies import tensors
 from ..data import loaders
 
 BATCH = 256
@@ -17,8 +18,8 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
     the model as training does, in its precision.
 
     Returns:
-        count (samples tested), loss (mean), and for classification answers (one a sample, or one a token),
-        correct and accuracy (0 to 1) of these, else None.
+        count (samples tested), loss (mean), and for classification answers (one a sample, a token or a pixel), correct
+        and accuracy (0 to 1) of these, else None. Of several outputs the first one counts.
     """
     if world.size > 1:
         for buffer in model.buffers():  # BatchNorm statistics differ by rank: rank 0's model is the one saved
@@ -34,9 +35,11 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
             forward(model, next(loaders.eval_batches(test_set, device=world.device, batch=1))[0])
             continue
         outputs = forward(model, inputs)
-        classifies = outputs.shape[:-1] == labels.shape and not labels.is_floating_point()
+        scores = tensors(outputs)[0]
+        classes = _dimension_of_classes(scores, labels)
+        classifies = classes is not None
         if classifies:
-            correct += (outputs.argmax(-1) == labels).sum().item()
+            correct += (scores.argmax(classes) == labels).sum().item()
             answers += labels.numel()
         loss += loss_fn(outputs, labels).item() * len(labels)
         samples += len(labels)
@@ -48,3 +51,11 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
     if classifies == world.size:
         result.update(answers=int(answers), correct=int(correct), accuracy=correct / answers)
     return result
+
+
+def _dimension_of_classes(scores, labels):
+    """Which dimension of `scores` is that of classes, if `labels` are classes; else None."""
+    if labels.is_floating_point() or scores.dim() < 2:
+        return None
+    places = (1, -1) if scores.dim() > 3 else (-1, 1)  # of pictures [N, classes, H, W], as cross_entropy wants them
+    return next((place for place in places if scores.select(place, 0).shape == labels.shape), None)

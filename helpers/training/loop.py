@@ -15,7 +15,7 @@ from ..cluster.torchrun import process_start, restarts
 from ..data import loaders, sets
 from ..launcher.group import distributed
 from ..launcher.rank import emit
-from . import checkpoint, compiled, memory, models, precision, recompute, schedules, strategies, sync_batch_norm
+from . import checkpoint, compiled, memory, models, own, precision, recompute, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate
 
 EVENT_EVERY = 0.2  # s between progress events
@@ -64,16 +64,22 @@ class Run:
             train_set, self.test_set = sets.pair(config.data)
             options = {name: getattr(config, name) for name in ("global_batch", "seed", "augment", "num_workers")}
             options.update(device=world.device, rank=world.rank, world_size=world.size)
-            self.loader = loaders.make_loader(train_set, path=config.input_path, **options)
+            path, self.reading = own.input_path(config, train_set, world.device)
+            self.loader = loaders.make_loader(train_set, path=path, **options)
         torch.manual_seed(config.seed)  # the same weights on every rank
         self.tokens = getattr(train_set, "length", None)  # in a sample, if it is a sequence of them
         self.samples = sets.samples_are(train_set)
         self.model = models.make(config.model, sets.classes(train_set), self.tokens).to(world.device)
+        self.loss_fn = config.loss or models.loss_of(self.model)
+        self.strategy = strategies.make(config, world.device)
+        if callable(config.model):
+            own.materialise(self.model, train_set, world.device)
+            if self.strategy.buckets:
+                self.strategy.unused = own.unused(self.model, train_set, self.loss_fn, world.device)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:
             self.model.to(memory_format=torch.channels_last)
-        self.strategy = strategies.make(config, world.device)
         self.precision = precision.make(config.precision, self.model, world.device, sharded=self.strategy.sharded)
         self.warm_from = config.warmup_steps
         recompute.prepare(self.model, config.activation_checkpointing)
@@ -84,7 +90,6 @@ class Run:
         options = {name: getattr(config, name) for name in options}
         self.optimizer = self.strategy.optimizer(kind, self.precision.parameters, lr=config.peak_lr, **options)
         torch.manual_seed(config.seed + 1 + world.rank)  # but dropout of its own on each
-        self.loss_fn = config.loss or models.loss_of(self.model)
         self.total_steps = config.steps or config.epochs * len(self.loader)
         self.lr_warmup_steps = round(config.lr_warmup_epochs * len(self.loader))
         self.step = self.first_step = 0
@@ -230,7 +235,7 @@ class Run:
         peaks, held = map(list, zip(*memories, strict=True))
         if not self.world.is_main:
             return None
-        notes = self.strategy.note, self.note, compiled.note(self.config, self.model)
+        notes = self.strategy.note, self.reading, self.note, compiled.note(self.config, self.model)
         timed = {"step_time_s": self.step_times, "input_wait_s": self.waits}
         rates = {"images_per_s": [self.config.global_batch / seconds for seconds in self.step_times]}
         enough = len(self.step_times) >= measure.AT_LEAST

@@ -13,6 +13,7 @@ from torch import nn
 
 from .. import config
 from .. import device as devices
+from ..compiler.copies import replaced, tensors
 from ..language import _
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -78,8 +79,10 @@ class MixedPrecision:
             inputs = inputs.to(self.input_dtype)
         with self.autocast():
             outputs = model(inputs)
-        half = torch.is_tensor(outputs) and outputs.dtype in (torch.float16, torch.bfloat16)
-        return outputs.float() if half else outputs
+        halves = (torch.float16, torch.bfloat16)
+        if any(tensor.dtype in halves for tensor in tensors(outputs)):
+            outputs = replaced(outputs, lambda tensor: tensor.float() if tensor.dtype in halves else tensor)
+        return outputs
 
     def backward(self, loss):
         """Backward of the scaled loss; call it once for each micro-batch."""

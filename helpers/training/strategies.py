@@ -37,10 +37,11 @@ class Strategy:
     """Training on one device; the others change what differs.
 
     `sharded`: a rank has only shards of the weights. `visible`: this thread runs all of the forward pass, so that
-    activations can be counted. `note`: for the record.
+    activations can be counted. `note`: for the record. `unused`: names of parameters that get no gradient,
+    which matters where gradients are reduced in buckets (`buckets`).
     """
 
-    sharded, visible, note = False, True, ""
+    sharded, visible, buckets, note, unused = False, True, False, "", ()
 
     def __init__(self, config, device):
         self.config, self.device = config, device
@@ -98,9 +99,14 @@ class DataParallel(Strategy):
 class DDP(Strategy):
     """A process for each device; gradients are averaged during the backward pass."""
 
+    buckets = True
+
     def wrap(self, model, gathered_in=None):
         index = None if self.device.index is None else [self.device.index]
-        return DistributedDataParallel(model, device_ids=index)
+        if self.unused:
+            names = ", ".join(self.unused[:3]) + ", …" * (len(self.unused) > 3)
+            self.note = f"find_unused_parameters=True, since no gradient reaches {len(self.unused)} parameters: {names}"
+        return DistributedDataParallel(model, device_ids=index, find_unused_parameters=bool(self.unused))
 
     def without_reduction(self, wrapped):
         return wrapped.no_sync()
