@@ -1,7 +1,6 @@
 """Runs side by side, as they were recorded; nothing here runs anything, so it needs no torch."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from ..config import SETTINGS
 from ..records import read, speedup
@@ -24,6 +23,7 @@ class Comparison:
         if not self.records or self.records[0]["status"] != "completed":
             raise ValueError("a comparison needs a completed first run to compare with")
         self.baseline = self.records[0]
+        self._rows = rows(self.records, self.baseline)
 
     def speed_up(self, record) -> speedup.SpeedUp | None:
         """How many times the baseline's samples a second (ratio, low, high), or None where nothing was timed."""
@@ -35,10 +35,6 @@ class Comparison:
         The efficiency is that of using more devices, so a run whose devices also compute otherwise has none.
         """
         return self._rows
-
-    @cached_property
-    def _rows(self):
-        return rows(self.records, self.baseline)
 
     def __repr__(self):
         return str(self)

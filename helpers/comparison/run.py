@@ -31,16 +31,12 @@ def in_turn(title, work, labels, background, progress=None):
 
     The turn is taken around all that a run measures, not by its launch alone: waiting is no part of a run's time.
     """
-
-    def undisturbed(progress):
-        with alone(title, progress):
-            return work(progress)
-
+    work = partial(alone, title, work)
     if background:
-        return start(title, undisturbed, labels)
+        return start(title, work, labels)
     progress = progress or Progress(labels)
     with progress.turn(title):
-        return undisturbed(progress)
+        return work(progress)
 
 
 def ready(config):

@@ -21,7 +21,7 @@ class CPUDataParallel(nn.Module):
     def __init__(self, module, devices):
         super().__init__()
         self.module, self.devices = module, devices
-        self.outputs = None  # of the first replica, whose containers all share
+        self.outputs = None  # of the first replica, for their containers
         self.threads = ThreadPoolExecutor(devices, thread_name_prefix="replica")
 
     def forward(self, batch):
@@ -55,29 +55,25 @@ class _Replicas(torch.autograd.Function):
                 return replicas[i](pieces[i])
 
         whole = list(parallel.threads.map(apply, range(len(pieces))))
-        parallel.outputs = whole[0]
-        # As nn.DataParallel: of a number in each replica a vector.
-        outputs = [[tensor.unsqueeze(0) if tensor.dim() == 0 else tensor for tensor in tensors(one)] for one in whole]
-        ctx.parallel, ctx.copies, ctx.outputs = parallel, copies, outputs
+        outputs = [list(map(torch.atleast_1d, tensors(one))) for one in whole]
+        ctx.parallel, ctx.copies, ctx.outputs, parallel.outputs = parallel, copies, outputs, whole[0]
         joined = [torch.cat([tensor.detach() for tensor in each]) for each in zip(*outputs, strict=True)]
-        ctx.mark_non_differentiable(
-            *(new for new, old in zip(joined, outputs[0], strict=True) if not old.requires_grad)
-        )
+        ctx.mark_non_differentiable(*(joined[n] for n, old in enumerate(outputs[0]) if not old.requires_grad))
         return tuple(joined)
 
     @staticmethod
     def backward(ctx, *gradients):
-        sizes = [[len(tensor) for tensor in each] for each in zip(*ctx.outputs, strict=True)]
-        parts = list(zip(*(g.split(size) for g, size in zip(gradients, sizes, strict=True)), strict=True))
+        each = zip(gradients, zip(*ctx.outputs, strict=True), strict=True)
+        parts = [gradient.split(list(map(len, outputs))) for gradient, outputs in each]
 
         def differentiate(i):
             wanted = [p for p in ctx.copies[i] if p.requires_grad]
-            pairs = [(o, part) for o, part in zip(ctx.outputs[i], parts[i], strict=True) if o.requires_grad]
+            pairs = [(o, part[i]) for o, part in zip(ctx.outputs[i], parts, strict=True) if o.requires_grad]
             outputs, given = zip(*pairs, strict=True)
             found = iter(torch.autograd.grad(outputs, wanted, given, allow_unused=True))
             return [next(found) if p.requires_grad else None for p in ctx.copies[i]]
 
-        of_replicas = ctx.parallel.threads.map(differentiate, range(len(parts)))
+        of_replicas = ctx.parallel.threads.map(differentiate, range(len(ctx.outputs)))
         return None, None, *(_added(gradients) for gradients in zip(*of_replicas, strict=True))
 
 

@@ -36,8 +36,8 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
             continue
         outputs = forward(model, inputs)
         scores = tensors(outputs)[0]
-        classes = _dimension_of_classes(scores, labels)
-        classifies = classes is not None
+        classes = 1 if scores.dim() > 3 else -1  # of pictures [N, classes, H, W], as cross_entropy wants them
+        classifies = scores.select(classes, 0).shape == labels.shape and not labels.is_floating_point()
         if classifies:
             correct += (scores.argmax(classes) == labels).sum().item()
             answers += labels.numel()
@@ -51,11 +51,3 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
     if classifies == world.size:
         result.update(answers=int(answers), correct=int(correct), accuracy=correct / answers)
     return result
-
-
-def _dimension_of_classes(scores, labels):
-    """Which dimension of `scores` is that of classes, if `labels` are classes; else None."""
-    if labels.is_floating_point() or scores.dim() < 2:
-        return None
-    places = (1, -1) if scores.dim() > 3 else (-1, 1)  # of pictures [N, classes, H, W], as cross_entropy wants them
-    return next((place for place in places if scores.select(place, 0).shape == labels.shape), None)

@@ -73,9 +73,8 @@ class Run:
         self.loss_fn = config.loss or models.loss_of(self.model)
         self.strategy = strategies.make(config, world.device)
         if callable(config.model):
-            own.materialise(self.model, train_set, world.device)
-            if self.strategy.buckets:
-                self.strategy.unused = own.unused(self.model, train_set, self.loss_fn, world.device)
+            ask = isinstance(self.strategy, strategies.DDP)
+            self.strategy.unused = own.prepare(self.model, train_set, world.device, ask)
         if config.sync_batch_norm:
             self.model = sync_batch_norm.convert(self.model, world.device)
         if config.channels_last:

@@ -13,7 +13,7 @@ from torch import nn
 
 from .. import config
 from .. import device as devices
-from ..compiler.copies import replaced, tensors
+from ..compiler.copies import replaced
 from ..language import _
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -79,10 +79,8 @@ class MixedPrecision:
             inputs = inputs.to(self.input_dtype)
         with self.autocast():
             outputs = model(inputs)
-        halves = (torch.float16, torch.bfloat16)
-        if any(tensor.dtype in halves for tensor in tensors(outputs)):
-            outputs = replaced(outputs, lambda tensor: tensor.float() if tensor.dtype in halves else tensor)
-        return outputs
+        full = lambda tensor: tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor  # noqa: E731
+        return replaced(outputs, full) if self.dtype != torch.float32 else outputs
 
     def backward(self, loss):
         """Backward of the scaled loss; call it once for each micro-batch."""

@@ -37,8 +37,8 @@ class Strategy:
     """Training on one device; the others change what differs.
 
     `sharded`: a rank has only shards of the weights. `visible`: this thread runs all of the forward pass, so that
-    activations can be counted. `note`: for the record. `unused`: names of parameters that get no gradient,
-    which matters where gradients are reduced in buckets (`buckets`).
+    activations can be counted. `note`: for the record. `unused`: parameters without a gradient, to be known
+    where there are `buckets`.
     """
 
     sharded, visible, buckets, note, unused = False, True, False, "", ()
@@ -99,13 +99,11 @@ class DataParallel(Strategy):
 class DDP(Strategy):
     """A process for each device; gradients are averaged during the backward pass."""
 
-    buckets = True
-
     def wrap(self, model, gathered_in=None):
         index = None if self.device.index is None else [self.device.index]
         if self.unused:
             names = ", ".join(self.unused[:3]) + ", …" * (len(self.unused) > 3)
-            self.note = f"find_unused_parameters=True, since no gradient reaches {len(self.unused)} parameters: {names}"
+            self.note = f"find_unused_parameters=True, since no output depends on {names}"
         return DistributedDataParallel(model, device_ids=index, find_unused_parameters=bool(self.unused))
 
     def without_reduction(self, wrapped):
