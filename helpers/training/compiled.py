@@ -75,6 +75,5 @@ def note(config, model) -> str:
     """A sentence for the run's note; "" if there is none."""
     if config.compiler != "auto":
         return ""
-    if not model.tuner.done:
-        return "the run ended before the tuner had chosen: give it more steps"
-    return f"plan: {model.tuner.choice}" + (f" ({model.tuner.why})" if model.tuner.why else "")
+    why, unsure = model.tuner.why, "the run ended before the tuner had chosen: give it more steps"
+    return f"plan: {model.tuner.choice}" + (f" ({why})" if why else "") if model.tuner.done else unsure
