@@ -33,8 +33,9 @@ test-all: test test-long  ## run all of them (35 minutes on two idle cores)
 soak: bootstrap  ## launch 300 times in two kernels, a third of it with planted failures (10 minutes at most)
 	$(python) -m tools.soak $(ARGS)
 
-lab: bootstrap  ## open the notebooks in JupyterLab, on this machine only
-	cd notebooks && ../$(python) -m jupyterlab --ip=127.0.0.1 $(ARGS)
+lab: bootstrap  ## open your copy of the notebooks, workshop/, in JupyterLab, on this machine only
+	$(python) -m tools.workshop
+	JUPYTER_CONFIG_PATH="$(CURDIR)/tools/jupyter" $(python) -m jupyterlab --LabApp.default_url=/lab/tree/workshop/00_start_here.ipynb $(ARGS)
 
 data: bootstrap  ## prepare data sets: make data ARGS="--help"
 	sh data/prepare.sh $(ARGS)

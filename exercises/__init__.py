@@ -1,1 +1,3 @@
-"""Checks of the notebooks' "your turn" cells: `from exercises import check`."""
+"""The checks of the notebooks' exercises, their hints and solutions."""
+
+from .solution import solution  # noqa: F401
