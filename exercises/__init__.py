@@ -1,3 +1,3 @@
 """The checks of the notebooks' exercises, their hints and solutions."""
 
-from .solution import solution  # noqa: F401
+from .solution import solution as solution

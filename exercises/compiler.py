@@ -68,18 +68,17 @@ def one_compilation(train_epoch, say):
         graphs, net, images, labels = [], *_small_set(samples)
         model = _compiled(net, graphs)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
-        over = samples % batch
         say.case(samples=samples, batch=batch)
         for _ in range(2):
             # Or it would remember from earlier cells that this size varies, and be prepared for it.
             with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
                 attempt(train_epoch, model, optimizer, images, labels, batch)
-        ways = [way for way in ("drop", "use", "pad") if _trained(samples, batch, way, net)]
-        if not {"drop", "use"} & set(ways):
+        ways = [way for way in ("drop", "use") if _trained(samples, batch, way, net)]
+        if not ways:
             yield _near(net.parameters(), _small_set(samples)[0].parameters()) and say("unchanged")
-            yield say("pad" if over and ways else "otherwise")
+            yield say("otherwise")
         yield not graphs and say("nothing")
-        yield len(graphs) > 1 and say("compilations", compiled=len(graphs), over=over)
+        yield len(graphs) > 1 and say("compilations", compiled=len(graphs), over=samples % batch)
 
 
 def _small_set(samples):
@@ -95,11 +94,8 @@ def _trained(samples, batch, last, like):
     net, images, labels = _small_set(samples)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
     for part, answers in 2 * list(zip(images.split(batch), labels.split(batch), strict=True)):
-        missing = batch - len(part)
-        if missing and last == "drop":
+        if last == "drop" and len(part) < batch:
             continue
-        if missing and last == "pad":
-            part, answers = F.pad(part, (0, 0, 0, 0, 0, 0, 0, missing)), F.pad(answers, (0, missing))
         optimizer.zero_grad()
         F.cross_entropy(net(part), answers).backward()
         optimizer.step()

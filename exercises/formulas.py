@@ -19,7 +19,6 @@ from .verdict import attempt, formula, number, same
     turned=lambda *case: 1 / sped_up.right(*case),
     time=lambda parts, *which: sum(parts.values()) / sped_up.right(parts, *which),
     part=lambda parts, part, factor: factor,
-    vanished=lambda parts, part, factor: len(parts) > 1 and sped_up.right(parts, part, inf),
     speeds=lambda parts, part, factor: 1 + parts[part] / sum(parts.values()) * (factor - 1),
 )
 def sped_up(parts, part, factor):
@@ -59,9 +58,6 @@ def time_to(curve, target):
     alone=lambda value, size, n, latency, per_byte: n == 1,
     bytes=lambda size, n, latency, per_byte: ring_seconds.right(size, n, 0, per_byte),
     once=lambda *case: ring_seconds.right(*case) / 2,
-    piece=lambda value, size, n, *link: any(
-        same(value, t * ring_seconds.right(n * size, n, *link)) for t in (1, 0.5 / (n - 1))
-    ),
 )
 def ring_seconds(size, n, latency, per_byte):
     """`answer(size, n, latency, per_byte)`: seconds of a ring all-reduce of `size` bytes on `n` devices."""
@@ -105,7 +101,6 @@ def _is_one_of(*pairs):
     all=lambda n, ranks, way: bytes_per_rank.right(n, ranks, way) * ranks,
     weights=_is_one_of((1, 0), (0, 1)),
     other=_is_one_of(*WAYS.values()),
-    adam=_is_one_of(*((a, 3 - a) for a in range(4))),
 )
 def bytes_per_rank(parameters, ranks, way):
     """`answer(parameters, ranks, way)`: bytes of weights, gradients and Adam's state in fp32 on each rank."""
@@ -126,9 +121,6 @@ def bubble(stages, micro_batches):
     never=lambda value, *case: micro_batches.right(*case) is None,
     just=lambda value, stages, batch, most: same(bubble(stages, value), most),
     larger=lambda value, stages, batch, most: bubble(stages, value) > most,
-    share=lambda value, stages, batch, most: (
-        value == next((m for m in range(1, batch + 1) if batch % m == 0 and (stages - 1) / m < most), 0)
-    ),
     each=lambda stages, batch, most: batch,
 )
 def micro_batches(stages, batch, most):

@@ -38,9 +38,6 @@ def on_ranks(work, world_size, answer, *arguments, named=True, env=None) -> list
 
     Args:
         named: whether the hint names the rank that raised; not where it is chance which one fails first.
-
-    Raises:
-        NotYet: the ranks did not get that far.
     """
     if not callable(answer):
         raise NotYet(SAY("no function", kind=type(answer).__name__))

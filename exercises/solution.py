@@ -1,10 +1,10 @@
-"""The solution of an exercise, for those who have tried it, as the executed notebooks have it."""
+"""The solution of an exercise that has been tried, as the executed notebooks have it."""
 
 import json
 import re
 from itertools import pairwise
 
-from IPython.display import Markdown, display
+from IPython.display import Markdown
 
 from helpers.language import chosen
 from helpers.paths import project_root
@@ -13,11 +13,11 @@ from .verdict import tried
 
 
 def solution(name):
-    """Show the solution of `check.NAME(...)`; ValueError where that was not called in this notebook."""
+    """The solution of `check.NAME(...)`, to be shown; ValueError where that was not called in this notebook."""
     if name not in tried:
         raise ValueError(f"try it first: run the cell with check.{name}(...); then the solution is shown")
     for path in (project_root() / "notebooks" / ("zh" if chosen() == "zh" else "")).glob("*.ipynb"):
-        texts = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
-        for text, after in pairwise(texts):
+        cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+        for text, after in pairwise(cells):
             if f"check.{name}(" in text and (folded := re.search(r"</summary>(.*?)</details>", after, re.DOTALL)):
-                display(Markdown(folded[1].strip()))
+                return Markdown(folded[1].strip())

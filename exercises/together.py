@@ -31,8 +31,6 @@ from .verdict import exercise, flat, formula, number, same
     divided=lambda n: [rank**2 / n for rank in range(n)],
     sum=lambda n: [n * mean for mean in mean_of_squares.right(n)],
     ranks=lambda n: [(n - 1) / 2] * n,
-    whole=lambda n: [int(mean) for mean in mean_of_squares.right(n)],
-    twice=lambda n: [mean / n for mean in mean_of_squares.right(n)],
     different=lambda value, n: len(set(value)) > 1,
 )
 def mean_of_squares(n):
@@ -297,11 +295,9 @@ def row_parallel(answer, say):
             ("right", [product + bias] * n),
             ("rank 0", [product + bias, *outputs[1:]]),
             ("own", parts),
-            ("own", [part + bias for part in parts]),
             ("biases", [product + n * bias] * n),
             ("no bias", [product] * n),
             ("mean", [product / n + bias] * n),
-            ("mean", [(product + n * bias) / n] * n),
         )
         key = next((key for key, guess in guesses if same(list(outputs), guess)), "otherwise")
         yield key != "right" and say(key, n=n)

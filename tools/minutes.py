@@ -15,6 +15,8 @@ from pathlib import Path
 
 import nbformat
 
+from helpers.paths import replace_file
+
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 45  # minutes of a notebook's required part, exercises included
 WORDS_A_MINUTE, LINE_S, FIGURE_S, EXERCISE_MIN = 180, 10, 30, 5
@@ -23,7 +25,14 @@ CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 IMAGE = re.compile(r"!\[[^]]*\]\([^)]*\)")
 HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 CHECK = re.compile(r"^check\.\w+\(", re.MULTILINE)
-HEADER = re.compile(r"\*Reading: (\d+) minutes?, (\d+) with")
+HEADERS = (  # in English and in Chinese, without exercises and with
+    (
+        re.compile(r"Reading: \d+ minutes(?:, \d+ with the exercises)?"),
+        "Reading: {} minutes",
+        ", {} with the exercises",
+    ),
+    (re.compile("阅读时间：\\d+ 分钟(?:，含练习 \\d+ 分钟)?"), "阅读时间：{} 分钟", "，含练习 {} 分钟"),
+)
 
 
 @dataclass
@@ -94,6 +103,34 @@ def notebooks() -> list:
     return sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 
+def headed(text, found) -> str:
+    """A notebook's text, or that of its catalog, with the numbers of `found` in its header."""
+    for pattern, alone, exercises in HEADERS:
+        said = alone.format(found.minutes) + (exercises.format(found.with_exercises) if found.exercises else "")
+        text = pattern.sub(said, text, count=1 if text.startswith("{") else 0)
+    return text
+
+
+def listed(text, readings) -> str:
+    """README's text, or that of its catalog, with the minutes of each notebook in its row."""
+    for stem, found in readings.items():
+        row = re.compile(rf"(\(notebooks/(?:zh/)?{stem}\.ipynb\)(?:(?!\\n|\n).)*\| )\d+( \|)")
+        text = row.sub(rf"\g<1>{found.with_exercises}\g<2>", text)
+    return text
+
+
+def written() -> dict:
+    """{file: its text with the computed numbers}."""
+    readings = {path.stem: reading(path) for path in notebooks()}
+    files = {}
+    for path in notebooks():
+        for file in (path, ROOT / "locale" / "zh_CN" / f"{path.stem}.po"):
+            files[file] = headed(file.read_text(encoding="utf-8"), readings[path.stem])
+    for file in (ROOT / "README.md", ROOT / "locale" / "zh_CN" / "readme.po"):
+        files[file] = listed(file.read_text(encoding="utf-8"), readings)
+    return files
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the numbers into headers and README")
@@ -105,6 +142,8 @@ def main(arguments=None):
             f"{path.stem:24}{found.words:7,}{found.lines:7}{found.figures:9}{found.exercises:11}"
             f"{found.minutes:9}{found.with_exercises:8}{' !' if found.with_exercises > LIMIT else ''}"
         )
+    for file, text in written().items() if options.write else ():
+        replace_file(file, text)
     return 0
 
 

@@ -36,7 +36,7 @@ LOCALE = ROOT / "locale" / "zh_CN"
 README = "readme"
 HELPERS = "helpers"  # not a page: what the code says
 DRAWINGS = "drawings"  # a folder of pages
-PACKAGES = ("exercises", "helpers", "notebooks/scripts", "platforms")
+PACKAGES = ("exercises", "helpers", "notebooks/scripts", "platforms", "tools")
 FIGURE = "figure"  # the context of the messages of alt texts
 # What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
 # them, and names of processors. Messages hold {1}, {2}, ... in their place, so a new measurement needs no translator.

@@ -22,7 +22,6 @@ class TestBaseline(Checks):
             lambda parts, part, factor: factor,
             "return whole / after => return after / whole",
             "return whole / after => return after",
-            "parts[part] / factor => 0",
             lambda parts, part, factor: 1 + parts[part] / sum(parts.values()) * (factor - 1),
             "whole - parts[part] + => ",
         ],
@@ -97,7 +96,6 @@ class TestHosts(Checks):
         "ring_seconds": [
             lambda size, n, a, b: 2 * (n - 1) / n * size * b,
             lambda size, n, a, b: (n - 1) * (a + size / n * b),
-            lambda size, n, a, b: 2 * (n - 1) * (a + size * b),
             lambda size, n, a, b: 2 * n * (a + size / n * b),
             lambda size, n, a, b: max(a, 2 * (n - 1) * (a + size / n * b)),
         ],

@@ -179,7 +179,6 @@ class TestSplit(Checks):
             ),
         ],
         "micro_batches": [
-            "(m + stages - 1) => m",
             "batch % m == 0 and => ",
             "< most => <= most",
             "return None => return batch",

@@ -1,0 +1,28 @@
+"""What headers and README say of a notebook's time is what tools/minutes.py computes."""
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from tools import minutes
+
+
+def test_headers_and_readme_show_the_computed_minutes():
+    for file, text in minutes.written().items():
+        assert file.read_text(encoding="utf-8") == text, (
+            f"{file.name}: run `python -m tools.minutes --write`, `make zh`"
+        )
+
+
+def test_what_is_optional_folded_or_hidden_counts_for_nothing(tmp_path):
+    cells = [
+        new_markdown_cell("# One\n\nfour words of prose\n\n```python\nshown = 1\n```\n\n![a drawing](a.svg)"),
+        new_code_cell("# a comment\n\nx = 1\ncheck.visits(x)"),
+        new_code_cell("hidden = 1", metadata={"tags": ["hide-input"]}),
+        new_markdown_cell("<details><summary>A solution</summary>\n\nmuch text\n\n</details>"),
+        new_markdown_cell("## Depth *(optional)*\n\nmore words"),
+        new_code_cell("y = 2"),
+        new_markdown_cell("### A part of it\n\nmore"),
+        new_markdown_cell("## Next\n\nagain"),
+    ]
+    nbformat.write(new_notebook(cells=cells), tmp_path / "one.ipynb")
+    assert minutes.reading(tmp_path / "one.ipynb") == minutes.Reading(words=7, lines=3, figures=1, exercises=1)
