@@ -2,7 +2,8 @@
 
 Each module of Horovod is an alias: `horovod.torch is platforms.horovod.torch`. A process that a script starts with the
 `multiprocessing` methods spawn or forkserver imports the script again; it finds the package in `shims` on its path,
-and that package sets the hook there.
+and that package sets the hook there. The names of Alibaba's Perseus are aliases, too: `import perseus` (the package
+beside this one) sets the hook for them.
 """
 
 import importlib
@@ -13,15 +14,24 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHIMS = os.path.join(ROOT, "platforms", "horovod", "shims")
-ELSEWHERE = {  # modules of Horovod with no module of the same name here
+ALIASES = {  # a name and all names below it -> ours; the longest counts
+    "horovod": "platforms.horovod",
     "horovod.common": "platforms.horovod.core",
     "horovod.common.basics": "platforms.horovod.core",
     "horovod.common.exceptions": "platforms.horovod.core",
     "horovod.common.process_sets": "platforms.horovod.core",
     "horovod.runner": "platforms.horovod.start",
     "horovod.tensorflow.keras": "platforms.horovod.keras",
-    "horovod.tensorflow.keras.callbacks": "platforms.horovod.keras.callbacks",
+    "horovod.tensorflow.util": "platforms.horovod.tensorflow.functions",
+    "perseus.torch.horovod": "platforms.horovod.torch",
+    "perseus.torch.distributed": "platforms.horovod.ddp",
+    "perseus.torch.nn.parallel": "platforms.horovod.ddp",
+    "perseus.tensorflow.horovod": "platforms.horovod.tensorflow",
+    "perseus.tensorflow.horovod.keras": "platforms.horovod.keras",
+    "perseus.mxnet": "platforms.horovod.mxnet",
+    "perseus.caffe": "platforms.horovod.caffe",
 }
+FOLDERS = {"perseus.torch", "perseus.torch.nn", "perseus.tensorflow"}  # modules with nothing but modules in them
 STARTED = "the ranks are started from outside: python -m platforms.horovod -np N script.py, torchrun or mpirun"
 REFUSED = {
     "horovod.spark": "there is no Spark here; " + STARTED,
@@ -30,42 +40,70 @@ REFUSED = {
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Serves every name below `horovod`."""
+    """Serves every name below those in `served`."""
+
+    served = set()  # {"horovod", "perseus."}; the package `perseus` itself is found as any other
 
     def find_spec(self, name, path=None, target=None):
-        if name != "horovod" and not name.startswith("horovod."):
+        if not any(name == each or name.startswith(each.rstrip(".") + ".") for each in self.served):
             return None
         for refused, why in REFUSED.items():
             if (name + ".").startswith(refused + "."):
                 raise ModuleNotFoundError(f"{name} has no counterpart in platforms.horovod: {why}", name=name)
-        ours = counterpart(name)
-        if ours is None:
+        if name not in FOLDERS and counterpart(name) is None:
             raise ModuleNotFoundError(f"{name} has no counterpart in platforms.horovod", name=name)
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
     def create_module(self, spec):
+        if spec.name in FOLDERS:
+            return None
         module = importlib.import_module(counterpart(spec.name))
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module):
-        module.__spec__ = module.__spec__.loader_state  # importlib has just put the alias's in its place
+        if module.__spec__.loader_state:  # importlib has just put the alias's in its place
+            module.__spec__ = module.__spec__.loader_state
+        else:
+            module.__getattr__ = modules_of(module.__name__)
 
 
 def counterpart(name):
-    """The name of our module for one of Horovod's; None if there is none."""
-    for ours in ("platforms.horovod" + name[len("horovod") :], ELSEWHERE.get(name)):
-        try:
-            if ours and importlib.util.find_spec(ours):
-                return ours
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("platforms.horovod"):
-                raise  # the framework itself is missing: let Python say so
-    return None
+    """The name of our module for one of Horovod's or Perseus's; None if there is none."""
+    known = max((alias for alias in ALIASES if (name + ".").startswith(alias + ".")), key=len, default=None)
+    ours = known and ALIASES[known] + name[len(known) :]
+    try:
+        return ours if ours and importlib.util.find_spec(ours) else None
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("platforms.horovod"):
+            raise  # the framework itself is missing: let Python say so
+        return None
+
+
+def modules_of(package):
+    """A `__getattr__` for a package: its modules are imported when they are first used, as `perseus.torch.nn` is."""
+
+    def attribute(name):
+        if not name.startswith("__"):
+            try:
+                return importlib.import_module(f"{package}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{package}.{name}":
+                    raise
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return attribute
+
+
+def serve(names):
+    """Set the hook for `names` in this process."""
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
+    Finder.served.add(names)
 
 
 def install():
-    """Set the hook, here and in the processes that this one starts; returns what it replaces.
+    """Set the hook for `horovod`, here and in the processes that this one starts; returns what it replaces.
 
     Returns:
         The installed horovod that is not used now, in words, or None.
@@ -73,12 +111,12 @@ def install():
     Raises:
         RuntimeError: an installed horovod has been imported already.
     """
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+    if "horovod" in Finder.served:
         return None
     if hasattr(sys.modules.get("horovod"), "__file__") and SHIMS not in (sys.modules["horovod"].__file__ or ""):
         raise RuntimeError("horovod has been imported already; set the hook before, in a new process")
     replaced = _installed()
-    sys.meta_path.insert(0, Finder())
+    serve("horovod")
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", SHIMS, ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join([SHIMS, *others, ROOT])
     sys.path.insert(1, SHIMS)  # multiprocessing hands this list on, in place of PYTHONPATH

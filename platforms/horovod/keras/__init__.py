@@ -1,4 +1,4 @@
-"""Horovod's API for Keras 3 on TensorFlow (`import platforms.horovod.keras as hvd`), without Horovod.
+"""Horovod's API for Keras on TensorFlow (`import platforms.horovod.keras as hvd`), without Horovod.
 
 In an environment with TensorFlow (`make keras`):
 
@@ -9,7 +9,7 @@ In an environment with TensorFlow (`make keras`):
     model.compile(optimizer, loss)
     model.fit(this_ranks_data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 
-`platforms.horovod.tensorflow.keras` is the same. Not offered: elastic training and XLA (jit_compile=True).
+Models and optimizers of tf_keras (Keras 2) are taken, too. Not offered: elastic training and XLA (jit_compile=True).
 """
 
 # ruff: noqa: F401, F403
@@ -41,19 +41,10 @@ from ..tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptim
 from . import callbacks
 
 
-def allreduce(
-    value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=Compression.none
-):
-    """Reduce a value (a number, an array, a tensor) over the ranks; a tensor."""
-    return _tensorflow.allreduce(
-        value,
-        average,
-        compression=compression,
-        op=op,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        name=name,
-    )
+def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, **options):
+    """Reduce a value (a number, an array, a tensor) over the ranks; a tensor. `options`: compression."""
+    scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+    return _tensorflow.allreduce(value, average, op=op, name=name, **scales, **options)
 
 
 def allgather(value, name=None):

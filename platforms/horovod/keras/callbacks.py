@@ -11,11 +11,28 @@ from ..tensorflow.functions import broadcast_variables
 from ..tensorflow.gradients import ref
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+class Callback(keras.callbacks.Callback):
+    """A callback of Keras 3 that models of tf_keras take, too: theirs ask which hooks it has."""
+
+    _supports_tf_logs = False
+    _chief_worker_only = None
+
+    def _implements_train_batch_hooks(self):
+        return True
+
+    _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
+
+
+def variables_of(optimizer):
+    """All variables of an optimizer; of tf_keras's older ones it is a method that gives them."""
+    return optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+
+
+class BroadcastGlobalVariablesCallback(Callback):
     """Start all ranks with the weights and the optimizer state of rank `root_rank`.
 
-    Before the first batch where the model is built by then (it is, in `fit`), else after it. The seeds of dropout stay
-    each rank's own.
+    Before the first batch where the model is built by then (it is, in Keras 3's `fit`), else after it. The seeds of
+    dropout stay each rank's own.
 
     Args:
         root_rank: the rank that sends.
@@ -29,7 +46,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self.broadcast_done = False
 
     def set_model(self, model):
-        keras_backend.refuse_legacy(model)
         super().set_model(model)
         if getattr(model, "jit_compile", False):
             warnings.warn("jit_compile is switched off: XLA cannot call the other ranks", stacklevel=2)
@@ -37,7 +53,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         optimizer = getattr(self.model, "optimizer", None)
-        if self.model.built and optimizer is not None:
+        if self.model.built and optimizer is not None and not keras_backend.is_keras_2(optimizer):
             if not optimizer.built:
                 optimizer.build(self.model.trainable_variables)
             self._broadcast()
@@ -49,12 +65,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if self.broadcast_done:
             return
         # Not model.variables, where the states of random generators are, too.
-        for variables in (self.model.weights, self.model.optimizer.variables):
+        for variables in (self.model.weights, variables_of(self.model.optimizer)):
             broadcast_variables([v for v in variables if ref(v) not in self.local], self.root_rank)
         self.broadcast_done = True
 
 
-class MetricAverageCallback(keras.callbacks.Callback):
+class MetricAverageCallback(Callback):
     """Average the metrics over the ranks at the end of each epoch.
 
     Place it before callbacks that use metrics, such as ReduceLROnPlateau. The average is exact where all ranks have
@@ -74,7 +90,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
             logs.update(zip(names, values.tolist()))
 
 
-class LearningRateScheduleCallback(keras.callbacks.Callback):
+class LearningRateScheduleCallback(Callback):
     """Set the learning rate to `initial_lr * multiplier(epoch)` from `start_epoch` up to, not including, `end_epoch`.
 
     Args:
@@ -130,7 +146,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             logs["lr"] = self._rate()
 
     def _rate(self):
-        return float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        return float(np.asarray(self.model.optimizer.learning_rate))
 
     def _adjust(self, epoch):
         old, new = self._rate(), self.initial_lr * self.multiplier(epoch)
@@ -145,7 +161,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 def _velocities(optimizer):
     """The momentum variables of an optimizer that multiplies gradients by the rate before it gathers them."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if not optimizer.built or not getattr(optimizer, "momentum", 0):
+    if not getattr(optimizer, "momentum", 0):
         return []
     return getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
 

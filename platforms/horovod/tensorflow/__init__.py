@@ -14,7 +14,9 @@ In an environment with TensorFlow (`make keras`):
         hvd.broadcast_variables(model.variables, root_rank=0)
         hvd.broadcast_variables(optimizer.variables, root_rank=0)
 
-Not offered: elastic training, XLA (jit_compile=True), and TensorFlow 1 (sessions, hooks, tf.compat.v1 optimizers).
+Also in graphs of TensorFlow 1: `hvd.DistributedOptimizer` takes optimizers of tf.compat.v1.train, and
+`hvd.BroadcastGlobalVariablesHook(0)` is a hook for MonitoredTrainingSession. Not offered: elastic training, and XLA
+(jit_compile=True).
 """
 
 # ruff: noqa: F401, F403
@@ -31,7 +33,6 @@ except ImportError as error:
     ) from error
 
 # isort: split
-from .. import keras_backend
 from ..core import *
 from ..core import (
     Average,
@@ -42,7 +43,8 @@ from ..core import (
     local_size,
     rank,
 )
-from . import elastic
+from . import elastic, graph
+from . import functions as util  # Horovod's tests ask `hvd.util._executing_eagerly()`
 from .collectives import (
     allgather,
     allreduce,
@@ -63,7 +65,10 @@ from .functions import (
     broadcast_object_fn,
     broadcast_variables,
 )
-from .gradients import DistributedGradientTape, PartialDistributedGradientTape
+from .gradients import DistributedGradientTape, GradientReducer, PartialDistributedGradientTape
+from .graph import BroadcastGlobalVariablesHook
+
+_executing_eagerly = util._executing_eagerly
 
 
 def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
@@ -121,46 +126,23 @@ def local_rank_op(name=None):
 
 
 def DistributedOptimizer(
-    optimizer,
-    name=None,
-    use_locking=False,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
+    optimizer, name=None, use_locking=False, device_dense="", device_sparse="", compression=Compression.none, **options
 ):
-    """A Keras optimizer that reduces gradients over the ranks: `platforms.horovod.keras.DistributedOptimizer`.
+    """An optimizer that reduces gradients over the ranks: for one of Keras see `optimizer`, of TensorFlow 1 `graph`.
+
+    Args:
+        options: backward_passes_per_step and average_aggregated_gradients, and those of `gradients.GradientReducer`.
 
     Raises:
-        ValueError: a TensorFlow 1 optimizer, or none at all.
+        ValueError: neither, or options that contradict each other.
     """
-    keras_backend.check()
-    from .optimizer import DistributedOptimizer  # imports Keras, as SyncBatchNormalization does
+    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        from . import optimizer as of_keras  # imports Keras, as SyncBatchNormalization does
 
-    return DistributedOptimizer(
-        optimizer,
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        gradient_predivide_factor,
-        op,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+        return of_keras.DistributedOptimizer(optimizer, name, compression=compression, **options)
+    passes, average = options.pop("backward_passes_per_step", 1), options.pop("average_aggregated_gradients", False)
+    reducer = GradientReducer(name or f"Distributed{type(optimizer).__name__}", compression, **options)
+    return graph.DistributedOptimizer(optimizer, use_locking, reducer, passes, average)
 
 
 def __getattr__(name):

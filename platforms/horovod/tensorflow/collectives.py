@@ -1,15 +1,17 @@
-"""Horovod's collectives on TensorFlow's tensors, with gradients, eagerly and inside tf.function.
+"""Horovod's collectives on TensorFlow's tensors, with gradients: eagerly, inside tf.function, and in a Session.
 
 Names, arguments and gradients are those of Horovod 0.28 (https://horovod.readthedocs.io/en/stable/api.html). The
 arguments that place operations on devices (`device_dense`, `device_sparse`) and `ignore_name_scope` are taken
 and have no effect: the ranks meet in main memory.
 
-A collective gets its number when it runs: eagerly and in a tf.function that is the order of the program. The order in
-which TensorFlow runs gradients of a tf.function is any, so each is named after the forward collective it belongs to.
-Where the forward order is any (`check_order`), collectives are refused. A collective holds one of TensorFlow's threads
-while it waits. Where gradients of several nested tf.functions do not depend on each other, these can run out, and hvd
-reports a stall: tf.config.threading.set_inter_op_parallelism_threads(16), before the first operation, gives more.
+All ranks have to run collectives in the same order. Eagerly and in a tf.function that is the order of the program.
+TensorFlow runs gradients of a tf.function in any order: there they wait for each other. So do the collectives of a graph
+of TensorFlow 1, each for the last one that needs no more feeds and has no more effects than it has itself; for the
+rest a name that differs between ranks is an error. Where no order can be made (`check_order`), collectives are refused.
 """
+
+import collections
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -27,11 +29,12 @@ NO_XLA = (
     "leave jit_compile out of the tf.function that calls hvd"
 )
 NO_ORDER = (
-    "platforms.horovod was called in {}, whose operations TensorFlow runs in another order on each rank, so "
-    "that values of "
-    "different calls would be mixed up. Nothing was sent. Call it eagerly or in a tf.function{}"
+    "platforms.horovod was called in a function of tf.data, which TensorFlow runs in another order on each rank, so that "
+    "values of different calls would be mixed up. Nothing was sent. Call it eagerly or in a tf.function, on what the "
+    "dataset gives"
 )
-
+# What a collective of a graph may repeat without harm, because another one waits for it.
+HARMLESS = ("VarHandleOp", "ReadVariableOp", "VariableV2", "RandomUniform", "RandomUniformInt", "RandomStandardNormal")
 
 # TensorFlow would rewrite our functions wherever a tf.function calls them, and run them more slowly.
 as_is = tf.autograph.experimental.do_not_convert
@@ -49,19 +52,54 @@ def check_order():
     """Refuse a graph whose collectives no rank can run in the order of the program.
 
     Raises:
-        NotImplementedError: XLA compiles the graph, a Session or tf.data runs it.
+        NotImplementedError: XLA compiles the graph, or tf.data runs it.
     """
     graph = tf.compat.v1.get_default_graph()
     if control_flow_util.GraphOrParentsInXlaContext(graph):
         raise NotImplementedError(NO_XLA)
-    names = []
     while isinstance(graph, FuncGraph):
-        names.append(graph.name)
+        if graph.name.startswith(("Dataset_", "tf_data_")):
+            raise NotImplementedError(NO_ORDER)
         graph = graph.outer_graph
-    if not tf.compat.v1.executing_eagerly_outside_functions() or "wrapped_function" in names:
-        raise NotImplementedError(NO_ORDER.format("a graph of TensorFlow 1 (tf.Graph, Session, wrap_function)", ""))
-    if any(name.startswith(("Dataset_", "tf_data_")) for name in names):
-        raise NotImplementedError(NO_ORDER.format("a function of tf.data", ", on what the dataset gives"))
+
+
+def in_session():
+    """Whether a Session of TensorFlow 1 will run what is called now."""
+    return not tf.compat.v1.executing_eagerly_outside_functions()
+
+
+class _Calls:
+    """The collectives of one graph, or of one branch in it, where TensorFlow itself keeps no order."""
+
+    def __init__(self):
+        self.made = []  # (operation, its effects)
+
+    def before(self, inputs, whole):
+        """(what a collective of `inputs` has to wait for, its effects); `whole`: nothing of the graph runs alone."""
+        effects = set() if whole else self._effects(inputs)
+        earlier = (operation for operation, theirs in reversed(self.made) if theirs <= effects)
+        return list(itertools.islice(earlier, 1)), effects
+
+    def _effects(self, tensors):
+        """The feeds, and what takes or changes something, on which tensors depend."""
+        ours, found, seen = {operation for operation, _ in self.made}, set(), set()
+        todo = [tensor.op for tensor in tensors]
+        while todo:
+            operation = todo.pop()
+            if operation not in seen:
+                seen.add(operation)
+                todo += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+                takes = operation.type.startswith("Placeholder") or operation.op_def.is_stateful
+                if takes and operation.type not in HARMLESS and operation not in ours:
+                    found.add(operation)
+        return found
+
+
+def calls_of(graph):
+    """The _Calls of the branch of a graph in which operations are made now."""
+    every = graph.get_collection_ref("platforms.horovod")
+    every[:] = every or [collections.defaultdict(_Calls)]
+    return every[0][graph._get_control_flow_context()]
 
 
 @as_is
@@ -93,11 +131,13 @@ def call(function, inputs, dtypes):
         return list(map(tf.convert_to_tensor, results))
     check_order()
     graph = tf.compat.v1.get_default_graph()
-    # TensorFlow leaves gradients of a function unordered; waiting for other ranks they could take all of its threads.
-    before = [] if graph._add_control_dependencies else graph.get_collection_ref(f"hvd.last.{id(graph)}")
+    if graph._add_control_dependencies:  # a tf.function
+        return list(tf.numpy_function(on_arrays, inputs, dtypes))
+    calls = calls_of(graph)
+    before, effects = calls.before(inputs, isinstance(graph, FuncGraph))
     with tf.control_dependencies(before):
         results = list(tf.numpy_function(on_arrays, inputs, dtypes))
-    before[:] = [result.op for result in results[:1]]
+    calls.made.append((results[0].op, effects))
     return results
 
 
@@ -116,9 +156,11 @@ def operation(kind, function, backward, tensors, shapes, name, process_set, dtyp
         options: further tensors, which have no gradient.
     """
     given = isinstance(name, tf.Tensor)
+    # A Session runs in any order what does not wait for each other: then the same number would not be the same call.
+    fixed = f"{kind}.{len(calls_of(tf.compat.v1.get_default_graph()).made)}" if in_session() else None
 
     def named(mark, *inputs):
-        mark = mark.item().decode() or job.current().name(kind, sets.number(process_set))
+        mark = mark.item().decode() or fixed or job.current().name(kind, sets.number(process_set))
         return [*function(mark if given or name is None else name, *inputs), mark.encode()]
 
     @tf.custom_gradient
@@ -138,28 +180,17 @@ def any_rows(tensor):
 
 
 @as_is
-def allreduce(
-    tensor,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    name=None,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-):
+def allreduce(tensor, average=None, device_dense="", device_sparse="", compression=Compression.none, **options):
     """Reduce a tensor of the same shape on all ranks; IndexedSlices are gathered, and reduced where they are used.
+
+    Args:
+        options: op, prescale_factor, postscale_factor, name, process_set, ignore_name_scope; see `grouped_allreduce`.
 
     Raises:
         NotImplementedError: `op` or factors that IndexedSlices cannot have.
         FailedPreconditionError, which is a HorovodInternalError, too: the ranks disagree (see `call`).
     """
-    scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
-    options = dict(compression=compression, op=op, process_set=process_set, name=name)
-    return grouped_allreduce([tensor], average, **scales, **options)[0]
+    return grouped_allreduce([tensor], average, compression=compression, **options)[0]
 
 
 @as_is
@@ -176,7 +207,7 @@ def grouped_allreduce(
     ignore_name_scope=False,
     name=None,
 ):
-    """Reduce several tensors as one operation; a list in the order of `tensors`. Otherwise as `allreduce`."""
+    """Reduce several tensors as one operation; a list in the order of `tensors`."""
     op, scales, results = reduction(op, average), (prescale_factor, postscale_factor), {}
     for i, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
@@ -269,7 +300,8 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set
 
     def backward(results, gradients, name):
         total = allreduce(gradients[0], op=Average, process_set=process_set, name=name)
-        return [total if rank() == root_rank else tf.zeros_like(total)]
+        with tf.control_dependencies([total]):  # a Session would leave it out where its values are not used
+            return [total if rank() == root_rank else tf.zeros_like(total)]
 
     def send(name, array):
         return [arrays.broadcast(array, root_rank, name, process_set)]
@@ -330,19 +362,9 @@ def reducescatter(
 
 
 @as_is
-def grouped_reducescatter(
-    tensors,
-    device_dense="",
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    name=None,
-):
-    """`reducescatter` of each of `tensors`; a list."""
-    scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
-    return _each(reducescatter, tensors, name, compression=compression, op=op, process_set=process_set, **scales)
+def grouped_reducescatter(tensors, device_dense="", compression=Compression.none, op=Average, name=None, **options):
+    """`reducescatter` of each of `tensors`, with its options; a list."""
+    return _each(reducescatter, tensors, name, compression=compression, op=op, **options)
 
 
 def _each(collective, tensors, name, **options):

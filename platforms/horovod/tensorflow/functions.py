@@ -5,7 +5,9 @@ import tensorflow as tf
 
 from .. import arrays
 from ..core import global_process_set
-from .collectives import as_is, call
+from .collectives import as_is, call, in_session
+
+_executing_eagerly = tf.executing_eagerly
 
 
 def name_of(variable, i):
@@ -27,18 +29,24 @@ def broadcast_variables(variables, root_rank, process_set=global_process_set, in
 
     Raises:
         HorovodInternalError: the ranks do not have the same variables; it names the one.
+
+    Returns:
+        In a graph of TensorFlow 1, the operation that does it.
     """
     variables = list(variables)
+    if not variables:
+        return tf.group() if in_session() else None
     names = [f"broadcast_variables.{name_of(variable, i)}" for i, variable in enumerate(variables)]
 
     def meet(*values):
         options = dict(root_rank=root_rank, process_set=process_set)
         return [arrays.broadcast(np.asarray(v), name=name, **options) for v, name in zip(values, names)]
 
-    values = [tf.convert_to_tensor(variable) for variable in variables]
+    values, assigned = [tf.convert_to_tensor(variable) for variable in variables], []
     for variable, value, old in zip(variables, call(meet, values, [value.dtype for value in values]), values):
         value.set_shape(old.shape)
-        variable.assign(value)
+        assigned.append(variable.assign(value))
+    return tf.group(*assigned) if in_session() else None
 
 
 def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=global_process_set):
@@ -57,7 +65,13 @@ def allgather_object(obj, session=None, name=None, process_set=global_process_se
 
 
 def broadcast_global_variables(root_rank):
-    """Refused: TensorFlow 2 keeps no list of all variables."""
+    """In a graph of TensorFlow 1: the operation that gives all ranks the global variables of rank `root_rank`.
+
+    Raises:
+        RuntimeError: elsewhere, since TensorFlow 2 keeps no list of all variables.
+    """
+    if in_session():
+        return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
     raise RuntimeError(
         "hvd.broadcast_global_variables() does not support eager execution: TensorFlow 2 keeps no list of all "
         "variables. Use hvd.broadcast_variables(model.weights, root_rank), then the same for optimizer.variables; "

@@ -18,7 +18,17 @@ def ref(variable):
 
 
 class GradientReducer:
-    """Reduces a list of gradients over the ranks, in one meeting; the options are those of DistributedOptimizer.
+    """Reduces a list of gradients over the ranks, in one meeting.
+
+    Args:
+        name: a prefix of the names that error texts show.
+        compression: Compression.none, .fp16 or .bf16: what the gradients are cast to while they travel.
+        sparse_as_dense: reduce gradients of embeddings as whole tensors rather than gather their rows.
+        op: Average or Sum (Min, Max and Product are taken, too).
+        gradient_predivide_factor: divide by it before the sum and by size / it afterwards.
+        groups: None, a number of groups, or a list of lists of variables, which are reduced together.
+        process_set: the ranks that take part; the others use their own gradients.
+        scale_local_gradients: divide gradients that stay on their rank by the number of ranks.
 
     Raises:
         ValueError: options that contradict each other.
@@ -118,68 +128,21 @@ class _DistributedTape(tf.GradientTape):
 
 
 @as_is
-def DistributedGradientTape(
-    gradtape,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+def DistributedGradientTape(gradtape, device_dense="", device_sparse="", compression=Compression.none, **options):
     """A tf.GradientTape like `gradtape`, whose `gradient()` gives gradients reduced over the ranks.
 
     `gradtape` may have recorded already, or be entered through what this returns.
 
-    Raises:
-        ValueError: options that contradict each other.
+    Args:
+        options: sparse_as_dense, op, gradient_predivide_factor, num_groups, groups, process_set,
+            scale_local_gradients: see `GradientReducer`.
     """
-    reducer = GradientReducer(
-        "DistributedGradientTape",
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    return _DistributedTape(gradtape, reducer)
+    return _DistributedTape(gradtape, GradientReducer("DistributedGradientTape", compression, **options))
 
 
-def PartialDistributedGradientTape(
-    gradtape,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    local_layers=None,
-    scale_local_gradients=True,
-):
+def PartialDistributedGradientTape(gradtape, *args, local_layers=None, **options):
     """A DistributedGradientTape that leaves alone the gradients of `local_layers` (a layer or a list of them)."""
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
+    tape = DistributedGradientTape(gradtape, *args, **options)
     tape._reducer.keep_local(layer_weights(local_layers))
     return tape
 
