@@ -26,8 +26,9 @@ def allreduce_groups(tensors, names=None, groups=None, read=numpy.asarray, **opt
         options: op, prescale_factor, postscale_factor and process_set.
     """
     groups = [[i] for i in range(len(tensors))] if groups is None else groups
+    values = [read(tensor) for tensor in tensors]  # all of backward ends here, with the collectives of layers in it
     handles = [
-        arrays.grouped_allreduce_async([read(tensors[i]) for i in group], names and names[group[0]], **options)
+        arrays.grouped_allreduce_async([values[i] for i in group], names and names[group[0]], **options)
         for group in reversed(groups)
     ]
     results = {}

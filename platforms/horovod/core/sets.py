@@ -99,6 +99,11 @@ def get_process_set_ids_and_ranks():
     return {0: global_process_set.ranks, **{number: each.ranks for number, each in _registered.items()}}
 
 
+def known():
+    """The registered sets but for the global one."""
+    return list(_registered.values())
+
+
 def _agree(kind, ranks):
     here = job.current()
     request = {"kind": kind, "name": here.name(kind), "set": 0, "ranks": ranks}

@@ -9,7 +9,7 @@ Needs the environment of `make mxnet` (Python 3.8, the last that MXNet 1.9.1 and
 
 from ..core import *
 from .functions import allgather_object, barrier, broadcast_object, broadcast_parameters
-from .kvstore import KVStore
+from .kvstore import KVStore, create
 from .mpi_ops import (
     allgather,
     allreduce,
@@ -24,3 +24,4 @@ from .mpi_ops import (
     reducescatter,
 )
 from .optimizer import Compression, DistributedOptimizer, DistributedTrainer
+from .sync_batch_norm import PerseusSyncBatchNorm

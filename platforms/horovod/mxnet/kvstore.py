@@ -14,7 +14,7 @@ from mxnet.kvstore import KVStoreBase
 from .. import arrays, core
 from .functions import broadcast_parameters
 from .mpi_ops import broadcast
-from .optimizer import Compression, Reducer
+from .optimizer import Compression, Reducer, TwoBit
 
 NAMES = ("dist_sync_hvd", "dist_sync_perseus")
 
@@ -48,6 +48,7 @@ class KVStore(KVStoreBase):
     type = "dist_sync_hvd"  # Module looks for "dist" and "_sync" in it
     rank = property(lambda self: core.rank())
     num_workers = property(lambda self: core.size())
+    local_rank = property(lambda self: core.local_rank())
 
     @staticmethod
     def is_capable(capability):
@@ -97,11 +98,13 @@ class KVStore(KVStoreBase):
         self._updater = mx.optimizer.get_updater(optimizer)
 
     def set_gradient_compression(self, compression_params):
-        """{'type': 'fp16'} or {'type': 'none'}; ValueError for any other."""
-        kind = compression_params.get("type")
-        if kind not in ("fp16", "none"):
-            raise ValueError(f"compression of type {kind!r} is not offered by {self.type}; give 'fp16' or 'none'")
-        self._reducer.compression = getattr(Compression, kind)
+        """{'type': '2bit', 'threshold': 0.5} as in MXNet, {'type': 'fp16'} or {'type': 'none'}; else ValueError."""
+        kind, threshold = compression_params.get("type"), float(compression_params.get("threshold", 0.5))
+        if kind not in ("2bit", "fp16", "none"):
+            raise ValueError(f"there is no compression of type {kind!r}; give '2bit', 'fp16' or 'none'")
+        if not threshold > 0:
+            raise ValueError(f"the threshold of the compression is {threshold}; give a number above 0")
+        self._reducer.compression = TwoBit(threshold) if kind == "2bit" else getattr(Compression, kind)
 
     def save_optimizer_states(self, fname, dump_optimizer=False):
         """Write the states of the optimizer to a file."""
@@ -149,6 +152,11 @@ def _reduce_at_once(trainer):
     trained = [(i, param) for i, param in enumerate(trainer._params) if param.grad_req != "null"]
     out = [param.list_data() for _, param in trained] if trainer._update_on_kvstore else None
     trainer._kvstore.pushpull([i for i, _ in trained], [param.list_grad() for _, param in trained], out)
+
+
+def create(name="dist_sync_perseus"):
+    """The key-value store of that name: `mx.kv.create`, with the names that are ours among them."""
+    return mx.kv.create(name)
 
 
 for _name in NAMES:

@@ -1,8 +1,8 @@
 """Collectives on NDArrays, by way of NumPy.
 
 Each call waits for its result. Horovod puts the operation into MXNet's queue instead, which orders operations by
-their data, so a script sees no difference. `priority` is accepted and has no effect, because tensors are matched by
-name. A result has the device and the class (`mx.nd` or `mx.np`) of its input; GPU arrays go through host memory.
+their data, so a script sees no difference. `priority` is accepted and has no effect. A result has the device and the
+class (`mx.nd` or `mx.np`) of its input; GPU arrays go through host memory.
 """
 
 import mxnet as mx
@@ -34,41 +34,10 @@ def put(tensor, result):
         return result.copyto(tensor)
 
 
-def allreduce(
-    tensor,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
-    """The average of `tensor` over the ranks, or what `op` says, in a new array of the same shape.
-
-    Args:
-        average: True for Average, False for Sum (Horovod's older argument).
-        op: Average (default), Sum, Min, Max, Product, or Adasum (2^k ranks).
-
-    Raises:
-        ValueError: both `average` and `op`. HorovodInternalError: the ranks disagree.
-    """
-    return grouped_allreduce([tensor], average, name, priority, prescale_factor, postscale_factor, process_set, op)[0]
-
-
-def allreduce_(
-    tensor,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
-    """`allreduce` in place; returns `tensor`."""
-    scales = prescale_factor, postscale_factor
-    return grouped_allreduce_([tensor], average, name, priority, *scales, process_set, op)[0]
+def _grouped(collective, tensors, *arguments):
+    values = [to_numpy(tensor) for tensor in tensors]
+    results = collective(values, *arguments) if values else []
+    return [like(tensor, result) for tensor, result in zip(tensors, results)]
 
 
 def grouped_allreduce(
@@ -81,32 +50,34 @@ def grouped_allreduce(
     process_set=global_process_set,
     op=None,
 ):
-    """`allreduce` of a list of tensors, which are reduced as one; new arrays."""
+    """The averages of `tensors` over the ranks, or what `op` says, as one operation; new arrays of the same shapes.
+
+    Args:
+        average: True for Average, False for Sum (Horovod's older argument).
+        op: Average (default), Sum, Min, Max, Product, or Adasum (2^k ranks).
+
+    Raises:
+        ValueError: both `average` and `op`. HorovodInternalError: the ranks disagree.
+    """
     scales = prescale_factor, postscale_factor
     return _grouped(arrays.grouped_allreduce, tensors, name, reduction(op, average), *scales, process_set)
 
 
-def grouped_allreduce_(
-    tensors,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
+def grouped_allreduce_(tensors, *args, **options):
     """`grouped_allreduce` in place; returns `tensors`."""
-    scales = prescale_factor, postscale_factor
-    for tensor, result in zip(tensors, grouped_allreduce(tensors, average, name, priority, *scales, process_set, op)):
+    for tensor, result in zip(tensors, grouped_allreduce(tensors, *args, **options)):
         put(tensor, result)
     return tensors
 
 
-def _grouped(collective, tensors, *arguments):
-    values = [to_numpy(tensor) for tensor in tensors]
-    results = collective(values, *arguments) if values else []
-    return [like(tensor, result) for tensor, result in zip(tensors, results)]
+def allreduce(tensor, *args, **options):
+    """`grouped_allreduce` of one tensor."""
+    return grouped_allreduce([tensor], *args, **options)[0]
+
+
+def allreduce_(tensor, *args, **options):
+    """`allreduce` in place; returns `tensor`."""
+    return put(tensor, allreduce(tensor, *args, **options))
 
 
 def allgather(tensor, name=None, priority=0, process_set=global_process_set):
@@ -145,28 +116,14 @@ def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_proc
     return like(tensor, received), mx.nd.array(counts, dtype="int32")
 
 
-def reducescatter(
-    tensor,
-    op=Average,
-    name=None,
-    priority=0,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
-    """This rank's rows of the average (or sum); the first ranks get one more where they do not divide."""
-    return grouped_reducescatter([tensor], op, name, priority, process_set, prescale_factor, postscale_factor)[0]
-
-
 def grouped_reducescatter(
-    tensors,
-    op=Average,
-    name=None,
-    priority=0,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
+    tensors, op=Average, name=None, priority=0, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
 ):
-    """`reducescatter` of each of a list of tensors, all at one time; new arrays."""
+    """This rank's rows of the averages (or sums) of `tensors`; the first ranks get one more if they do not divide."""
     scales = prescale_factor, postscale_factor
     return _grouped(arrays.grouped_reducescatter, tensors, name, op, process_set, *scales)
+
+
+def reducescatter(tensor, *args, **options):
+    """`grouped_reducescatter` of one tensor."""
+    return grouped_reducescatter([tensor], *args, **options)[0]

@@ -1,0 +1,147 @@
+"""`PerseusSyncBatchNorm`: batch normalization over the batches of several ranks, in gluon and for symbols.
+
+    mx.gluon.contrib.nn.PerseusSyncBatchNorm(comm_scope=0)       the ranks of a host (the default)
+    mx.sym.contrib.PerseusSyncBatchNorm(data, comm_scope=1)      all ranks
+
+Otherwise as MXNet's SyncBatchNorm. Mean first and deviations from it after that, two meetings of the ranks for each
+layer and one in backward: E[x²] - E[x]² in one would lose digits where the mean is large. The gradients of gamma and
+beta are those of each rank's batch, as all other gradients.
+"""
+
+import os
+
+import mxnet as mx
+import numpy as np
+
+from .. import arrays, core
+from ..core.links import host
+
+NAME = "PerseusSyncBatchNorm"
+# Layers that wait for other ranks have to begin in the same order on all of them.
+os.environ.setdefault("MXNET_CUSTOM_OP_NUM_THREADS", "1")
+_hosts = {}  # the job -> the set of this rank's host
+
+
+def scope(comm_scope):
+    """The process set of a scope: 0 for the ranks of this host, 1 for all. All ranks call it.
+
+    Raises:
+        ValueError: another scope.
+    """
+    if comm_scope not in (0, 1):
+        raise ValueError(f"comm_scope is {comm_scope}; give 0 (the ranks of a host) or 1 (all ranks)")
+    core.init()
+    if comm_scope == 1 or core.local_size() == core.size():
+        return core.global_process_set
+    job = core.job.current()
+    if job not in _hosts:
+        hosts = arrays.allgather_object(host(), name=NAME)
+        members = [[rank for rank, other in enumerate(hosts) if other == each] for each in dict.fromkeys(hosts)]
+        known = {tuple(each.ranks): each for each in core.sets.known()}
+        sets = [known.get(tuple(ranks)) or core.add_process_set(ranks) for ranks in members]
+        _hosts.clear()
+        _hosts[job] = next(each for each in sets if each.included())
+    return _hosts[job]
+
+
+class _Operator(mx.operator.CustomOp):
+    def __init__(self, process_set, options):
+        super().__init__()
+        self.process_set, self.options = process_set, options
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        x, gamma, beta = in_data
+        if is_train and not self.options["use_global_stats"]:
+            mean, deviation = self._moments(x)
+            momentum = self.options["momentum"]
+            for old, new in zip(aux, (mean, deviation)):
+                old[:] = momentum * old + (1 - momentum) * new
+        else:
+            mean, deviation = aux
+        self.scale = 1 / mx.nd.sqrt(deviation + self.options["eps"])
+        self.normal = (x - _wide(mean, x)) * _wide(self.scale, x)
+        gamma = mx.nd.ones_like(gamma) if self.options["fix_gamma"] else gamma
+        self.assign(out_data[0], req[0], self.normal * _wide(gamma, x) + _wide(beta, x))
+
+    def _moments(self, x):
+        rows = _sum(mx.nd.ones_like(x))
+        total, count = self._totals(_sum(x), rows)
+        mean = total / count
+        return mean, self._totals(_sum((x - _wide(mean, x)) ** 2))[0] / count
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        (dy,), (x, gamma, _) = out_grad, in_data
+        by_beta, by_gamma = _sum(dy), _sum(dy * self.normal)
+        inner = dy
+        if not self.options["use_global_stats"]:
+            totals = self._totals(by_beta, by_gamma, _sum(mx.nd.ones_like(x)))
+            inner = dy - _wide(totals[0] / totals[2], x) - self.normal * _wide(totals[1] / totals[2], x)
+        fixed = self.options["fix_gamma"]
+        gamma = mx.nd.ones_like(gamma) if fixed else gamma
+        self.assign(in_grad[0], req[0], inner * _wide(gamma * self.scale, x))
+        self.assign(in_grad[1], req[1], mx.nd.zeros_like(by_gamma) if fixed else by_gamma)
+        self.assign(in_grad[2], req[2], by_beta)
+
+    def _totals(self, *values):
+        """The sums over the ranks of vectors, one number for each channel."""
+        sums = arrays.allreduce(np.stack([each.asnumpy() for each in values]), op=core.Sum, process_set=self.process_set)
+        return [mx.nd.array(each, ctx=values[0].context, dtype=each.dtype) for each in sums]
+
+
+def _sum(x):
+    return x.sum(axis=1, exclude=True)  # over all but the channels
+
+
+def _wide(vector, x):
+    return vector.reshape((1, -1) + (1,) * (x.ndim - 2))
+
+
+@mx.operator.register(NAME)
+class _Property(mx.operator.CustomOpProp):
+    """What MXNet asks about the operator; all options come as text."""
+
+    def __init__(self, comm_scope="0", eps="1e-3", momentum="0.9", fix_gamma="True", use_global_stats="False", **_):
+        super().__init__(need_top_grad=True)
+        self.process_set = scope(int(comm_scope))
+        self.options = {"eps": float(eps), "momentum": float(momentum)}
+        self.options.update(fix_gamma=fix_gamma == "True", use_global_stats=use_global_stats == "True")
+
+    def list_arguments(self):
+        return ["data", "gamma", "beta"]
+
+    def list_auxiliary_states(self):
+        return ["moving_mean", "moving_var"]
+
+    def infer_shape(self, in_shape):
+        channels = [in_shape[0][1]]
+        return [in_shape[0], channels, channels], [in_shape[0]], [channels, channels]
+
+    def create_operator(self, ctx, shapes, dtypes):
+        return _Operator(self.process_set, self.options)
+
+
+class PerseusSyncBatchNorm(mx.gluon.contrib.nn.SyncBatchNorm):
+    """The gluon layer.
+
+    Args:
+        comm_scope: see the module. All others as of MXNet's SyncBatchNorm; `num_devices` has no effect.
+    """
+
+    def __init__(self, in_channels=0, num_devices=None, comm_scope=0, **options):
+        super().__init__(in_channels, num_devices or 1, **options)
+        self._options = {name: self._kwargs[name] for name in ("eps", "momentum", "fix_gamma", "use_global_stats")}
+        scope(comm_scope)  # the ranks meet for it now, not in the first forward pass
+        self._options["comm_scope"] = comm_scope
+
+    def hybrid_forward(self, F, x, gamma, beta, running_mean, running_var):
+        return F.Custom(x, gamma, beta, running_mean, running_var, op_type=NAME, **self._options)
+
+
+def _symbol(*args, **options):
+    """The operator for symbols: `data`, and gamma, beta and the moving statistics where they are not to be made."""
+    return mx.sym.Custom(*args, op_type=NAME, **{k: v for k, v in options.items() if k not in ("ndev", "key")})
+
+
+mx.gluon.contrib.nn.PerseusSyncBatchNorm = PerseusSyncBatchNorm
+mx.sym.contrib.PerseusSyncBatchNorm = _symbol
+mx.nd.contrib.PerseusSyncBatchNorm = lambda *args, **options: mx.nd.Custom(*args, op_type=NAME, **options)
