@@ -1,10 +1,10 @@
-"""The names in Alibaba's article about AIACC-Training, so that its lines run as they are; aliases of `platforms.horovod`.
+"""The names in Alibaba's article about AIACC-Training, so that its lines run unedited; aliases of `platforms.horovod`.
 
-    import perseus.torch.horovod as hvd             is platforms.horovod.torch
-    import perseus.torch.distributed as dist        is platforms.horovod.ddp
-    perseus.torch.nn.parallel.DistributedDataParallel
-    import perseus.tensorflow.horovod as hvd        is platforms.horovod.tensorflow
-    import perseus.mxnet as hvd                     is platforms.horovod.mxnet
+import perseus.torch.horovod as hvd             is platforms.horovod.torch
+import perseus.torch.distributed as dist        is platforms.horovod.ddp
+perseus.torch.nn.parallel.DistributedDataParallel
+import perseus.tensorflow.horovod as hvd        is platforms.horovod.tensorflow
+import perseus.mxnet as hvd                     is platforms.horovod.mxnet
 """
 
 from platforms.horovod import imports

@@ -6,10 +6,9 @@ An array is handed to torch without a copy; results are new arrays unless the na
 import numpy
 import torch
 
-from .core import Average, global_process_set
+from .core import Average
+from .core import global_process_set as WORLD
 from .torch import mpi_ops
-from .torch.functions import allgather_object, broadcast_object
-from .torch.mpi_ops import barrier, join, poll
 
 _likes = {}  # handle -> the given array or arrays, whose dtypes the results get
 
@@ -35,11 +34,15 @@ def to_array(tensor, like=None):
     return tensor.numpy()
 
 
-def _begin(operation, array, *arguments):
-    """Begin `operation` (of torch) on an array; returns a handle."""
-    array = numpy.asarray(array)
-    handle = operation(to_tensor(array), *arguments)
-    _likes[handle] = array
+def _begin(operation, given, *arguments):
+    """Begin `operation` (of torch) on an array, or on a list of them; returns a handle."""
+    if isinstance(given, list) and operation.__name__.startswith("grouped_"):
+        given = [numpy.asarray(array) for array in given]
+        handle = operation([to_tensor(array) for array in given], *arguments)
+    else:
+        given = numpy.asarray(given)
+        handle = operation(to_tensor(given), *arguments)
+    _likes[handle] = given
     return handle
 
 
@@ -56,9 +59,17 @@ def synchronize(handle):
     return to_array(result, like)
 
 
-def allreduce_async(
-    array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+def _into(array, operation, *arguments):
+    """Run `operation` (of torch) in place on the memory of `array`, which is returned."""
+    tensor = to_tensor(array)
+    operation(tensor, *arguments)
+    result = to_array(tensor, array)
+    if not numpy.shares_memory(array, result):
+        array[...] = result
+    return array
+
+
+def allreduce_async(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=WORLD):
     """Begin an allreduce; returns a handle."""
     return _begin(mpi_ops.allreduce_async, array, None, name, op, prescale_factor, postscale_factor, process_set)
 
@@ -68,27 +79,17 @@ def allreduce(array, *args, **options):
     return synchronize(allreduce_async(array, *args, **options))
 
 
-def allreduce_(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+def allreduce_(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=WORLD):
     """`allreduce` into the array itself, which is returned."""
-    tensor = to_tensor(array)
-    mpi_ops.allreduce_(tensor, None, name, op, prescale_factor, postscale_factor, process_set)
-    return _written(array, tensor)
-
-
-def _begin_grouped(operation, arrays, *arguments):
-    """`_begin` of a list of arrays."""
-    arrays = [numpy.asarray(array) for array in arrays]
-    handle = operation([to_tensor(array) for array in arrays], *arguments)
-    _likes[handle] = arrays
-    return handle
+    return _into(array, mpi_ops.allreduce_, None, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_async(
-    arrays, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+    arrays, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=WORLD
 ):
     """Begin to reduce a list of arrays together; returns one handle."""
     scales = prescale_factor, postscale_factor
-    return _begin_grouped(mpi_ops.grouped_allreduce_async, arrays, None, name, op, *scales, process_set)
+    return _begin(mpi_ops.grouped_allreduce_async, list(arrays), None, name, op, *scales, process_set)
 
 
 def grouped_allreduce(arrays, *args, **options):
@@ -96,77 +97,46 @@ def grouped_allreduce(arrays, *args, **options):
     return synchronize(grouped_allreduce_async(arrays, *args, **options))
 
 
-def allgather(array, name=None, process_set=global_process_set):
+def allgather(array, name=None, process_set=WORLD):
     """The ranks' arrays concatenated along the first dimension."""
     return synchronize(_begin(mpi_ops.allgather_async, array, name, process_set))
 
 
-def grouped_allgather(arrays, name=None, process_set=global_process_set):
+def grouped_allgather(arrays, name=None, process_set=WORLD):
     """`allgather` of a list of arrays together."""
-    return synchronize(_begin_grouped(mpi_ops.grouped_allgather_async, arrays, name, process_set))
+    return synchronize(_begin(mpi_ops.grouped_allgather_async, list(arrays), name, process_set))
 
 
-def broadcast(array, root_rank, name=None, process_set=global_process_set):
+def broadcast(array, root_rank, name=None, process_set=WORLD):
     """The root's array, on every rank."""
     return synchronize(_begin(mpi_ops.broadcast_async, array, root_rank, name, process_set))
 
 
-def broadcast_(array, root_rank, name=None, process_set=global_process_set):
+def broadcast_(array, root_rank, name=None, process_set=WORLD):
     """`broadcast` into the array itself, which is returned."""
-    tensor = to_tensor(array)
-    mpi_ops.broadcast_(tensor, root_rank, name, process_set)
-    return _written(array, tensor)
+    return _into(array, mpi_ops.broadcast_, root_rank, name, process_set)
 
 
-def alltoall(array, splits=None, name=None, process_set=global_process_set):
+def alltoall(array, splits=None, name=None, process_set=WORLD):
     """Rows sent to each rank and received from each; with `splits` (array, received splits)."""
     output, received = synchronize(_begin(mpi_ops.alltoall_async, array, splits, name, process_set))
     return output if splits is None else (output, received)
 
 
-def reducescatter(
-    array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+def reducescatter(array, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0, process_set=WORLD):
     """This rank's rows of the reduced array."""
-    operation, scales = mpi_ops.reducescatter_async, (prescale_factor, postscale_factor)
-    return synchronize(_begin(operation, array, name, op, process_set, *scales))
+    scales = prescale_factor, postscale_factor
+    return synchronize(_begin(mpi_ops.reducescatter_async, array, name, op, process_set, *scales))
 
 
-def grouped_reducescatter(
-    arrays, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+def grouped_reducescatter(arrays, name=None, op=Average, process_set=WORLD, prescale_factor=1.0, postscale_factor=1.0):
     """`reducescatter` of a list of arrays together."""
-    operation, scales = mpi_ops.grouped_reducescatter_async, (prescale_factor, postscale_factor)
-    return synchronize(_begin_grouped(operation, arrays, name, op, process_set, *scales))
+    scales = prescale_factor, postscale_factor
+    return synchronize(_begin(mpi_ops.grouped_reducescatter_async, list(arrays), name, op, process_set, *scales))
 
 
-def _written(array, tensor):
-    """`array`, with the values of `tensor` written to it."""
-    result = to_array(tensor, array)
-    if not numpy.shares_memory(array, result):
-        array[...] = result
-    return array
-
-
-__all__ = [
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_object",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_allreduce_async",
-    "grouped_reducescatter",
-    "join",
-    "poll",
-    "reducescatter",
-    "synchronize",
-    "to_array",
-    "to_tensor",
-]
+__all__ = (
+    "allgather allgather_object allreduce allreduce_ allreduce_async alltoall barrier broadcast broadcast_ "
+    "broadcast_object grouped_allgather grouped_allreduce grouped_allreduce_async grouped_reducescatter join poll "
+    "reducescatter synchronize to_array to_tensor"
+).split()

@@ -219,7 +219,6 @@ def _nested_sources(tf):
 def callbacks():
     """(per rank) what the callbacks did."""
     import keras
-
     import platforms.horovod.tensorflow.keras as hvd
 
     inputs, targets = data()
@@ -438,9 +437,9 @@ def unordered():
 def errors():
     """The texts of what goes wrong."""
     import tensorflow as tf
+    from platforms.horovod.tensorflow.keras import callbacks as callbacks_of_keras
 
     import platforms.horovod.tensorflow as hvd
-    from platforms.horovod.tensorflow.keras import callbacks as callbacks_of_keras
 
     def text(function):
         try:

@@ -29,8 +29,10 @@ from ..core import *
 from ..core import Average
 from ..tensorflow import (
     Compression,
+    allgather,
     allgather_object,
     barrier,
+    broadcast,
     broadcast_global_variables,
     broadcast_object,
     broadcast_variables,
@@ -45,16 +47,6 @@ def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_fac
     """Reduce a value (a number, an array, a tensor) over the ranks; a tensor. `options`: compression."""
     scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
     return _tensorflow.allreduce(value, average, op=op, name=name, **scales, **options)
-
-
-def allgather(value, name=None):
-    """All ranks' values, concatenated along the first dimension; a tensor."""
-    return _tensorflow.allgather(value, name)
-
-
-def broadcast(value, root_rank, name=None):
-    """The value of rank `root_rank`; a tensor."""
-    return _tensorflow.broadcast(value, root_rank, name)
 
 
 def reducescatter(value, name=None, op=Average):

@@ -8,7 +8,8 @@ class (`mx.nd` or `mx.np`) of its input; GPU arrays go through host memory.
 import mxnet as mx
 
 from .. import arrays
-from ..core import Average, global_process_set, reduction
+from ..core import Average, reduction
+from ..core import global_process_set as WORLD
 
 
 def to_numpy(tensor):
@@ -41,14 +42,7 @@ def _grouped(collective, tensors, *arguments):
 
 
 def grouped_allreduce(
-    tensors,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
+    tensors, average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0, process_set=WORLD, op=None
 ):
     """The averages of `tensors` over the ranks, or what `op` says, as one operation; new arrays of the same shapes.
 
@@ -80,27 +74,27 @@ def allreduce_(tensor, *args, **options):
     return put(tensor, allreduce(tensor, *args, **options))
 
 
-def allgather(tensor, name=None, priority=0, process_set=global_process_set):
+def allgather(tensor, name=None, priority=0, process_set=WORLD):
     """The tensors of all ranks after one another along dimension 0, which may differ in length."""
     return grouped_allgather([tensor], name, priority, process_set)[0]
 
 
-def grouped_allgather(tensors, name=None, priority=0, process_set=global_process_set):
+def grouped_allgather(tensors, name=None, priority=0, process_set=WORLD):
     """`allgather` of each of a list of tensors, all at one time; new arrays."""
     return _grouped(arrays.grouped_allgather, tensors, name, process_set)
 
 
-def broadcast(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
+def broadcast(tensor, root_rank, name=None, priority=0, process_set=WORLD):
     """A new array with the values that `tensor` has on rank `root_rank`."""
     return like(tensor, arrays.broadcast(to_numpy(tensor), root_rank, name, process_set))
 
 
-def broadcast_(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
+def broadcast_(tensor, root_rank, name=None, priority=0, process_set=WORLD):
     """`broadcast` in place; returns `tensor`."""
     return put(tensor, broadcast(tensor, root_rank, name, priority, process_set))
 
 
-def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_process_set):
+def alltoall(tensor, splits=None, name=None, priority=0, process_set=WORLD):
     """Send splits[r] rows of `tensor` to rank r, equally many to each without splits.
 
     Returns what came from the ranks, in their order; with splits, also how many rows from each (int32).
@@ -117,7 +111,13 @@ def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_proc
 
 
 def grouped_reducescatter(
-    tensors, op=Average, name=None, priority=0, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+    tensors,
+    op=Average,
+    name=None,
+    priority=0,
+    process_set=WORLD,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
 ):
     """This rank's rows of the averages (or sums) of `tensors`; the first ranks get one more if they do not divide."""
     scales = prescale_factor, postscale_factor

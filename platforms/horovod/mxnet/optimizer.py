@@ -7,7 +7,8 @@ import numpy as np
 
 from ..arrays import grouped_allgather
 from ..compression import CastCompressor, NoneCompressor
-from ..core import Sum, global_process_set
+from ..core import Sum
+from ..core import global_process_set as WORLD
 from ..gradients import allreduce_groups, even_groups
 from .mpi_ops import like, to_numpy
 
@@ -113,7 +114,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         process_set: the ranks that take part.
     """
 
-    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=global_process_set):
+    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=WORLD):
         reducer = Reducer(gradient_predivide_factor, num_groups, process_set)
         optimizer.rescale_grad *= reducer.scale
         vars(self).update(_optimizer=optimizer, _reducer=reducer)
@@ -171,7 +172,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         gradient_predivide_factor=1.0,
         prefix=None,
         num_groups=0,
-        process_set=global_process_set,
+        process_set=WORLD,
     ):
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(

@@ -84,7 +84,9 @@ class _Operator(mx.operator.CustomOp):
 
     def _totals(self, *values):
         """The sums over the ranks of vectors, one number for each channel."""
-        sums = arrays.allreduce(np.stack([each.asnumpy() for each in values]), op=core.Sum, process_set=self.process_set)
+        sums = arrays.allreduce(
+            np.stack([each.asnumpy() for each in values]), op=core.Sum, process_set=self.process_set
+        )
         return [mx.nd.array(each, ctx=values[0].context, dtype=each.dtype) for each in sums]
 
 

@@ -33,16 +33,9 @@ except ImportError as error:
     ) from error
 
 # isort: split
+from .. import core
 from ..core import *
-from ..core import (
-    Average,
-    get_process_set_ids_and_ranks,
-    global_process_set,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-)
+from ..core import global_process_set
 from . import elastic, graph
 from . import functions as util  # Horovod's tests ask `hvd.util._executing_eagerly()`
 from .collectives import (
@@ -78,8 +71,16 @@ def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
 
 
 def _at_run_time(number):
-    """The int32 tensor of what `number()` gives when the graph runs."""
-    return tf.ensure_shape(tf.numpy_function(lambda: np.int32(number()), [], tf.int32), ())
+    """A function that gives the int32 tensor of what `number()` is when the graph runs."""
+
+    def operation(name=None):
+        return tf.ensure_shape(tf.numpy_function(lambda: np.int32(number()), [], tf.int32), ())
+
+    operation.__doc__ = f"`{number.__name__}()` when the graph runs (int32)."
+    return operation
+
+
+rank_op, local_rank_op, local_size_op = map(_at_run_time, (core.rank, core.local_rank, core.local_size))
 
 
 def size_op(process_set_id=0, name=None):
@@ -90,39 +91,26 @@ def size_op(process_set_id=0, name=None):
     """
 
     def count():
-        sets = get_process_set_ids_and_ranks()
+        sets = core.get_process_set_ids_and_ranks()
         if process_set_id not in sets:
-            raise ValueError(f"there is no process set {process_set_id} on rank {rank()}; there are {sorted(sets)}")
+            raise ValueError(
+                f"there is no process set {process_set_id} on rank {core.rank()}; there are {sorted(sets)}"
+            )
         return len(sets[process_set_id])
 
-    return _at_run_time(count)
+    return _at_run_time(count)()
 
 
 def process_set_included_op(process_set_id=0, name=None):
     """1 if this rank is in the process set of this number, else 0; -1 before init(), -2 for no such set (int32)."""
 
     def included():
-        if not is_initialized():
+        if not core.is_initialized():
             return -1
-        ranks = get_process_set_ids_and_ranks().get(process_set_id)
-        return -2 if ranks is None else rank() in ranks
+        ranks = core.get_process_set_ids_and_ranks().get(process_set_id)
+        return -2 if ranks is None else core.rank() in ranks
 
-    return _at_run_time(included)
-
-
-def local_size_op(name=None):
-    """`local_size()` when the graph runs (int32)."""
-    return _at_run_time(local_size)
-
-
-def rank_op(name=None):
-    """`rank()` when the graph runs (int32)."""
-    return _at_run_time(rank)
-
-
-def local_rank_op(name=None):
-    """`local_rank()` when the graph runs (int32)."""
-    return _at_run_time(local_rank)
+    return _at_run_time(included)()
 
 
 def DistributedOptimizer(

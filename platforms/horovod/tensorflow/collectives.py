@@ -5,9 +5,9 @@ arguments that place operations on devices (`device_dense`, `device_sparse`) and
 and have no effect: the ranks meet in main memory.
 
 All ranks have to run collectives in the same order. Eagerly and in a tf.function that is the order of the program.
-TensorFlow runs gradients of a tf.function in any order: there they wait for each other. So do the collectives of a graph
-of TensorFlow 1, each for the last one that needs no more feeds and has no more effects than it has itself; for the
-rest a name that differs between ranks is an error. Where no order can be made (`check_order`), collectives are refused.
+TensorFlow runs gradients of a tf.function in any order: there they wait for each other. So do the collectives of a
+graph of TensorFlow 1, each for the last one that needs no more feeds and has no more effects than it has itself; for
+the rest a name that differs between ranks is an error. Where no order can be made (`check_order`), they are refused.
 """
 
 import collections
@@ -19,7 +19,8 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util
 
 from .. import arrays
-from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, global_process_set, job, rank, reduction, sets
+from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, job, rank, reduction, sets
+from ..core import global_process_set as WORLD
 from ..gradients import allreduce_groups
 from .compression import Compression
 
@@ -29,9 +30,9 @@ NO_XLA = (
     "leave jit_compile out of the tf.function that calls hvd"
 )
 NO_ORDER = (
-    "platforms.horovod was called in a function of tf.data, which TensorFlow runs in another order on each rank, so that "
-    "values of different calls would be mixed up. Nothing was sent. Call it eagerly or in a tf.function, on what the "
-    "dataset gives"
+    "platforms.horovod was called in a function of tf.data, which TensorFlow runs in another order on each rank, so "
+    "that values of different calls would be mixed up. Nothing was sent. Call it eagerly or in a tf.function, on what "
+    "the dataset gives"
 )
 # What a collective of a graph may repeat without harm, because another one waits for it.
 HARMLESS = ("VarHandleOp", "ReadVariableOp", "VariableV2", "RandomUniform", "RandomUniformInt", "RandomStandardNormal")
@@ -203,7 +204,7 @@ def grouped_allreduce(
     op=None,
     prescale_factor=1.0,
     postscale_factor=1.0,
-    process_set=global_process_set,
+    process_set=WORLD,
     ignore_name_scope=False,
     name=None,
 ):
@@ -271,7 +272,7 @@ def divided(tensor, count):
 
 
 @as_is
-def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
+def allgather(tensor, name=None, ignore_name_scope=False, process_set=WORLD):
     """All ranks' tensors, concatenated along the first dimension, which alone may differ between ranks."""
     tensor = dense(tensor)
 
@@ -288,13 +289,13 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_pro
 
 
 @as_is
-def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
+def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=WORLD):
     """`allgather` of each of `tensors`; a list."""
     return _each(allgather, tensors, name, process_set=process_set)
 
 
 @as_is
-def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set):
+def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=WORLD):
     """The tensor of rank `root_rank` (a rank of the whole job) on every rank."""
     tensor = dense(tensor)
 
@@ -310,7 +311,7 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set
 
 
 @as_is
-def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=global_process_set):
+def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=WORLD):
     """Send rows to every rank, `splits[r]` of them to rank r; equal parts without `splits`.
 
     Returns:
@@ -342,7 +343,7 @@ def reducescatter(
     compression=Compression.none,
     op=Average,
     name=None,
-    process_set=global_process_set,
+    process_set=WORLD,
     ignore_name_scope=False,
     prescale_factor=1.0,
     postscale_factor=1.0,
@@ -378,6 +379,6 @@ def join():
 
 
 @as_is
-def barrier(process_set=global_process_set):
+def barrier(process_set=WORLD):
     """Wait until all ranks are here."""
     call(lambda: [arrays.barrier(process_set=process_set) or np.int32(0)], [], [tf.int32])

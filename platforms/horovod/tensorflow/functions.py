@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import arrays
-from ..core import global_process_set
+from ..core import global_process_set as WORLD
 from .collectives import as_is, call, in_session
 
 _executing_eagerly = tf.executing_eagerly
@@ -19,7 +19,7 @@ def name_of(variable, i):
 
 
 @as_is
-def broadcast_variables(variables, root_rank, process_set=global_process_set, inplace=False):
+def broadcast_variables(variables, root_rank, process_set=WORLD, inplace=False):
     """Give all ranks the values that `variables` have on rank `root_rank`.
 
     Args:
@@ -49,17 +49,17 @@ def broadcast_variables(variables, root_rank, process_set=global_process_set, in
     return tf.group(*assigned) if in_session() else None
 
 
-def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=global_process_set):
+def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=WORLD):
     """The object (anything that pickles) of rank `root_rank` on every rank."""
     return arrays.broadcast_object(obj, root_rank, name=name, process_set=process_set)
 
 
-def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=global_process_set):
+def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=WORLD):
     """A function that calls `broadcast_object` with these arguments."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
-def allgather_object(obj, session=None, name=None, process_set=global_process_set):
+def allgather_object(obj, session=None, name=None, process_set=WORLD):
     """The objects of all ranks, a list in the order of ranks."""
     return arrays.allgather_object(obj, name=name, process_set=process_set)
 

@@ -4,7 +4,8 @@ import warnings
 
 import tensorflow as tf
 
-from ..core import Average, global_process_set
+from ..core import Average
+from ..core import global_process_set as WORLD
 from ..gradients import even_groups
 from .collectives import as_is, dense, divided, gather_slices, reduce_dense
 from .compression import Compression
@@ -43,7 +44,7 @@ class GradientReducer:
         gradient_predivide_factor=1.0,
         num_groups=0,
         groups=None,
-        process_set=global_process_set,
+        process_set=WORLD,
         scale_local_gradients=True,
     ):
         if gradient_predivide_factor != 1.0 and op != Average:
