@@ -9,6 +9,8 @@ import torch
 from .core import Average
 from .core import global_process_set as WORLD
 from .torch import mpi_ops
+from .torch.functions import allgather_object, broadcast_object  # noqa: F401  (in __all__, as the next line)
+from .torch.mpi_ops import barrier, join, poll  # noqa: F401
 
 _likes = {}  # handle -> the given array or arrays, whose dtypes the results get
 
