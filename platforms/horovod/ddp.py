@@ -59,6 +59,9 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
         ValueError: only some of the launcher's variables are there, or ranks of mpirun are on several hosts and
             the first is not where mpirun runs (then MASTER_ADDR and MASTER_PORT are needed).
     """
+    if store is None and (rank, world_size) == (0, 1) and place()[1] > 1:
+        # The vendor's train.sh gives these to each of mpirun's ranks, with an address that none of them can use.
+        init_method, rank, world_size = None, -1, -1
     if init_method in (None, "env://") and store is None and (rank, world_size) == (-1, -1):
         rank, world_size, local_rank = place()
         if "OMPI_COMM_WORLD_RANK" in os.environ:

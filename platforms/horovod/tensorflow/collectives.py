@@ -98,9 +98,8 @@ class _Calls:
 
 def calls_of(graph):
     """The _Calls of the branch of a graph in which operations are made now."""
-    every = graph.get_collection_ref("platforms.horovod")
-    every[:] = every or [collections.defaultdict(_Calls)]
-    return every[0][graph._get_control_flow_context()]
+    every = vars(graph).setdefault("_platforms_horovod", collections.defaultdict(_Calls))
+    return every[graph._get_control_flow_context()]
 
 
 @as_is
