@@ -219,7 +219,8 @@ def _nested_sources(tf):
 def callbacks():
     """(per rank) what the callbacks did."""
     import keras
-    import platforms.horovod.tensorflow.keras as hvd
+
+    import platforms.horovod.keras as hvd
 
     inputs, targets = data()
     model = network(hvd.rank())
@@ -403,20 +404,10 @@ def overflow():
 
 
 def unordered():
-    """What TensorFlow runs in an order of its own: wrong gradients of a function, and the texts of what is refused."""
+    """What TensorFlow runs in an order of its own: wrong results of a session and of gradients, and a refusal."""
     import tensorflow as tf
 
     import platforms.horovod.tensorflow as hvd
-
-    def refused(function):
-        try:
-            return function()
-        except NotImplementedError as error:
-            return str(error)
-
-    def in_session():
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            return session.run([hvd.allreduce(tf.constant([10.0**i]), op=hvd.Sum) for i in range(6)])
 
     def meet(xs):
         return [hvd.allreduce(x, op=hvd.Sum) for x in xs] + [hvd.allgather(x[None]) for x in xs]
@@ -430,15 +421,24 @@ def unordered():
             total = tf.add_n([tf.reduce_sum(y) * 4.0**i for i, y in enumerate(reduced + gathered)])
         found = [float(gradient) for gradient in tape.gradient(total, xs)]
         wrong += [found] if found != [hvd.size() * 4.0**i + 4.0 ** (i + 6) for i in range(6)] else []
-    dataset = tf.data.Dataset.range(6)
-    return wrong, [refused(in_session), refused(lambda: dataset.map(lambda i: hvd.allreduce(tf.cast(i, tf.float32))))]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fed = tf.compat.v1.placeholder(tf.float32)
+        hvd.allreduce(fed, name="waits for a feed that the others do not need")
+        results = [hvd.allreduce(tf.constant([10.0**i]), op=hvd.Sum) for i in range(6)]
+        for _ in range(10):
+            found = [result.item() for result in session.run(results[::-1])]
+            wrong += [found] if found != [hvd.size() * 10.0**i for i in reversed(range(6))] else []
+    try:
+        tf.data.Dataset.range(6).map(lambda i: hvd.allreduce(tf.cast(i, tf.float32)))
+    except NotImplementedError as error:
+        return wrong, str(error)
 
 
 def errors():
     """The texts of what goes wrong."""
     import tensorflow as tf
-    from platforms.horovod.tensorflow.keras import callbacks as callbacks_of_keras
 
+    import platforms.horovod.keras as hvd_keras
     import platforms.horovod.tensorflow as hvd
 
     def text(function):
@@ -472,7 +472,7 @@ def errors():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         several.compile(hvd.DistributedOptimizer(adam()), "mse", jit_compile=True)
-        start = callbacks_of_keras.BroadcastGlobalVariablesCallback(0)
+        start = hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)
         several.fit(*data(), verbose=0, callbacks=[start])
     return {
         "shapes": text(lambda: hvd.allreduce(x, name="mismatch")),

@@ -68,6 +68,13 @@ def test_without_a_launcher_it_is_a_world_of_one(tmp_path):
 
 
 @real
+def test_batch_norm_of_two_hosts(tmp_path):
+    torchrun(4, RANKS, tmp_path, "case_batch_norm_over_the_ranks_of_a_host_or_all")
+    for rank in range(4):
+        assert set(json.loads((tmp_path / f"{rank}.json").read_text()).values()) == {4, None}
+
+
+@real
 def test_the_public_shape_of_script_trains_unchanged():
     script = ROOT / "tests" / "scripts" / "hvd_mxnet_mnist.py"
     _, said = run("-m", "platforms.horovod", "-np", "2", script, "--fp16-allreduce", "--gradient-predivide-factor", "2")

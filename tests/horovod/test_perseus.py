@@ -24,7 +24,12 @@ def needs(framework):
 
 def run(python, *command, **variables):
     clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    quiet = {"PYTHONWARNINGS": "ignore", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    quiet = {
+        "PYTHONWARNINGS": "ignore",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
     environment = {**clean, **quiet, "PYTHONPATH": str(ROOT), "HOROVOD_START_TIMEOUT": "120", **variables}
     done = subprocess.run([python, *map(str, command)], env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
@@ -55,7 +60,8 @@ def test_the_drop_in_for_ddp_with_the_options_of_train_sh():
 def test_the_names_are_aliases_and_others_are_no_modules():
     code = (
         "import perseus, importlib\n"
-        "assert perseus.torch.nn.parallel is perseus.torch.distributed is importlib.import_module('platforms.horovod.ddp')\n"
+        "ours = importlib.import_module('platforms.horovod.ddp')\n"
+        "assert perseus.torch.nn.parallel is perseus.torch.distributed is ours\n"
         "import perseus.torch.horovod.elastic as one, platforms.horovod.torch.elastic as other\n"
         "assert one is other\n"
         "for name in 'perseus.none', 'perseus.torch.none', 'perseus.torch.horovod.none', 'horovod':\n"

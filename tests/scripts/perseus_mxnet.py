@@ -54,7 +54,7 @@ if args.gc_type != 'none':
 ctx = []
 cvd = os.environ['DEVICES'].strip()
 if 'perseus' in args.kv_store:
-    import perseus.mxnet as perseus
+    import perseus.mxnet as perseus  # noqa: F401  (as in the article)
     ctx.append(mx.gpu(kv.local_rank) if args.gpus else mx.cpu(kv.local_rank))
 kv.init("weight", mx.nd.zeros((3,), ctx=ctx[0]))
 kv.push("weight", mx.nd.array([0.75, 0.25, -0.5], ctx=ctx[0]))

@@ -1,4 +1,4 @@
-"""The article's seven steps for TensorFlow, in a graph and a session; two ranks against one process on the global batch."""
+"""The article's seven steps for TensorFlow, in a graph and a session; two ranks train what one process trains."""
 
 import sys
 

@@ -12,7 +12,8 @@ if torch.cuda.is_available():
     torch.cuda.set_device(hvd.local_rank())  # 3
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(hvd.rank())
-model1, model2 = torch.nn.Linear(4, 8).to(device), torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(device)
+model1 = torch.nn.Linear(4, 8).to(device)
+model2 = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(8, 2)).to(device)
 optimizer = torch.optim.SGD([*model1.parameters(), *model2.parameters()], lr=0.01 * hvd.size(), momentum=0.9)  # 4
 all_named_parameters = []
 for name, value in model1.named_parameters():

@@ -14,7 +14,6 @@ import mxnet as mx
 import numpy as np
 
 from .. import arrays, core
-from ..core.links import host
 
 NAME = "PerseusSyncBatchNorm"
 # Layers that wait for other ranks have to begin in the same order on all of them.
@@ -35,8 +34,10 @@ def scope(comm_scope):
         return core.global_process_set
     job = core.job.current()
     if job not in _hosts:
-        hosts = arrays.allgather_object(host(), name=NAME)
-        members = [[rank for rank, other in enumerate(hosts) if other == each] for each in dict.fromkeys(hosts)]
+        seats = arrays.allgather_object((core.local_rank(), core.cross_rank(), core.local_size()), name=NAME)
+        sizes = {cross: count for local, cross, count in seats if local == 0}  # of each host; not all have a last rank
+        hosts = [[host for host in sorted(sizes) if sizes[host] > local][cross] for local, cross, _ in seats]
+        members = [[rank for rank, host in enumerate(hosts) if host == each] for each in sorted(sizes)]
         known = {tuple(each.ranks): each for each in core.sets.known()}
         sets = [known.get(tuple(ranks)) or core.add_process_set(ranks) for ranks in members]
         _hosts.clear()

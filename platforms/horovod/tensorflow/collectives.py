@@ -98,8 +98,9 @@ class _Calls:
 
 def calls_of(graph):
     """The _Calls of the branch of a graph in which operations are made now."""
-    every = vars(graph).setdefault("_platforms_horovod", collections.defaultdict(_Calls))
-    return every[graph._get_control_flow_context()]
+    if not hasattr(graph, "_platforms_horovod"):
+        graph._platforms_horovod = collections.defaultdict(_Calls)
+    return graph._platforms_horovod[graph._get_control_flow_context()]
 
 
 @as_is
