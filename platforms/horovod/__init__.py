@@ -5,7 +5,7 @@
     core         matches tensors by name, decides their order, watches the ranks; knows no framework
     plane        moves the data with torch.distributed; collectives are its operations
     torch, tensorflow, keras, mxnet, caffe   Horovod's API for each framework
-    arrays, compression, gradients           what the frameworks other than torch share
+    arrays, compression   what the frameworks other than torch share
     ddp          a drop-in for torch.distributed and DistributedDataParallel
     imports, start, shims   `python -m platforms.horovod script.py` runs a script that imports horovod as it is
     figures, observed   what notebook 08 draws, and how it watches a script

@@ -47,3 +47,16 @@ class CastCompressor(Compressor):
     @classmethod
     def decompress(cls, tensor, ctx):
         return tensor if ctx is None else cls.cast(tensor, ctx)
+
+
+def choices(casts, cast, **dtypes):
+    """A framework's `Compression`: `none`, and the cast to each of `dtypes` by its name.
+
+    Args:
+        casts, cast: see `CastCompressor`.
+    """
+    own = {"casts": staticmethod(casts), "cast": staticmethod(cast)}
+    made = {
+        name: type(f"{name.upper()}Compressor", (CastCompressor,), {**own, "dtype": dtypes[name]}) for name in dtypes
+    }
+    return type("Compression", (), {"__doc__": "The choices for `compression=`.", "none": NoneCompressor, **made})

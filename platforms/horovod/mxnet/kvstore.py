@@ -43,7 +43,7 @@ class KVStore(KVStoreBase):
         core.init()
         self._stored = {}
         self._updater = None
-        self._reducer = Reducer(1.0, 0, core.global_process_set)
+        self._reducer = Reducer(1.0, core.global_process_set)
 
     type = "dist_sync_hvd"  # Module looks for "dist" and "_sync" in it
     rank = property(lambda self: core.rank())

@@ -111,13 +111,7 @@ def alltoall(tensor, splits=None, name=None, priority=0, process_set=WORLD):
 
 
 def grouped_reducescatter(
-    tensors,
-    op=Average,
-    name=None,
-    priority=0,
-    process_set=WORLD,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
+    tensors, op=Average, name=None, priority=0, process_set=WORLD, prescale_factor=1.0, postscale_factor=1.0
 ):
     """This rank's rows of the averages (or sums) of `tensors`; the first ranks get one more if they do not divide."""
     scales = prescale_factor, postscale_factor

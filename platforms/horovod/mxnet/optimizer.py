@@ -5,26 +5,16 @@ import warnings
 import mxnet as mx
 import numpy as np
 
-from ..arrays import grouped_allgather
-from ..compression import CastCompressor, NoneCompressor
+from .. import arrays
+from ..compression import choices
 from ..core import Sum
 from ..core import global_process_set as WORLD
-from ..gradients import allreduce_groups, even_groups
 from .mpi_ops import like, to_numpy
 
-
-class FP16Compressor(CastCompressor):
-    """Sends floating-point gradients as float16: half the bytes; sums above 65,504 become infinite."""
-
-    dtype = "float16"
-
-    @staticmethod
-    def casts(tensor):
-        return "float" in str(tensor.dtype)
-
-    @staticmethod
-    def cast(tensor, dtype):
-        return tensor.astype(dtype, copy=False)
+# Half the bytes of floating-point gradients; sums above 65,504 become infinite.
+Compression = choices(
+    lambda tensor: "float" in str(tensor.dtype), lambda tensor, dtype: tensor.astype(dtype, copy=False), fp16="float16"
+)
 
 
 class TwoBit:
@@ -60,17 +50,10 @@ class TwoBit:
                 raise TypeError(f"2bit compression is for float32, not {np.dtype(gradient.dtype).name}")
         packed = [self.pack(name, to_numpy(gradient)) for name, gradient in zip(names, gradients)]
         totals = []
-        for gradient, all_ranks in zip(gradients, grouped_allgather(packed, names[0], process_set)):
+        for gradient, all_ranks in zip(gradients, arrays.grouped_allgather(packed, names[0], process_set)):
             parts = all_ranks.reshape(process_set.size(), -1)
             totals.append(like(gradient, sum(self.unpack(part, gradient.shape) for part in parts)))
         return totals
-
-
-class Compression:
-    """The choices for `compression=`."""
-
-    none = NoneCompressor
-    fp16 = FP16Compressor
 
 
 class Reducer:
@@ -80,8 +63,8 @@ class Reducer:
     predivide / size after it. A rank outside the process set keeps its gradients.
     """
 
-    def __init__(self, predivide, num_groups, process_set, compression=Compression.none):
-        self.num_groups, self.process_set, self.compression = num_groups, process_set, compression
+    def __init__(self, predivide, process_set, compression=Compression.none):
+        self.process_set, self.compression = process_set, compression
         self.options = dict(op=Sum, prescale_factor=1.0 / predivide, process_set=process_set)
         self.scale = predivide / process_set.size() if process_set.included() else 1.0
 
@@ -97,8 +80,8 @@ class Reducer:
             return self.compression.sums(names, gradients, self.process_set)
         packed = [self.compression.compress(gradient) for gradient in gradients]
         sent = [tensor for tensor, _ in packed]
-        groups = even_groups(len(sent), self.num_groups, [tensor.dtype for tensor in sent]) if self.num_groups else None
-        totals = allreduce_groups(sent, names, groups, read=to_numpy, **self.options)
+        # All values are read first: backward, with the collectives of its layers, has ended then.
+        totals = arrays.grouped_allreduce([to_numpy(tensor) for tensor in sent], names[0], **self.options)
         return [self.compression.decompress(like(own, total), ctx) for total, (own, ctx) in zip(totals, packed)]
 
 
@@ -110,12 +93,12 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
 
     Args:
         gradient_predivide_factor: how much of the division comes before the sum; see Reducer.
-        num_groups: reduce the gradients that come together in this many groups, 0 for no groups.
+        num_groups: taken for Horovod's sake; gradients that come together are reduced as one operation.
         process_set: the ranks that take part.
     """
 
     def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=WORLD):
-        reducer = Reducer(gradient_predivide_factor, num_groups, process_set)
+        reducer = Reducer(gradient_predivide_factor, process_set)
         optimizer.rescale_grad *= reducer.scale
         vars(self).update(_optimizer=optimizer, _reducer=reducer)
 
@@ -188,7 +171,7 @@ class DistributedTrainer(mx.gluon.Trainer):
                 f"the parameters are on {len(self._contexts)} devices ({', '.join(map(str, self._contexts))}) of one "
                 "process; start one process for each device and initialize on one of them, such as mx.gpu(local_rank())"
             )
-        self._reducer = Reducer(gradient_predivide_factor, num_groups, process_set, compression)
+        self._reducer = Reducer(gradient_predivide_factor, process_set, compression)
         self._scale *= self._reducer.scale
         self._prefix = prefix or ""
 

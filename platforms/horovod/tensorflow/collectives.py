@@ -21,7 +21,6 @@ from tensorflow.python.ops import control_flow_util
 from .. import arrays
 from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, job, rank, reduction, sets
 from ..core import global_process_set as WORLD
-from ..gradients import allreduce_groups
 from .compression import Compression
 
 NO_XLA = (
@@ -215,30 +214,22 @@ def grouped_allreduce(
             results[i] = gather_slices(tensor, op, scales, name and f"{name}.{i}", process_set)
     plain = [i for i in range(len(tensors)) if i not in results]
     inputs = [dense(tensors[i]) for i in plain]
-    reduced = reduce_dense(inputs, name, [range(len(plain))], op, scales, process_set, compression)
+    reduced = reduce_dense(inputs, name, op, scales, process_set, compression)
     results.update(zip(plain, reduced))
     return [results[i] for i in range(len(tensors))]
 
 
 @as_is
-def reduce_dense(tensors, name, groups, op, scales, process_set, compression=Compression.none):
-    """Reduce dense tensors in one call from TensorFlow.
-
-    Args:
-        name: as for `operation`, or one for each tensor.
-        groups: see `allreduce_groups`.
-        scales: what to multiply by before and after the reduction.
-    """
+def reduce_dense(tensors, name, op, scales, process_set, compression=Compression.none):
+    """Reduce dense tensors as one operation; `name` as for `operation`, `scales` to multiply by before and after."""
     if not tensors:
         return []
-    options = dict(op=op, prescale_factor=scales[0], postscale_factor=scales[1], process_set=process_set)
 
-    def reduce(name, *arrays):
-        names = name if isinstance(name, list) else [f"{name}.{i}" if i else name for i in range(len(arrays))]
-        return allreduce_groups(arrays, names, groups, **options)
+    def reduce(name, *inputs):
+        return arrays.grouped_allreduce(list(inputs), name, op, *scales, process_set)
 
     def backward(results, gradients, name):
-        return reduce_dense([dense(gradient) for gradient in gradients], name, groups, op, scales, process_set)
+        return reduce_dense([dense(gradient) for gradient in gradients], name, op, scales, process_set)
 
     packed, contexts = zip(*[compression.compress(tensor) for tensor in tensors])
     shapes = [tensor.shape for tensor in packed]

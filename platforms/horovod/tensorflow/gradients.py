@@ -1,12 +1,9 @@
 """Gradients of all ranks reduced together: what DistributedGradientTape and DistributedOptimizer have in common."""
 
-import warnings
-
 import tensorflow as tf
 
 from ..core import Average
 from ..core import global_process_set as WORLD
-from ..gradients import even_groups
 from .collectives import as_is, dense, divided, gather_slices, reduce_dense
 from .compression import Compression
 from .functions import name_of
@@ -27,7 +24,7 @@ class GradientReducer:
         sparse_as_dense: reduce gradients of embeddings as whole tensors rather than gather their rows.
         op: Average or Sum (Min, Max and Product are taken, too).
         gradient_predivide_factor: divide by it before the sum and by size / it afterwards.
-        groups: None, a number of groups, or a list of lists of variables, which are reduced together.
+        num_groups, groups: taken for Horovod's sake; all dense gradients are reduced as one operation.
         process_set: the ranks that take part; the others use their own gradients.
         scale_local_gradients: divide gradients that stay on their rank by the number of ranks.
 
@@ -49,14 +46,11 @@ class GradientReducer:
     ):
         if gradient_predivide_factor != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
-        if num_groups != 0:
-            warnings.warn("num_groups= is deprecated; use groups=", DeprecationWarning, stacklevel=3)
-            groups = num_groups if groups is None else groups
         if groups is not None and not (isinstance(groups, list) or (isinstance(groups, int) and groups > 0)):
             raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
         self.name, self.compression, self.sparse_as_dense, self.op = name, compression, sparse_as_dense, op
         self.scales = 1.0 / gradient_predivide_factor, gradient_predivide_factor
-        self.groups, self.process_set, self.scale_local = groups, process_set, scale_local_gradients
+        self.process_set, self.scale_local = process_set, scale_local_gradients
         self.local = set()  # of variables whose gradients stay on their rank
 
     def keep_local(self, variables):
@@ -84,10 +78,8 @@ class GradientReducer:
                 gradients[i] = gather_slices(gradient, self.op, (1.0, 1.0), names[i], self.process_set)
             else:
                 plain.append(i)
-        inputs = [gradients[i] for i in plain]
-        groups = self._groups(inputs, [variables[i] for i in plain])
         options = self.op, self.scales, self.process_set, self.compression
-        reduced = reduce_dense(inputs, [names[i] for i in plain], groups, *options)
+        reduced = reduce_dense([gradients[i] for i in plain], f"{self.name}.gradients", *options)
         for i, gradient in zip(plain, reduced):
             gradients[i] = gradient
         return gradients
@@ -97,16 +89,6 @@ class GradientReducer:
         if gradient is None or (isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense):
             return gradient
         return dense(gradient)
-
-    def _groups(self, gradients, variables):
-        """Lists of indices; the gradients of a list are reduced as one operation. None: each alone."""
-        if not self.groups:
-            return None
-        if isinstance(self.groups, int):
-            return even_groups(len(gradients), self.groups, [gradient.dtype for gradient in gradients])
-        place = {ref(variable): i for i, variable in enumerate(variables)}
-        wanted = [[place.pop(ref(v)) for v in group if ref(v) in place] for group in self.groups]
-        return [group for group in wanted if group] + [[i] for i in place.values()]
 
 
 class _DistributedTape(tf.GradientTape):
