@@ -261,9 +261,14 @@ def _divides(tensor):
 
 
 def _scale(tensor, factor, divisor=1):
-    """tensor *= factor / divisor, for integers in float64 and truncated, as Horovod's documentation says."""
+    """tensor *= factor / divisor: integers in float64 and truncated, as Horovod's documentation says, halves in float32.
+
+    (torch 1.12 would round the factor to 16 bits.)
+    """
     if _divides(tensor):
-        if factor != 1:
+        if factor != 1 and tensor.dtype in (torch.float16, torch.bfloat16):
+            tensor.copy_(tensor.float().mul_(factor))
+        elif factor != 1:
             tensor.mul_(factor)
         if divisor != 1:
             tensor.div_(divisor)

@@ -420,7 +420,7 @@ def case_module_with_a_distributed_optimizer():
 
 def main(folder, *chosen):
     if int(os.environ.get("WORLD_SIZE", 1)) > 2:  # two hosts, as far as the ranks can see
-        os.environ["GROUP_RANK"] = str(int(os.environ["RANK"]) // 2)
+        os.environ["GROUP_RANK"], os.environ["LOCAL_RANK"] = map(str, divmod(int(os.environ["RANK"]), 2))
     mx.kv.create("dist_sync_hvd")  # the store's way: no init()
     outcomes = {"size": hvd.size()}
     for name in chosen or [name for name in globals() if name.startswith("case_")]:
