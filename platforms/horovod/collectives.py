@@ -261,7 +261,7 @@ def _divides(tensor):
 
 
 def _scale(tensor, factor, divisor=1):
-    """tensor *= factor / divisor: integers in float64 and truncated, as Horovod's documentation says, halves in float32.
+    """tensor *= factor / divisor: integers in float64 and truncated, as Horovod says, halves in float32.
 
     (torch 1.12 would round the factor to 16 bits.)
     """
