@@ -73,8 +73,7 @@ def one_compilation(train_epoch, say):
             # Or it would remember from earlier cells that this size varies, and be prepared for it.
             with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
                 attempt(train_epoch, model, optimizer, images, labels, batch)
-        ways = [way for way in ("drop", "use") if _trained(samples, batch, way, net)]
-        if not ways:
+        if not any(_trained(samples, batch, way, net) for way in ("drop", "use")):
             yield _near(net.parameters(), _small_set(samples)[0].parameters()) and say("unchanged")
             yield say("otherwise")
         yield not graphs and say("nothing")
