@@ -1,4 +1,4 @@
-"""The lines of Alibaba's article, spelled as they are: each script of tests/scripts/perseus_*.py on two ranks.
+"""The lines of Alibaba's article, spelled as they are: each script of tests/horovod/perseus/perseus_*.py on two ranks.
 
 docs/sources.md says which line stands in which script.
 """
@@ -46,7 +46,9 @@ def run(python, *command, **variables):
 )
 def test_the_steps_of_each_framework(python, script, tmp_path):
     arguments = [] if "mxnet" in script else [tmp_path / "checkpoint"]
-    said = run(python, "-m", "platforms.horovod", "-np", 2, ROOT / "tests/scripts" / script, *arguments, DEVICES="0")
+    said = run(
+        python, "-m", "platforms.horovod", "-np", 2, ROOT / "tests/horovod/perseus" / script, *arguments, DEVICES="0"
+    )
     assert said.count(" of 2 ") == 2, said[-2000:]  # each rank says so; two lines can mix
 
 

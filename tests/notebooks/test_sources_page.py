@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\[(\S+) `([^`]*)`\]\(\.\./notebooks/([^)#]+)#cell-id=([^)]+)\)")
-KINDS = ("live", "recorded", "tested", "quoted", "named only")
+KINDS = ("live", "recorded", "tested", "quoted", "named only", "as it is")
 CELLS = {
     path.name: {cell["id"] for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]}
     for path in (ROOT / "notebooks").glob("*.ipynb")

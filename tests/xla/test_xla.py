@@ -58,8 +58,8 @@ def test_the_missing_environment_is_explained(monkeypatch, tmp_path):
         (dict(channels_last=True), "channels_last"),
         (dict(precision="fp16-masters"), "precision"),
         (dict(precision="bf16-true"), "precision"),
-        (dict(checkpoint_dir="x", checkpoint_every=5), "checkpoint_every"),
-        (dict(checkpoint_dir="x", resume=True), "resume"),
+        (dict(checkpoint_dir="x", checkpoint_every=5), "checkpoint_dir"),
+        (dict(checkpoint_dir="x", resume=True), "checkpoint_dir"),
         (dict(device="cuda"), "device"),
     ],
 )

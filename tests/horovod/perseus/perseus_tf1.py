@@ -18,8 +18,7 @@ def model(distributed):
     w, v = tf.get_variable("w", [6, 8], initializer=initializer), tf.get_variable("v", [8, 3], initializer=initializer)
     loss = tf.reduce_mean(tf.square(tf.matmul(tf.tanh(tf.matmul(x, w)), v) - y))
     # Horovod: scale learning rate by the number of workers.
-    optimizer = tf.train.MomentumOptimizer(
-        learning_rate=0.001 * hvd.size(), momentum=0.9)  # 3
+    optimizer = tf.train.MomentumOptimizer(learning_rate=0.001 * hvd.size(), momentum=0.9)  # 3
     if distributed:
         # Horovod: add Horovod Distributed Optimizer.
         optimizer = hvd.DistributedOptimizer(optimizer)  # 4

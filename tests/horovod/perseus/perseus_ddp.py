@@ -21,8 +21,9 @@ if dist.use_perseus:
 if torch.cuda.is_available():
     args.gpu = dist.get_local_rank()
 if args.distributed:
-    dist.init_process_group(backend=args.dist_backend, init_method=args.dist_url,
-                            world_size=args.world_size, rank=args.rank)
+    dist.init_process_group(
+        backend=args.dist_backend, init_method=args.dist_url, world_size=args.world_size, rank=args.rank
+    )
 torch.manual_seed(dist.get_rank())
 model = torch.nn.Linear(4, 2)
 if args.gpu is not None:
@@ -34,7 +35,8 @@ if dist.use_perseus:
     dist.broadcast_optimizer_state(optimizer, root_rank=0)
 train_dataset = torch.utils.data.TensorDataset(torch.randn(16, 4, generator=torch.Generator().manual_seed(1)))
 train_sampler = torch.utils.data.distributed.DistributedSampler(
-    train_dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())
+    train_dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank()
+)
 for (batch,) in torch.utils.data.DataLoader(train_dataset, batch_size=4, sampler=train_sampler):
     optimizer.zero_grad()
     model(batch if args.gpu is None else batch.cuda(args.gpu)).square().mean().backward()

@@ -20,8 +20,7 @@ for name, value in model1.named_parameters():
     all_named_parameters.append((name, value))
 for name, value in model2.named_parameters():
     all_named_parameters.append((name, value))
-optimizer = hvd.DistributedOptimizer(
-                           optimizer, named_parameters=all_named_parameters)  # 5
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=all_named_parameters)  # 5
 all_state_dict = {}
 all_state_dict.update(model1.state_dict())
 all_state_dict.update(model2.state_dict())
@@ -29,9 +28,9 @@ hvd.broadcast_parameters(all_state_dict, root_rank=0)  # 6
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 train_dataset = torch.utils.data.TensorDataset(torch.randn(32, 4, generator=torch.Generator().manual_seed(1)))
 train_sampler = torch.utils.data.distributed.DistributedSampler(
-    train_dataset, num_replicas=hvd.size(), rank=hvd.rank())  # 7
-loader = torch.utils.data.DataLoader(
-    train_dataset, batch_size=4, sampler=train_sampler)
+    train_dataset, num_replicas=hvd.size(), rank=hvd.rank()
+)  # 7
+loader = torch.utils.data.DataLoader(train_dataset, batch_size=4, sampler=train_sampler)
 for (batch,) in loader:
     optimizer.zero_grad()
     model2(model1(batch.to(device))).square().mean().backward()
@@ -47,8 +46,8 @@ with torch.no_grad():
         parameter.zero_()
 if hvd.rank() == 0:  # 10
     checkpoint = torch.load(filepath)
-    model1.load_state_dict(checkpoint['model'])
-    optimizer.load_state_dict(checkpoint['optimizer'])
+    model1.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
 hvd.broadcast_parameters(model1.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 assert all(torch.equal(a, b) for a, b in zip(kept, model1.parameters()))

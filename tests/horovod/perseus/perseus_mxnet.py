@@ -26,8 +26,12 @@ local_rank = hvd.local_rank()
 context = mx.gpu(local_rank) if args.gpus else mx.cpu(local_rank)
 
 net = gluon.nn.HybridSequential()
-net.add(gluon.nn.Conv2D(4, kernel_size=3), mx.gluon.contrib.nn.PerseusSyncBatchNorm(comm_scope=0),
-        mx.gluon.contrib.nn.PerseusSyncBatchNorm(comm_scope=1), gluon.nn.Dense(2))
+net.add(
+    gluon.nn.Conv2D(4, kernel_size=3),
+    mx.gluon.contrib.nn.PerseusSyncBatchNorm(comm_scope=0),
+    mx.gluon.contrib.nn.PerseusSyncBatchNorm(comm_scope=1),
+    gluon.nn.Dense(2),
+)
 mx.random.seed(rank)
 net.initialize(mx.init.Xavier(), ctx=context)
 optimizer, optimizer_params = "sgd", {"learning_rate": 0.01 * num_workers}
@@ -48,13 +52,13 @@ found = hvd.allgather_object([value.data().asnumpy().tobytes() for value in para
 assert all(each == found[0] for each in found), "the ranks differ"
 
 kv = perseus_kv.create(args.kv_store) if args.kv_store == "dist_sync_perseus" else mx.kvstore.create(args.kv_store)
-if args.gc_type != 'none':
-    kv.set_gradient_compression({'type': args.gc_type,
-                                 'threshold': args.gc_threshold})
+if args.gc_type != "none":
+    kv.set_gradient_compression({"type": args.gc_type, "threshold": args.gc_threshold})
 ctx = []
-cvd = os.environ['DEVICES'].strip()
-if 'perseus' in args.kv_store:
+cvd = os.environ["DEVICES"].strip()
+if "perseus" in args.kv_store:
     import perseus.mxnet as perseus  # noqa: F401  (as in the article)
+
     ctx.append(mx.gpu(kv.local_rank) if args.gpus else mx.cpu(kv.local_rank))
 kv.init("weight", mx.nd.zeros((3,), ctx=ctx[0]))
 kv.push("weight", mx.nd.array([0.75, 0.25, -0.5], ctx=ctx[0]))
