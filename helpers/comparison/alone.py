@@ -32,7 +32,8 @@ def alone(title, work, progress):
                     break
                 except OSError:
                     file.seek(0)
-                    if (said := file.read()) != holder:
+                    said = file.read() or holder  # nothing until the one who has just taken it has written its name
+                    if said != holder:
                         progress.queued([Message("{title} in another process", title=said)])
                     holder = said
                     time.sleep(INTERVAL)
