@@ -65,7 +65,7 @@ class Progress:
             return
         rest = "left out"
         try:
-            with context.entered(self), run_queue.turn(title, self._queued, ticket):
+            with context.entered(self), run_queue.turn(title, self.queued, ticket):
                 yield
         except KeyboardInterrupt:
             rest = "stopped" if self.row is None else rest
@@ -81,7 +81,8 @@ class Progress:
             self.opened = True
             self.display.open(self.rows, self.stop)
 
-    def _queued(self, names):
+    def queued(self, names):
+        """Say for which runs this one waits."""
         self.open()
         self.display.say(waiting_for(names), passing=True)
 
