@@ -66,13 +66,23 @@ class SharedMessage:
             self.file.close()
 
 
-def receive(connection, head):
-    """[pickle, *buffers] of a SharedMessage whose head has come."""
+def receive(connection, head, copy=False):
+    """[pickle, *buffers] of a SharedMessage whose head has come.
+
+    With `copy` they hold no file: a mapped one keeps a descriptor open for as long as the value lives.
+    """
     if isinstance(head, bytes):
         return [head]
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
         _, fds, _, _ = socket.recv_fds(raw, 1, 1)
-    return mapped(fds[0], head)
+    if not copy:
+        return mapped(fds[0], head)
+    with open(fds[0], "rb", buffering=0) as file:
+        whole = memoryview(bytearray(os.fstat(file.fileno()).st_size))
+        at = file.seek(0)
+        while at < len(whole):  # a read gives at most 2 GB
+            at += file.readinto(whole[at:])
+    return [whole[at : at + size] for at, size in head]
 
 
 def mapped(fd, head):

@@ -116,7 +116,7 @@ class Supervisor:
             context.displayed(rank, *rest)
         if kind == "answer":
             number, how, head = rest
-            self._take(rank, number, how, shared_message.receive(channel, head))
+            self._take(rank, number, how, shared_message.receive(channel, head, copy=True))
 
     def _take(self, rank, number, how, received):
         """Take the answer of a rank; that to call 0, the payload, is its last."""
