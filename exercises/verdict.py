@@ -61,8 +61,7 @@ def exercise(hints):
         except NotYet as problem:
             hint = str(problem)
         if hint:
-            start = hint[0].upper() if hint.split()[0].isalpha() else hint[0]  # else it is a name in the reader's code
-            hint = f"{say.tried}: {hint}" if say.tried else start + hint[1:]
+            hint = f"{say.tried}: {hint}" if say.tried else hint
             print(SAY("not yet", hint=hint if hint[-1] in ".?。？" else SAY("sentence", text=hint)))
         else:
             print(SAY("right", text=say("right")))
