@@ -101,6 +101,7 @@ def _is_one_of(*pairs):
     all=lambda n, ranks, way: bytes_per_rank.right(n, ranks, way) * ranks,
     weights=_is_one_of((1, 0), (0, 1)),
     other=_is_one_of(*WAYS.values()),
+    adam=_is_one_of(*((a, 3 - a) for a in range(4))),
 )
 def bytes_per_rank(parameters, ranks, way):
     """`answer(parameters, ranks, way)`: bytes of weights, gradients and Adam's state in fp32 on each rank."""
