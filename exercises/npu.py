@@ -143,7 +143,7 @@ def migrated(script, say):
         found = on_ranks(call, 2, functools.partial(_try_script, script), named=False)
     except NotYet as problem:
         about = next((say(key) for words, key in ERRORS.items() if re.search(words, str(problem))), "")
-        yield f"{problem} {about}".strip()
+        yield f"{str(problem).rstrip('.')}. {about}".strip()
     for rank, did in enumerate(found):
         kinds, sizes = ({batch[k] for batch in did["batches"]} for k in range(2))
         yield not kinds and say("untrained")
