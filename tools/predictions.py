@@ -32,7 +32,7 @@ def open_predictions(tree, variables) -> list:
 
 
 def _holds_dots(value):
-    return value is ... or (isinstance(value, dict) and ... in value.values())
+    return value is ... or (isinstance(value, dict) and any(one is ... for one in value.values()))
 
 
 class Asking(ast.NodeTransformer):

@@ -173,17 +173,6 @@ def check_function(fn, args, kwargs, caller="launch"):
         signature = inspect.signature(fn)
     except (TypeError, ValueError):  # some built-in functions have none
         return
-    for called in (fn, type(fn).__call__):
-        if inspect.iscoroutinefunction(called):
-            raise TypeError(
-                f"{getattr(fn, '__name__', fn)} is an async function, and nobody awaits it on a rank: give {caller} a "
-                "function that calls asyncio.run, such as lambda: asyncio.run(main())"
-            )
-        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            raise TypeError(
-                f"{getattr(fn, '__name__', fn)} yields, and a generator cannot be sent back from a rank: give {caller} "
-                "a function that returns a list"
-            )
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
