@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,7 @@ class Lab:
             if cell.cell_type == "code":
                 cell.update(outputs=[], execution_count=None)
         nbformat.write(notebook, self.folder / name)
+        shutil.copytree(ROOT / "notebooks" / "drawings", self.folder / "drawings", dirs_exist_ok=True)
 
     def write(self, name, **cells):
         """A notebook with these code cells."""
