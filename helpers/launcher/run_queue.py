@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import context
 
-_queue = []  # of Ticket; the first has its turn
+_queue = []  # of Ticket; the first that is not over has its turn
 INTERVAL = 0.02  # s between two looks
 
 
@@ -18,6 +18,7 @@ class Ticket:
 
     name: str
     thread: int | None = None  # that runs it
+    over: bool = False
 
 
 def enqueue(name) -> Ticket:
@@ -38,7 +39,7 @@ def turn(name, waiting, ticket=None):
     """
     here = threading.get_ident()
     readers_own = ticket is None and threading.current_thread() is not threading.main_thread()
-    if readers_own or any(other.thread == here for other in list(_queue)):
+    if readers_own or any(other.thread == here and not other.over for other in list(_queue)):
         yield
         return
     ticket = ticket or Ticket(name)
@@ -54,13 +55,14 @@ def turn(name, waiting, ticket=None):
             time.sleep(INTERVAL)
         yield
     finally:
+        ticket.over = True  # first, since an interrupt may come before the next line
         if ticket in _queue:
             _queue.remove(ticket)
 
 
 def _before(ticket):
     queue = list(_queue)  # other threads come and go
-    return [other.name for other in queue[: queue.index(ticket)]]
+    return [other.name for other in queue[: queue.index(ticket)] if not other.over]
 
 
 # A forked child has none of its parent's threads, so nobody would ever leave the queue.

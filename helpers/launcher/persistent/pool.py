@@ -75,7 +75,7 @@ class RankPool(Supervisor):
         if number == 0:
             super()._take(rank, number, how, received)
         elif number == self.number:
-            self.waiting.remove(rank)
+            self.waiting = [one for one in self.waiting if one != rank]  # an interrupt may have come in between
             if how == "value":
                 self.values[rank] = received
             elif how == "failure":
