@@ -54,7 +54,7 @@ def test_the_steps_of_each_framework(python, script, tmp_path):
 
 def test_the_drop_in_for_ddp_with_the_options_of_train_sh():
     options = ["--dist-url", "tcp://127.0.0.1:88", "--world-size", 1, "--rank", 0]
-    script = ROOT / "tests" / "scripts" / "perseus_ddp.py"
+    script = ROOT / "tests" / "horovod" / "perseus" / "perseus_ddp.py"
     said = run(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, *options)
     assert said.count(" of 2 ") == 2, said[-2000:]  # each rank says so; two lines can mix
 
