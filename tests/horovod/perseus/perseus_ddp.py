@@ -44,5 +44,5 @@ for (batch,) in torch.utils.data.DataLoader(train_dataset, batch_size=4, sampler
 states = [None] * dist.get_world_size()
 dist.all_gather_object(states, [parameter.tolist() for parameter in model.parameters()])
 assert all(state == states[0] for state in states), "the ranks differ"
-print("rank", dist.get_rank(), "of", dist.get_world_size(), "has taken the five steps")
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} has taken the five steps\n", end="")
 dist.destroy_process_group()

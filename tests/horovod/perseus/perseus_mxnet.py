@@ -79,4 +79,4 @@ for comm_scope in 0, 1:
     mean = (num_workers - 1) / 2  # all of these ranks are on one host
     expected = (rank - mean) / np.sqrt(np.var(range(num_workers)) + 1e-3)
     assert np.allclose(normal, expected, atol=1e-5), (normal, expected)
-print("rank", rank, "of", num_workers, "has taken the steps with", cvd)
+print(f"rank {rank} of {num_workers} has taken the steps with {cvd}\n", end="")

@@ -57,4 +57,4 @@ every = hvd.allgather_object([each.tobytes() for each in weights])
 assert all(each == every[0] for each in every), "the ranks differ"
 assert max(np.abs(a - b).max() for a, b in zip(weights, alone)) < 2e-7 and losses[-1] < losses[0]
 assert np.abs(np.subtract(losses, expected)).max() < 1e-6
-print("rank", hvd.rank(), "of", hvd.size(), "trained as one process")
+print(f"rank {hvd.rank()} of {hvd.size()} trained as one process\n", end="")

@@ -53,4 +53,4 @@ hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 assert all(torch.equal(a, b) for a, b in zip(kept, model1.parameters()))
 state = hvd.allgather_object([parameter.tolist() for model in (model1, model2) for parameter in model.parameters()])
 assert all(each == state[0] for each in state), "the ranks differ"
-print("rank", hvd.rank(), "of", hvd.size(), "has taken the ten steps")
+print(f"rank {hvd.rank()} of {hvd.size()} has taken the ten steps\n", end="")
