@@ -16,8 +16,8 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 test: bootstrap  ## run the tests of every room and every notebook once (12 minutes on two cores)
 	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) --nbval notebooks tests
 
-test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts
-	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m long $(ARGS) tests
+test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts, notebooks/more
+	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m long $(ARGS) --nbval notebooks/more tests
 
 test-torch:  ## run the quick tests on another release of torch: make test-torch TORCH=2.6 (6 GB of disk)
 	@sh tools/bootstrap.sh torch $(TORCH)

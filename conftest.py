@@ -20,7 +20,8 @@ from traitlets import default
 from tools.render_notebooks import kernel_environment
 
 ROOT = Path(__file__).resolve().parent
-collect_ignore = ["notebooks/zh"]  # the same code as in notebooks; to run one, name it: pytest --nbval notebooks/zh/...
+# Not run by `pytest --nbval notebooks`: the same code again, and what `make test-long` runs. To run one, name it.
+collect_ignore = ["notebooks/zh", "notebooks/more"]
 LONG = (  # files that take longest, the longest first, in `make test` (notebooks lead) or in `make test-long`
     "12_model_too_large",
     "09_several_machines",
@@ -95,12 +96,15 @@ def pytest_configure(config):
     nbval.kernel.KernelManager = SocketFiles
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(config, items):
     """Start the long files first, so that no worker is left with one at the end while the others are idle."""
     for file in {item.parent for item in items if isinstance(item, nbval.plugin.IPyNbCell)}:
         # Mend 6: libraries warn on stderr, on a busy machine of slow connections, and what a child process prints there
         # may come in a later cell. Errors are exceptions or exit statuses, which are compared.
         file.skip_compare = (*file.skip_compare, "stderr")
+        if file.path.parent.name == "more":
+            file.add_marker("long")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 

@@ -16,7 +16,8 @@ def solution(name):
     """The solution of `check.NAME(...)`, to be shown; ValueError where that was not called in this notebook."""
     if name not in tried:
         raise ValueError(f"try it first: run the cell with check.{name}(...); then the solution is shown")
-    for path in (project_root() / "notebooks" / ("zh" if chosen() == "zh" else "")).glob("*.ipynb"):
+    folder = project_root() / "notebooks" / ("zh" if chosen() == "zh" else "")
+    for path in (*folder.glob("*.ipynb"), *folder.glob("more/*.ipynb")):
         cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
         for text, after in pairwise(cells):
             if f"check.{name}(" in text and (folded := re.search(r"</summary>(.*?)</details>", after, re.DOTALL)):

@@ -2,7 +2,7 @@
 
 Messages are English in the code, with named places. `make messages` extracts them with babel into
 locale/<language>/helpers.po and compiles that for gettext. HELPERS_LANG chooses the language (en, zh); without it,
-notebooks in a folder `zh` get Chinese. Exceptions, records and the command line are English in every language.
+notebooks in a folder `zh` or `zh/more` get Chinese. Exceptions, records and the command line are English always.
 """
 
 import gettext
@@ -57,8 +57,8 @@ def shown(text) -> str:
 
 def chosen() -> str:
     """The language: a key of CATALOGS, or "en"."""
-    folder = os.path.basename(os.path.dirname(os.environ.get("JPY_SESSION_NAME", "")))  # of the notebook
-    wanted = os.environ.get("HELPERS_LANG") or folder
+    folder = os.path.dirname(os.environ.get("JPY_SESSION_NAME", "")).removesuffix("/more")  # of the notebook
+    wanted = os.environ.get("HELPERS_LANG") or os.path.basename(folder)
     short = re.split(r"[-_.]", wanted.lower())[0]
     return short if short in CATALOGS else "en"
 

@@ -16,6 +16,7 @@ from helpers.language import N_, Message, _, shown
         ({"HELPERS_LANG": "zh_CN.UTF-8"}, "zh"),
         ({"HELPERS_LANG": "fr"}, "en"),
         ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb"}, "zh"),
+        ({"JPY_SESSION_NAME": "/kit/notebooks/zh/more/00.ipynb"}, "zh"),
         ({"JPY_SESSION_NAME": "/zh/notebooks/00.ipynb"}, "en"),
         ({"JPY_SESSION_NAME": "/kit/notebooks/zh/00.ipynb", "HELPERS_LANG": "en"}, "en"),
     ],

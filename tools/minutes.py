@@ -4,7 +4,7 @@
     python -m tools.minutes --write     the numbers into the notebooks' headers and README
 
 Prose is read at 180 words a minute; a line of visible code takes 10 seconds, a figure or a drawing 30, an exercise 5
-minutes. Sections marked *(optional)* and folded text count for nothing.
+minutes. Sections marked *(optional)* and folded text count for nothing, nor does notebooks/more.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def _code(cell, found):
 
 
 def notebooks() -> list:
-    """The notebooks that have a header, in reading order."""
+    """The notebooks of the course, in reading order."""
     return sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 
 

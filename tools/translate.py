@@ -5,8 +5,8 @@ helpers.po has what the code says; `messages` brings it up to date, too, and com
     python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
     python -m tools.translate write                 write notebooks/zh/NAME.ipynb, zh/drawings and README.zh.md
 
-NAME is a notebook (03_ddp), `drawings` or `readme`; without one, all that have a .po file. A notebook gets one by being
-named.
+NAME is a notebook (03_ddp, more/03_buckets), `drawings` or `readme`; without one, all that have a .po file. A notebook
+gets one by being named.
 Code, outputs and cell ids are those of the English file. What has no translation yet stays English.
 """
 
@@ -47,7 +47,8 @@ VARIES = re.compile(rf"{PROCESSOR}|{NUMBER}(?:, {NUMBER})+(?=[],;.)]|$)|{NUMBER}
 
 def names() -> list:
     """The pages that have a .po file."""
-    return sorted(path.stem for path in LOCALE.glob("*.po") if path.stem != HELPERS)
+    found = (path.relative_to(LOCALE).with_suffix("").as_posix() for path in LOCALE.rglob("*.po"))
+    return sorted(name for name in found if name != HELPERS)
 
 
 def source(name) -> Path:
@@ -359,7 +360,7 @@ def chinese(path, name) -> Path:
     path = Path(os.path.normpath(path))
     if path == target(name):
         return source(name)
-    if path.parent == source(DRAWINGS):
+    if path.parent == source(DRAWINGS) or path == ROOT / "notebooks" / "more":
         return counterpart(path)
     return {source(one): target(one) for one in names()}.get(path, path)
 

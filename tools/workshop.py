@@ -86,12 +86,14 @@ def write(fresh=False):
     WORKSHOP.mkdir(exist_ok=True)
     made = WORKSHOP / MADE
     digests = json.loads(made.read_text(encoding="utf-8")) if made.exists() else {}
+    folders = {WORKSHOP}
     for path in sorted(SOURCE.glob("**/*.ipynb")):
         if ".ipynb_checkpoints" in path.parts:
             continue
         name = path.relative_to(SOURCE).as_posix()
         there = WORKSHOP / name
         there.parent.mkdir(parents=True, exist_ok=True)
+        folders.add(there.parent)
         text = nbformat.writes(learners(nbformat.read(path, as_version=4))) + "\n"
         if there.exists() and digests.get(name) != digest(there.read_text(encoding="utf-8")):
             if not fresh:
@@ -101,7 +103,7 @@ def write(fresh=False):
             yield f"workshop/{name} is new; the one with work in it is {kept.relative_to(ROOT)}"
         replace_file(there, text)
         digests[name] = digest(text)
-    for folder in (WORKSHOP, *[path for path in WORKSHOP.iterdir() if path.is_dir() and not path.is_symlink()]):
+    for folder in folders:
         for linked in LINKED:
             source = SOURCE / folder.relative_to(WORKSHOP) / linked
             if source.exists() and not (folder / linked).exists():

@@ -147,8 +147,13 @@ def test_nothing_but_prose_differs(name):
 
 @pytest.mark.long
 def test_a_chinese_notebook_runs_where_it_lies(tmp_path):
-    """If possible one that reads notebooks/scripts, since its folder is not that of the English notebook."""
-    paths = sorted((FOLDER / "zh").glob("*.ipynb"), key=lambda path: "scripts/" not in path.read_text(encoding="utf-8"))
+    """If possible one of zh/more that reads notebooks/scripts, which lies far from there."""
+    reads = [
+        path
+        for path in sorted((FOLDER / "zh").rglob("[0-9]*.ipynb"))
+        if re.search(r"scripts[ /]", path.read_text(encoding="utf-8"))
+    ]
+    paths = sorted(reads, key=lambda path: path.parent.name != "more")
     notebook = nbformat.read(paths[0], as_version=4)
     render_notebooks.execute(notebook, paths[0].parent, tmp_path, timeout=600)
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
@@ -213,7 +218,9 @@ def page(source):
 
 
 @pytest.mark.parametrize(
-    "path", [*sorted(FOLDER.glob("*.ipynb")), translate.source("readme")], ids=lambda path: path.stem
+    "path",
+    sorted([*FOLDER.glob("*.ipynb"), *FOLDER.glob("more/*.ipynb"), translate.source("readme")]),
+    ids=lambda path: path.stem,
 )
 def test_cutting_into_messages_and_joining_them_changes_no_page(path):
     if path.suffix == ".md":

@@ -12,7 +12,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+NOTEBOOKS = [path for folder in ("", "more") for path in sorted((ROOT / "notebooks" / folder).glob("[0-9]*.ipynb"))]
 USE = """
 import os, helpers, torch
 print("kit:", os.path.relpath(helpers.__file__, FOLDER))

@@ -1,4 +1,4 @@
-"""What headers and README say of a notebook's time is what tools/minutes.py computes."""
+"""What headers and README say of a notebook's time is what tools/minutes.py computes, and it is within the limit."""
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -11,6 +11,27 @@ def test_headers_and_readme_show_the_computed_minutes():
         assert file.read_text(encoding="utf-8") == text, (
             f"{file.name}: run `python -m tools.minutes --write`, `make zh`"
         )
+
+
+ABOVE = {  # not yet within the limit: take out what is
+    "01_baseline",
+    "02_data_parallel",
+    "03_ddp",
+    "04_mixed_precision",
+    "05_batch_and_accuracy",
+    "06_compiler",
+    "07_npu_migration",
+    "08_horovod_api",
+    "09_several_machines",
+    "11_when_it_breaks",
+    "12_model_too_large",
+    "13_split_the_model",
+}
+
+
+def test_a_notebook_takes_no_longer_than_the_limit():
+    taken = {path.stem: minutes.reading(path).with_exercises for path in minutes.notebooks()}
+    assert {name for name, needed in taken.items() if needed > minutes.LIMIT} == ABOVE, taken
 
 
 def test_what_is_optional_folded_or_hidden_counts_for_nothing(tmp_path):

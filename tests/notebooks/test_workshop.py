@@ -32,7 +32,9 @@ def made(tmp_path, monkeypatch):
     """A folder of one notebook, and its workshop; call it to write the workshop, as `python -m tools.workshop` does."""
     for name, folder in (("ROOT", ""), ("SOURCE", "notebooks"), ("WORKSHOP", "workshop")):
         monkeypatch.setattr(workshop, name, tmp_path / folder)
-    (tmp_path / "notebooks" / "scripts").mkdir(parents=True)
+    for folder in ("scripts", "more"):
+        (tmp_path / "notebooks" / folder).mkdir(parents=True)
+    (tmp_path / "notebooks" / "more" / "scripts").symlink_to("../scripts")
     folded = "<details><summary>A solution</summary>\n\n42\n\n</details>"
     cells = [
         new_markdown_cell("# One"),
@@ -40,7 +42,8 @@ def made(tmp_path, monkeypatch):
         new_code_cell("def visits():\n    return 41\n\n\ncheck.visits(visits)"),
         new_markdown_cell(folded),
     ]
-    nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "one.ipynb")
+    for name in ("one", "more/one"):
+        nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / f"{name}.ipynb")
     return workshop.write
 
 
@@ -50,7 +53,8 @@ def test_the_edition_has_no_outputs_no_solutions_and_finds_the_scripts(made):
     assert cells[1].source == "%load_ext tools.predictions\nprediction = ..."
     assert not cells[1].outputs
     assert 'exercises.solution("visits")' in cells[3].source and "42" not in cells[3].source
-    assert (workshop.WORKSHOP / "scripts").resolve() == workshop.SOURCE / "scripts"
+    for folder in ("", "more"):
+        assert (workshop.WORKSHOP / folder / "scripts").resolve() == workshop.SOURCE / "scripts"
 
 
 def test_work_is_kept_and_what_nobody_touched_follows_the_source(made):

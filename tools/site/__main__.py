@@ -22,6 +22,8 @@ from pathlib import Path, PurePosixPath
 
 import nbformat
 
+from tools import minutes
+
 ROOT = Path(__file__).resolve().parents[2]
 PLACEHOLDER = "OWNER/training-helpers"  # what files say where the account that publishes the kit belongs
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY") or PLACEHOLDER
@@ -36,6 +38,7 @@ WORDS = {
         "open": "Open in",
         "other": "中文",
         "notebooks": "Notebooks",
+        "more": "More depth",
         "docs": "Documentation",
     },
     "zh_CN": {
@@ -44,6 +47,7 @@ WORDS = {
         "open": "打开：",
         "other": "English",
         "notebooks": "笔记本",
+        "more": "深入阅读",
         "docs": "文档",
     },
 }
@@ -52,15 +56,28 @@ WORDS = {
 def pages(root) -> dict:
     """{file: address in the site}, in reading order."""
     found = {"README.md": "index.html", "README.zh.md": "zh/index.html"}
-    for path in [*sorted(root.glob("notebooks/*.ipynb")), *sorted(root.glob("docs/*.md"))]:
-        found[path.relative_to(root).as_posix()] = path.relative_to(root).with_suffix(".html").as_posix()
-    for path in sorted(root.glob("notebooks/zh/*.ipynb")):
-        found[path.relative_to(root).as_posix()] = f"zh/notebooks/{path.stem}.html"
+    for pattern in ("notebooks/*.ipynb", "notebooks/more/*.ipynb", "docs/*.md"):
+        for path in sorted(root.glob(pattern)):
+            found[path.relative_to(root).as_posix()] = path.relative_to(root).with_suffix(".html").as_posix()
+    for folder in ("notebooks", "notebooks/more"):
+        for path in sorted((root / chinese(folder)).glob("*.ipynb")):
+            found[path.relative_to(root).as_posix()] = f"zh/{folder}/{path.stem}.html"
     return found | {"CONTRIBUTING.md": "contributing.html"}
+
+
+def chinese(path) -> str:
+    """Where the Chinese file of a notebook lies, or the Chinese ones of a folder."""
+    return path.replace("notebooks", "notebooks/zh", 1)
 
 
 def language(address) -> str:
     return "zh_CN" if address.startswith("zh/") else "en"
+
+
+def part_of(page) -> str:
+    """Under which caption a page is listed at the side."""
+    folder = os.path.basename(os.path.dirname(page))
+    return folder if folder in ("notebooks", "more") else "docs"
 
 
 class Page:
@@ -131,7 +148,7 @@ class Page:
         output.data["text/html"] = f'<img class="figure" src="{self.relative(address)}" alt="{alt}" {size}>'
 
     def bar(self):
-        """The line below the title: minutes, the same page in the other language, where a notebook opens."""
+        """Below the title: minutes, the page in the other language, where a notebook opens (`make lab`, too)."""
         words, parts = WORDS[self.language], [self.minutes()]
         if other := self.other():
             code = "en" if self.language == "zh_CN" else "zh-CN"
@@ -142,7 +159,7 @@ class Page:
             there = {
                 "Colab": f"https://colab.research.google.com/{github.replace('.com', '', 1)}",
                 "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://{github}",
-                "JupyterLab": f"http://localhost:8888/lab/tree/{self.file.removeprefix('notebooks/')}",  # `make lab`
+                "JupyterLab": f"http://localhost:8888/lab/tree/{self.file.replace('notebooks', 'workshop', 1)}",
             }
             links = " · ".join(f'<a href="{href}">{name}</a>' for name, href in there.items())
             parts.append(f"{words['open']} {links}")
@@ -150,18 +167,17 @@ class Page:
 
     def other(self):
         """The file of the same page in the other language, if there is one."""
-        folder, name = os.path.split(self.file)
-        pairs = {"README.md": "README.zh.md", "README.zh.md": "README.md"}
-        turned = f"notebooks/{name}" if folder.endswith("zh") else f"notebooks/zh/{name}"
-        return next((file for file in (pairs.get(self.file), turned) if file in self.found), None)
+        pairs = {file: chinese(file) for file in self.found if chinese(file) in self.found.keys() - {file}}
+        pairs |= {"README.md": "README.zh.md"}
+        pairs |= {there: here for here, there in pairs.items()}
+        return pairs.get(self.file)
 
     def minutes(self):
-        """README's estimate for a notebook; for another page, from its words."""
+        """As README has them for a notebook; for another page, from its words."""
         words = WORDS[self.language]
         if self.file.endswith(".ipynb"):
-            row = re.compile(rf"^\|.*\({re.escape(f'notebooks/{os.path.basename(self.file)}')}\).*?(\d+) *\|$", re.M)
-            if listed := row.search((self.root / "README.md").read_text(encoding="utf-8")):
-                return words["exercises"].format(listed[1])
+            english = self.root / self.file.replace("/zh/", "/")
+            return words["exercises"].format(minutes.reading(english).with_exercises)
         text = (self.root / self.file).read_text(encoding="utf-8")
         count = len(re.findall(r"[A-Za-z]{2,}", text)) + len(re.findall("[\u4e00-\u9fff]", text)) / 2
         return words["minutes"].format(max(1, round(count / WORDS_A_MINUTE)))
@@ -176,8 +192,8 @@ class Page:
             if language(address) == self.language
         ]
         text = ""
-        for part in ("notebooks", "docs"):
-            listed = [page for page in mine if page != "index" and (page[:9] == "notebooks") == (part == "notebooks")]
+        for part in ("notebooks", "more", "docs"):
+            listed = [page for page in mine if page != "index" and part_of(page) == part]
             if listed:
                 caption = WORDS[self.language][part]
                 text += "\n```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(listed) + "\n```\n"
