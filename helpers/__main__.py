@@ -1,4 +1,4 @@
-"""The command line: `python -m helpers train|run|cluster|report|records`.
+"""The command line: `python -m helpers train|run|cluster|report`.
 
 Options are accepted with underscores and with hyphens (`--batch_size`, `--batch-size`), as the
 scripts of the source articles spell them.
@@ -44,12 +44,11 @@ def _parser():
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
     add_cluster(commands)
     add_report(commands)
-    command("records", _records, "List the records on this machine.")
     return parser
 
 
 def _train(options):
-    from .comparison.log import Log
+    from .cluster.log import Log
     from .comparison.run import run, run_as_rank
     from .config import SETTINGS, RunConfig
     from .launcher import group
@@ -99,18 +98,6 @@ def _run(options):
     paths = found.write_ladder(results_root() / "report", made)
     print(*(f"{name}: {path}" for name, path in paths.items()), sep="\n")
     return 0 if all(record["status"] == "completed" for record in made.records) else 1
-
-
-def _records(options):
-    from .paths import results_root
-    from .records import read
-
-    found = read.read()
-    for record in found.records:
-        print(record["run_id"], record["status"], read.in_a_line(record))
-    for file, why in found.skipped:
-        print(f"{file} is not a readable record ({why}); left out", file=sys.stderr)
-    print(f"{len(found.records)} record(s) in {results_root() / 'runs'}")
 
 
 def _is_rank():

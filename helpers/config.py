@@ -168,9 +168,7 @@ SAVES = ("checkpoint_dir", "checkpoint_every", "resume")
 XLA_LACKS = ("activation_checkpointing", "sync_batch_norm", "channels_last", "optimizer", *SAVES)
 ENDS = dict(changes_learning=True)  # a checkpoint can be trained further
 MODEL = dict(table=MODELS, own=(callable, "a function without arguments that makes yours"))
-TWO_SETS = dict(
-    table=DATA, own=(_is_data, "a pair (train, test) of map-style datasets, or a function that returns one")
-)
+TWO_SETS = dict(table=DATA, own=(_is_data, "a pair (train, test) of map-style datasets, or a function that makes it"))
 LOSS = dict(own=(callable, "a function (outputs, labels) -> mean loss, or None"))
 COMPILED = dict(table=COMPILERS, bare="auto", **TIMES)
 
@@ -189,12 +187,8 @@ class RunConfig:
     strategy: str = setting("baseline", "how the work is divided among devices", table=STRATEGIES, **SPREADS)
     nproc_per_node: int = setting(1, "devices used on each host", noun="devices", **SPREADS)
     nnodes: int = setting(1, "hosts that take part (see `python -m helpers cluster`)", noun="hosts", **SPREADS)
-    global_batch: int | None = setting(
-        None, "samples in one update of the weights, over all devices", spreads=True, **BOTH
-    )
-    local_batch: int | None = setting(
-        None, "samples that a device sees in one step; BatchNorm's statistics are theirs", **ENDS, **SPREADS
-    )
+    global_batch: int | None = setting(None, "samples in one update, over all devices", spreads=True, **BOTH)
+    local_batch: int | None = setting(None, "a device's samples in one step; BatchNorm sees these", **ENDS, **SPREADS)
     epochs: int | None = setting(None, "passes over the training set", **ENDS)
     steps: int | None = setting(None, "updates of the weights, instead of epochs", **ENDS)
     optimizer: str = setting("sgd", "what turns gradients into updates", table=OPTIMIZERS, **BOTH)
@@ -210,14 +204,10 @@ class RunConfig:
     precision: str = setting("fp32", "the level of mixed precision", table=PRECISIONS, **BOTH)
     channels_last: bool = setting(False, "whether images keep the channels of a pixel side by side", **TIMES)
     compiler: str = setting("none", "what compiles the model; the option without a value means auto", **COMPILED)
-    sync_batch_norm: bool = setting(
-        False, "whether BatchNorm uses the batches of all ranks together", noun="SyncBatchNorm", **BOTH
-    )
+    sync_batch_norm: bool = setting(False, "whether BatchNorm sees all ranks' batches", noun="SyncBatchNorm", **BOTH)
     shard: str = setting("full", "what fsdp keeps in shards", noun="sharding", table=SHARDS, **TIMES)
     offload: bool = setting(False, "whether fsdp's shards stay in the memory of the CPU", noun="offloading", **TIMES)
-    activation_checkpointing: str | None = setting(
-        None, "what the backward pass computes again (none: nothing)", table=RECOMPUTED, **TIMES
-    )
+    activation_checkpointing: str | None = setting(None, "what the backward pass recomputes", table=RECOMPUTED, **TIMES)
     loss: Callable | None = setting(None, "what is minimised (None: cross entropy)", **LOSS, **BOTH)
     seed: int = setting(0, "of the weights, the order of samples and augmentation", range=FROM_0, **LEARNS)
     threads: int | None = setting(None, "CPU threads a device (none: the machine's, see helpers.device)", **TIMES)
@@ -230,9 +220,7 @@ class RunConfig:
     evaluate: bool = setting(True, "whether accuracy on the whole test set is measured at the end of the run")
     evaluate_every: int | None = setting(None, "epochs between measurements of accuracy (none: only at the end)")
     checkpoint_dir: str | None = setting(None, "folder to save checkpoints in (none: never)")
-    checkpoint_every: int | None = setting(
-        None, "steps between two checkpoints (none: once an epoch); one more is saved at the end"
-    )
+    checkpoint_every: int | None = setting(None, "steps between checkpoints (none: once an epoch); one more at the end")
     resume: bool = setting(False, "whether to go on from the newest sound checkpoint in checkpoint_dir")
     label: str = setting("", "the run's name in tables and plots (default: made from strategy and devices)")
 

@@ -5,7 +5,6 @@ It imports Python's own library only, also on Python 3.8: tools/choose_torch.py 
 
 import importlib.metadata
 import inspect
-import json
 import os
 import platform
 import re
@@ -148,14 +147,3 @@ def fsdp_refusal(kind) -> str:
         return ""
     why = f"needs torch 2.8 or newer, and this is {version}, whose FSDP averages gradients by what gloo cannot"
     return f"strategy 'fsdp' on CPUs {why}; choose strategy 'zero1', or upgrade torch"
-
-
-def flight_records():
-    """What this rank's flight recorder holds of gloo: a dict for each of the last collectives, the oldest first.
-
-    It records where TORCH_FR_BUFFER_SIZE was set before the group was made. None where it knows NCCL only (torch 2.6).
-    """
-    from torch._C import _distributed_c10d as c10d
-
-    dump = getattr(c10d, "_dump_fr_trace_json", None)
-    return json.loads(dump())["entries"] if dump else None

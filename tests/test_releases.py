@@ -91,20 +91,3 @@ def test_installing_the_kit_leaves_torch_alone():
     assert done.returncode == 0, done.stderr
     changed = {package["metadata"]["name"] for package in json.loads(done.stdout)["install"]}
     assert changed <= {"training-helpers"}
-
-
-def test_the_flight_recorder_lists_the_collectives_of_gloo():
-    import torch
-    import torch.distributed as dist
-
-    import helpers
-
-    def calls():
-        with helpers.distributed("cpu"):
-            dist.all_reduce(torch.ones(3))
-            return releases.flight_records()
-
-    found = helpers.launch(calls, 2, timeout=300, env={"TORCH_FR_BUFFER_SIZE": "10"})
-    for entries in found:
-        assert entries is None or "gloo:all_reduce" in [entry["profiling_name"] for entry in entries]
-    assert releases.torch_release() < (2, 8) or None not in found

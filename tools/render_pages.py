@@ -14,7 +14,7 @@ from pathlib import Path
 from helpers import paths, plots
 from helpers.comparison import studies
 from helpers.comparison.ladder import Comparison
-from helpers.plots import style
+from helpers.plots import seeds, style
 from helpers.records import read, store
 from helpers.report.ladders import machine_name
 
@@ -68,8 +68,8 @@ def _computes(environment):
 def study_block(study, timed):
     """Accuracy of the study's rows, and the time to an accuracy of those that were timed."""
     rows = [
-        [row["label"], f"{row['steps']:.0f}", f"{style.percent(row['accuracy mean'])} ({spread(row)})", row["seeds"]]
-        for row in plots.summary(study.groups(), TARGET).to_dict("records")
+        [row["label"], f"{row['steps']:.0f}", f"{style.percent(row['accuracy'])} ({spread(row)})", row["seeds"]]
+        for row in seeds.rows(study.groups(), TARGET)
     ]
     columns = ["run", "updates", "accuracy, mean (lowest to highest seed)", "seeds"]
     _, alt = plots.time_to_accuracy(timed.groups(), TARGET)
@@ -145,7 +145,7 @@ def bench_block(kept):
 
 def spread(row):
     """The least and the largest accuracy."""
-    return f"{style.percent(row['accuracy min'])} to {style.percent(row['accuracy max'])}"
+    return f"{style.percent(row['accuracy_min'])} to {style.percent(row['accuracy_max'])}"
 
 
 def _lines(columns, rows):

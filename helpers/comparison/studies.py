@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..language import _
 from ..paths import project_root, results_root
-from ..records import speedup, store
+from ..records import store
 
 REPEATED = {  # a run of each kept study that tests make again: it has to learn as it did when it was recorded
     "batch_and_accuracy": "1 rank",
@@ -106,24 +106,3 @@ def digits_at_8():
     sets.ensure("digits")
     both = (sets.load("digits", part) for part in ("train", "test"))
     return tuple(replace(s, images=F.avg_pool2d(s.images.float(), 4).round().byte()) for s in both)
-
-
-def speed_by_batch(records, model) -> dict:
-    """Speed relative to plain fp32 at the same batch, of the runs of `model`.
-
-    Returns {"bf16-mixed · channels last": [{"batch", "ratio", "low", "high"}, …], …}, ordered by batch;
-    low and high are the ends of the ratio's 95% interval.
-    """
-    runs = [record for record in records if record["config"]["model"] == model]
-    plain = {record["config"]["local_batch"]: record for record in runs if _variant(record) == "fp32"}
-    series = {}
-    for record in sorted(runs, key=lambda record: record["config"]["local_batch"]):
-        batch = record["config"]["local_batch"]
-        if _variant(record) != "fp32" and batch in plain and (found := speedup.of_records(record, plain[batch])):
-            series.setdefault(_variant(record), []).append({"batch": batch, **found._asdict()})
-    return series
-
-
-def _variant(record):
-    config = record["config"]
-    return config["precision"] + " · channels last" * config["channels_last"]

@@ -20,13 +20,26 @@ import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..training.split import share_evenly
 from .model import HOST, Step, added, all_reduce
 from .published import BACKWARD, load
 
 NUMBER, WEIGHT, GRADIENT, ADAM = 2, 2, 2, 12  # bytes
 ROOM = 0.9  # the share of a device's memory that a layout may fill; the rest is for buffers and fragments
 POWERS = tuple(2**k for k in range(11))
+
+
+class CannotSplit(ValueError):
+    """The model cannot be shared out like this; the message says by what, and what to choose instead."""
+
+
+def share_evenly(count, things, by, whom) -> int:
+    """How many of `count` things each gets. Raises CannotSplit where they cannot be shared evenly."""
+    if isinstance(by, bool) or not isinstance(by, int) or by < 1:
+        raise CannotSplit(f"{by!r} {whom}: give a whole number, 1 or more")
+    if count % by:
+        fitting = " or ".join(str(n) for n in range(1, count + 1) if count % n == 0)
+        raise CannotSplit(f"{count} {things} cannot be shared evenly by {by} {whom}; choose {fitting} of them")
+    return count // by
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,10 @@ Figures are made of what `layout` has (a sheet, rows of bars, lines) and `panels
 has the look, and makes PNG, SVG, HTML or the output of a cell.
 """
 
-from ..records.seeds import summary
-from .accuracy import accuracy_curves, time_to_accuracy
+from .accuracy import time_to_accuracy
 from .ladder import speed_up
-from .precision import speed_over_batch
 from .runs import parts
 from .style import show
 from .tables import cells, settings, table
 
-__all__ = ["accuracy_curves", "parts", "speed_over_batch", "speed_up", "time_to_accuracy"]
-__all__ += ["cells", "settings", "show", "summary", "table"]
+__all__ = ["cells", "parts", "settings", "show", "speed_up", "table", "time_to_accuracy"]

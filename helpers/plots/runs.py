@@ -32,7 +32,9 @@ def parts(records) -> tuple:
     records = [record for record in given if record.get("measured")]
     if not records:
         raise ValueError(f"none of the {len(given)} record(s) has been measured: look at their status and error")
-    spent = [_wall_time(record) for record in records]
+    spent = [dict(record["measured"]["parts_s"]) for record in records]
+    for of, record in zip(spent, records, strict=True):
+        of["rest"] = max(0.0, record["total_s"] - sum(of.values()))
     looks = {part: look for part, look in PARTS.items() if any(of.get(part) for of in spent)}
     names = [name({**read.row(record), "note": record["measured"].get("note")}) for record in records]
     totals = [number(record["total_s"]) for record in records]
@@ -48,9 +50,3 @@ def parts(records) -> tuple:
         figure.axes[0].text(0, y + 0.33, f"{_(', ').join(words)} s", va="center", size=9, color=style.SOFT)
         alt.append(sentence(label, _("{total_s} s in all").format(total_s=total), *words))
     return figure, " ".join(alt)
-
-
-def _wall_time(record):
-    """Seconds of a measured record by part, with what is left as "rest"."""
-    spent = record["measured"]["parts_s"]
-    return spent | {"rest": max(0.0, record["total_s"] - sum(spent.values()))}

@@ -1,7 +1,8 @@
 """The numbers of a comparison as a table, and its settings in words."""
 
 from ..language import N_, _
-from ..records.words import clean, interval, name, number, percent, samples_of, times
+from ..records.speedup import SPEED_UP
+from ..records.words import clean, name, number, percent, samples_of, times
 
 STEP = ("step_time_q1_s", "step_time_s", "step_time_q3_s")
 
@@ -24,11 +25,12 @@ def cells(comparison) -> list:
 def _cells(row, samples):
     cells = {N_("run"): name(row), N_("devices"): str(row["devices"]), N_("global batch"): str(row["global_batch"])}
     low, middle, high = (number(row[key] and 1000 * row[key]) for key in STEP)
-    ends = interval(row["speed_up_low"], row["speed_up_high"])
+    low_high = [row[key] for key in SPEED_UP[1:]]
+    ends = "" if None in low_high or len({*low_high}) == 1 else f" ({'–'.join(map(times, low_high))})".replace("×", "")
     numbers = {
         N_("step time (ms)"): middle if row["step_time_s"] is None else f"{middle} ({low}–{high})",
         f"{samples}/s": number(row["images_per_s"]),
-        N_("speed-up"): times(row["speed_up"]) + (f" ({ends})" if ends else ""),
+        N_("speed-up"): times(row["speed_up"]) + ends,
         N_("predicted"): times(row["predicted"]),
         N_("efficiency"): percent(row["efficiency"]),
         N_("accuracy"): percent(row["accuracy"]),

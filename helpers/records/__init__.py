@@ -3,6 +3,5 @@
 store    the record of a run, and writing it
 read     records from disk, and their numbers
 speedup  how many times as fast one run is as another, with a 95% interval
-seeds    statistics over several seeds of each run
 words    how numbers and labels are written
 """

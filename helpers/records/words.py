@@ -28,11 +28,6 @@ def times(factor) -> str:
     return f"{factor:.2f}×" if 0.1 <= factor < 10 else f"{number(factor, 3 if factor >= 10 else 1)}×"
 
 
-def interval(low, high) -> str:
-    """The ends of a speed-up's interval, such as "1.78–1.90"; "" where there is none, or nothing in it."""
-    return "" if low is None or low == high else f"{times(low)}–{times(high)}".replace("×", "")
-
-
 def percent(share) -> str:
     """A share of one as a percentage, such as "97.2%"."""
     return "–" if share is None else f"{share * 100:.1f}%"

@@ -8,6 +8,5 @@ found.write("my_report")                        # all_runs.html, all_runs.csv, a
 
 from .report import Report, everything
 from .sentences import COLUMNS, conclusions
-from .short_ladder import short_ladder
 
-__all__ = ["COLUMNS", "Report", "conclusions", "everything", "short_ladder"]
+__all__ = ["COLUMNS", "Report", "conclusions", "everything"]

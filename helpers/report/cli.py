@@ -12,8 +12,8 @@ def add_to(commands) -> None:
     sub.add_argument("--target", type=float, default=0.9, help="accuracy whose time is reported (default: 0.9)")
 
 
-def run(options) -> int:
-    """The command; returns the exit status."""
+def run(options) -> None:
+    """The command."""
     from ..paths import results_root
     from .report import everything
 
@@ -21,4 +21,3 @@ def run(options) -> int:
     print(found.text(), "", sep="\n", flush=True)
     paths = found.write(options.out or results_root() / "report")
     print(*(f"{kind}: {path}" for kind, path in paths.items()), sep="\n")
-    return 0

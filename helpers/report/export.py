@@ -4,8 +4,9 @@ import csv
 import io
 import json
 
+from ..plots import seeds
 from ..plots.style import clean
-from ..records import read, seeds
+from ..records import read
 
 FORMULAS = ("=", "+", "-", "@")  # with one of these in front, a spreadsheet takes a text for a formula
 

@@ -7,8 +7,9 @@ from statistics import fmean
 from ..comparison.comparison import Comparison, rows
 from ..config import SETTINGS
 from ..language import _
+from ..plots import seeds
 from ..plots.style import clean
-from ..records import read, seeds
+from ..records import read
 
 TRAINING = [name for name, one in SETTINGS.items() if (one.changes_learning or one.changes_timing) and name != "seed"]
 SHARED = ("input_path", "threads", "device", "epochs", "steps")  # what single runs must share to be compared

@@ -7,7 +7,7 @@ from .. import plots
 from ..language import _
 from ..paths import replace_file
 from ..plots.style import clean
-from ..records import read, seeds
+from ..records import read
 from . import export, figures, ladders, page, sentences
 
 TARGET = 0.9  # accuracy; stated before anything is read, since one can be found that flatters any run
@@ -129,7 +129,7 @@ def everything(*places, target=TARGET, runs=()) -> Report:
         FileNotFoundError: a folder or file is not there.
         ValueError: `target` is no share of one.
     """
-    seeds.check_target(target)
+    plots.seeds.check_target(target)
     found = read.read(*places)
     known = {record["run_id"] for record in found.records}
     found.records += [{**run, "file": _("not written")} for run in runs if run["run_id"] not in known]

@@ -4,7 +4,6 @@ loop                train(config): every rank of every strategy runs it
 models, gpt         the models of the ladder, by name; a small transformer
 strategies          how a model is spread over devices: one class each; cpu_data_parallel, sharding (FSDP) hold the rest
 precision           mixed precision: casts, autocast, loss scaling, fp32 masters
-split               what tensor and pipeline parallelism leave to the caller
 recompute           activation checkpointing
 checkpoint          checkpoints, and how a run resumes from one; sharded_checkpoint those of FSDP
 """

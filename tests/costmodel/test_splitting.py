@@ -14,9 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import helpers
 from helpers.costmodel import Link, published, splitting
-from helpers.costmodel.splitting import Layout, Transformer, fastest, layouts, memory, sent, step
+from helpers.costmodel.splitting import CannotSplit, Layout, Transformer, fastest, layouts, memory, sent, step
 from helpers.training.gpt import gpt, next_token_loss
-from helpers.training.split import CannotSplit
 
 SMALL = Transformer(layers=4, width=128, heads=4, vocabulary=64, length=64)
 LARGE = Transformer(layers=40, width=5120, heads=40, vocabulary=51_200, length=2048)

@@ -5,7 +5,10 @@ from figures import labels
 from gallery import RISE, SHARED, trained
 from records import baseline, failed
 
-from helpers import plots
+from helpers import measure, plots
+from helpers.plots import seeds
+from notebooks.scripts.accuracy_curves import accuracy_curves
+from notebooks.scripts.precision_by_batch import speed_by_batch, speed_over_batch
 
 
 def study():
@@ -24,7 +27,7 @@ def study():
 
 def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
     groups = {"a": [trained((0.5, 0.9)), trained((0.6, 0.96)), trained((0.7, 0.99))]}
-    figure, alt = plots.accuracy_curves(groups)
+    figure, alt = accuracy_curves(groups)
     [axes] = figure.axes
     [line] = axes.lines
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == pytest.approx([60, 95])
@@ -36,17 +39,17 @@ def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
 
 @pytest.mark.parametrize("over, x", [("epoch", [1, 2, 3, 4]), ("step", [10, 20, 30, 40])])
 def test_curves_run_over_epochs_or_updates(over, x):
-    figure, _ = plots.accuracy_curves({"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}, over)
+    figure, _ = accuracy_curves({"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}, over)
     assert list(figure.axes[0].lines[0].get_xdata()) == x
 
 
 def test_seeds_count_where_all_of_them_were_evaluated():
     longer, shorter = trained(RISE), trained(RISE[:2])
-    figure, _ = plots.accuracy_curves({"a": [longer, shorter]})
+    figure, _ = accuracy_curves({"a": [longer, shorter]})
     assert list(figure.axes[0].lines[0].get_xdata()) == [1, 2]
     shorter["measured"]["curve"] = [{**shorter["measured"]["curve"][0], "step": 7}]
     with pytest.raises(ValueError, match="same settings"):
-        plots.accuracy_curves({"a": [longer, shorter]})
+        accuracy_curves({"a": [longer, shorter]})
 
 
 def test_time_to_accuracy_draws_what_was_measured():
@@ -68,9 +71,7 @@ def test_seeds_that_never_reach_it_are_slower_than_all_others():
     groups = {"baseline": [trained(RISE)], "lucky": [trained(RISE, epoch_s=0.1), trained((0.5,)), trained((0.6,))]}
     figure, _ = plots.time_to_accuracy(groups, 0.95)
     assert len(figure.axes[0].patches) == len(figure.axes[1].patches) == 1
-    frame = plots.summary(groups, 0.95)
-    assert frame["seconds to target"].isna().tolist() == [False, True]
-    assert frame["seeds at target"].tolist() == [1, 1]
+    assert [(row["seconds"] is None, row["reached"]) for row in seeds.rows(groups, 0.95)] == [(False, 1), (True, 1)]
 
 
 def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
@@ -87,23 +88,21 @@ def test_errors_say_what_to_do(runs, target, said):
         plots.time_to_accuracy({"a": runs}, target)
 
 
-def test_summary_holds_the_numbers_of_the_figure():
+def test_the_numbers_of_the_figure_leave_out_runs_that_failed():
     groups = study()
     groups["four, scaled"].append(failed())
-    frame = plots.summary(groups, 0.95)
-    assert list(frame["label"]) == list(groups)
-    row = dict(frame.iloc[2])
-    assert (row["seeds"], row["left out"], row["steps"], row["seeds at target"]) == (3, "1 run failed", 40, 2)
-    assert [row[f"accuracy {key}"] for key in ("mean", "min", "max")] == pytest.approx([0.94, 0.90, 0.97])
-    assert (row["seconds to target"], row["speed-up to target"], row["speed-up in images/s"]) == (4, 2.5, 2.5)
+    row = seeds.rows(groups, 0.95)[2]
+    assert [row[key] for key in ("seeds", "left_out", "steps", "reached", "seconds")] == [3, 1, 40, 2, 4]
+    assert [row[key] for key in ("accuracy", "accuracy_min", "accuracy_max")] == pytest.approx([0.94, 0.90, 0.97])
+    assert row["speed_up_to_target"] == row["speed_up"] == 2.5
+    assert "four, scaled (1)" in plots.time_to_accuracy(groups, 0.95)[0].get_supxlabel().replace("\n", " ")
 
 
 def test_the_final_accuracy_is_that_of_the_end():
     record = trained(RISE)
-    record["measured"]["evaluation"]["accuracy"] = 0.93  # after steps that the curve does not show
-    assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.93]
-    record["measured"]["evaluation"] = None
-    assert plots.summary({"a": [record]}, 0.9)["accuracy mean"].tolist() == [0.96]
+    for end, accuracy in (({"accuracy": 0.93}, 0.93), (None, 0.96)):  # 0.93: after steps that the curve does not show
+        record["measured"]["evaluation"] = end
+        assert seeds.rows({"a": [record]}, 0.9)[0]["accuracy"] == accuracy
 
 
 POINTS = [
@@ -114,7 +113,7 @@ POINTS = [
 
 
 def test_speed_over_batch_draws_what_was_measured():
-    figure, alt = plots.speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds")
+    figure, alt = speed_over_batch({"bf16": POINTS, "fp16": [POINTS[1]]}, "Some speeds")
     [axes] = figure.axes
     assert axes.xaxis.get_transform().base == 2 and list(axes.get_xticks()) == [1, 8, 64]
     bf16, _fp16, one = axes.lines
@@ -123,4 +122,32 @@ def test_speed_over_batch_draws_what_was_measured():
     assert list(one.get_ydata()) == [1, 1] and "1.40× at 64" in alt
     assert {"1.40×  bf16", "0.60×  fp16"} <= {text for text, _ in labels(figure)}
     with pytest.raises(ValueError, match="nothing to draw"):
-        plots.speed_over_batch({"a": []}, "t")
+        speed_over_batch({"a": []}, "t")
+
+
+def timed(batch, precision, last, rate, model="resnet18"):
+    config = dict(model=model, local_batch=batch, global_batch=batch, precision=precision, channels_last=last)
+    rates = [share * rate for share in (0.8, 0.9, 1, 1.1, 1.2)]
+    samples = {"step_time_s": [batch / rate for rate in rates]}
+    return {
+        "run_id": f"{config}",
+        "config": config,
+        "measured": {"images_per_s": measure.summary(rates), "samples": samples},
+    }
+
+
+def test_speed_by_batch_is_relative_to_fp32_at_the_same_batch():
+    records = [
+        timed(64, "fp32", False, 100),
+        timed(1, "fp32", False, 10),
+        timed(64, "O1-bf16", True, 180),
+        timed(1, "O1-bf16", True, 8),
+        timed(256, "O1-bf16", True, 500),
+        timed(64, "fp32", True, 120),
+        timed(64, "O1-bf16", True, 9, "resnet50"),
+    ]
+    series = speed_by_batch(records, "resnet18")
+    assert list(series) == ["O1-bf16 · channels last", "fp32 · channels last"]
+    points = series["O1-bf16 · channels last"]
+    assert [p["batch"] for p in points] == [1, 64], "without fp32 at that batch there is no ratio"
+    assert [points[1][key] for key in ("ratio", "low", "high")] == pytest.approx([1.8, 1.2, 2.7])

@@ -18,6 +18,8 @@ from helpers.report import figures as of_report
 from helpers.report import published as beside
 from helpers.report.report import Report
 from notebooks.scripts import compiler_figures as compiler
+from notebooks.scripts.accuracy_curves import accuracy_curves
+from notebooks.scripts.precision_by_batch import speed_over_batch
 from platforms.horovod import figures as hvd
 from platforms.npu import figures as npu
 
@@ -154,10 +156,10 @@ STEP = [("split", 0, 2), ("bind", 2, 2.1), ("compute", 2.1, 30), ("intervene", 3
 FIGURES = {  # name: function of the number of labels
     "speed_up": lambda n: plots.speed_up(comparison(min(n, 8))),
     "parts": lambda n: plots.parts(comparison(min(n, 8)).records),
-    "curves over epochs": lambda n: plots.accuracy_curves(groups(n), "epoch"),
-    "one evaluation": lambda n: plots.accuracy_curves({name: [trained((0.9,))] for name in names(n)}),
+    "curves over epochs": lambda n: accuracy_curves(groups(n), "epoch"),
+    "one evaluation": lambda n: accuracy_curves({name: [trained((0.9,))] for name in names(n)}),
     "time to accuracy": lambda n: plots.time_to_accuracy(groups(n), 0.95),
-    "speed over batch": lambda n: plots.speed_over_batch(series(names(n)), "W" * 90),
+    "speed over batch": lambda n: speed_over_batch(series(names(n)), "W" * 90),
     "panels": _panels,
     "compiler profile": _profile,
     "compiler plans": _plans,

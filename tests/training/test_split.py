@@ -5,8 +5,9 @@ import torch
 from torch.distributed import pipelining
 
 import helpers
-from helpers.training import split
+from helpers.costmodel.splitting import CannotSplit
 from helpers.training.gpt import gpt, next_token_loss
+from notebooks.scripts import split
 
 CPU = {"HELPERS_DEVICE": "cpu"}
 
@@ -28,17 +29,17 @@ def test_the_stages_one_after_the_other_are_the_model(stages):
 def test_what_cannot_be_shared_evenly_is_refused(wanted, hint):
     model = gpt(layers=6)
     split.check(model, tensor=2, pipeline=3)
-    with pytest.raises(split.CannotSplit, match=hint):
+    with pytest.raises(CannotSplit, match=hint):
         split.check(model, **wanted)
-    with pytest.raises(split.CannotSplit, match="Linear"):
+    with pytest.raises(CannotSplit, match="Linear"):
         split.check(torch.nn.Linear(2, 2), **wanted)
-    with pytest.raises(split.CannotSplit, match="stage 2 of 2"):
+    with pytest.raises(CannotSplit, match="stage 2 of 2"):
         split.stage(model, 2, 2)
 
 
 def test_a_schedule_that_this_torch_lacks_is_named(monkeypatch):
     monkeypatch.delattr(pipelining, "ScheduleZBVZeroBubble", raising=False)
-    with pytest.raises(split.CannotSplit, match="no pipeline schedule 'ZBVZeroBubble'; it has .*GPipe.* 2.7 and later"):
+    with pytest.raises(CannotSplit, match="no pipeline schedule 'ZBVZeroBubble'; it has .*GPipe.* 2.7 and later"):
         split.schedule("ZBVZeroBubble", [], 4, next_token_loss)
 
 

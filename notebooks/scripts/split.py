@@ -12,14 +12,11 @@ from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.pipelining import schedules
 
-from .. import releases
-from .gpt import GPT
+from helpers import releases
+from helpers.costmodel.splitting import CannotSplit, share_evenly
+from helpers.training.gpt import GPT
 
 ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
-
-
-class CannotSplit(ValueError):
-    """The model cannot be shared out like this; the message says by what, and what to choose instead."""
 
 
 def check(model, tensor=1, pipeline=1) -> None:
@@ -34,16 +31,6 @@ def check(model, tensor=1, pipeline=1) -> None:
     heads = attention.qkv.out_features // (3 * attention.width_of_head)
     share_evenly(heads, "heads", tensor, "tensor-parallel ranks")
     share_evenly(len(model.blocks), "blocks", pipeline, "pipeline stages")
-
-
-def share_evenly(count, things, by, whom) -> int:
-    """How many of `count` things each gets. Raises CannotSplit where they cannot be shared evenly."""
-    if isinstance(by, bool) or not isinstance(by, int) or by < 1:
-        raise CannotSplit(f"{by!r} {whom}: give a whole number, 1 or more")
-    if count % by:
-        fitting = " or ".join(str(n) for n in range(1, count + 1) if count % n == 0)
-        raise CannotSplit(f"{count} {things} cannot be shared evenly by {by} {whom}; choose {fitting} of them")
-    return count // by
 
 
 def stages_of(rank, ranks, schedule) -> tuple:

@@ -5,39 +5,23 @@
 """
 
 import math
-from collections import Counter
 from statistics import fmean, median, median_low
 
-from ..language import N_, _
-from . import read, speedup
-from .words import clean, samples_of
+from ..language import _
+from ..records import read, speedup
+from ..records.words import clean
+from .tables import settings
 
-NO_CURVE = N_("without a curve")
 
+def rows(groups, target) -> list:
+    """One dict a label with its numbers, speed-ups over the first; None where it has none.
 
-def summary(groups, target):
-    """The numbers behind the figures as a pandas DataFrame, a row a label.
-
-    Accuracies are shares of one, those of the end of the training. "seconds to target" is the median
-    over the seeds, where one that never reached the target counts as slower than all others, so it is
-    missing if half of them never did. Speed-ups are over the first label.
+    "seconds" to the target is the median over the seeds, where one that never reached it counts as slower than all
+    others, so it is missing if half of them never did.
 
     Raises:
         ValueError: no record has a curve, or `target` is no share of one.
     """
-    import pandas
-
-    found = rows(groups, target)
-    rate = f"{samples_of(found)}/s"
-    columns = {name: name.replace("_", " ") for name in ("label", "seeds", "left_out", "steps")}
-    columns |= {"accuracy": "accuracy mean", "accuracy_min": "accuracy min", "accuracy_max": "accuracy max"}
-    columns |= {"images_per_s": rate, "reached": "seeds at target", "seconds": "seconds to target"}
-    columns |= {"speed_up": f"speed-up in {rate}", "speed_up_to_target": "speed-up to target"}
-    return pandas.DataFrame(found)[list(columns)].rename(columns=columns)
-
-
-def rows(groups, target) -> list:
-    """One dict a label with its numbers; None where it has none. Errors as in `summary`."""
     check_target(target)
     groups = {label: [of] if isinstance(of, dict) else list(of) for label, of in groups.items()}
     made = [_row(label, records, target) for label, records in groups.items()]
@@ -64,7 +48,6 @@ def _row(label, records, target):
     for of, m in zip(curves, measured, strict=True):
         end = (m.get("evaluation") or {}).get("accuracy")
         final.append(of[-1]["accuracy"] if end is None else end)
-    rates = [m["images_per_s"]["median"] for m in measured if m["images_per_s"]]
     times = [read.time_to_accuracy(record, target) for record in kept]
     reached = sorted(time for time in times if time is not None)
     seconds = median([*reached, *[math.inf] * (len(times) - len(reached))]) if times else math.inf
@@ -72,13 +55,12 @@ def _row(label, records, target):
         "label": clean(label),
         "records": kept,
         "seeds": len(kept),
-        "left_out": _reasons(records),
+        "left_out": len(records) - len(kept),
         "curves": curves,
         "steps": median_low(of[-1]["step"] for of in curves) if kept else None,
         "accuracy": fmean(final) if kept else None,
         "accuracy_min": min(final, default=None),
         "accuracy_max": max(final, default=None),
-        "images_per_s": median(rates) if rates else None,
         "samples_are": next((m["samples_are"] for m in measured if m.get("samples_are")), "images"),
         "times": reached,
         "reached": len(reached),
@@ -93,45 +75,21 @@ def curve(record) -> list:
     return [entry for entry in found if entry["accuracy"] is not None]
 
 
-def _reasons(records):
-    """Why seeds are missing, such as "1 run failed"; "" if none is."""
-    counts = Counter(record["status"] for record in records if not curve(record))
-    told = []
-    for status, n in counts.items():
-        why = _(NO_CURVE if status == "completed" else status)
-        told.append((_("1 run {why}") if n == 1 else _("{n} runs {why}")).format(n=n, why=why))
-    return ", ".join(told) if records else _("no runs")
-
-
 # -- in words -----------------------------------------------------------------------------
 
 
 def left_out(made) -> str:
     """A sentence about the runs that these rows leave out, or ""."""
-    told = [f"{row['label']} ({row['left_out']})" for row in made if row["left_out"]]
-    return _("Left out: {told}.").format(told=", ".join(told)) if told else ""
-
-
-def marks(made) -> dict:
-    """A mark for each note that these rows have, such as {"4 processes share 2 cores": "*"}."""
-    notes = dict.fromkeys(note for row in made for note in row["notes"])
-    return {note: "*" * count for count, note in enumerate(notes, start=1)}
-
-
-def with_marks(row, known) -> str:
-    """A row's label with the `marks` of its notes."""
-    return row["label"] + " ".join(known[note] for note in row["notes"])
+    labels = ", ".join(f"{row['label']} ({row['left_out']})" for row in made if row["left_out"])
+    return _("Left out, since they failed or have no curve: {labels}.").format(labels=labels) if labels else ""
 
 
 def trained(made) -> str:
     """What was trained, such as "resnet8 on digits"."""
-    return _of_all(made, _("{model} on {data}"), lambda record: record["config"])
+    return settings([record for row in made for record in row["records"]])[0]
 
 
 def machine(made) -> str:
     """What it was trained on, such as "Some CPU (cpu), 2 CPU cores"."""
-    return _of_all(made, _("{name} ({kind}), {cores} CPU cores"), lambda record: record["environment"]["machine"])
-
-
-def _of_all(made, text, values):
-    return clean(" / ".join(dict.fromkeys(text.format(**values(record)) for row in made for record in row["records"])))
+    machines = [record["environment"]["machine"] for row in made for record in row["records"]]
+    return clean(" / ".join(dict.fromkeys(_("{name} ({kind}), {cores} CPU cores").format(**one) for one in machines)))

@@ -1,7 +1,6 @@
 """A ladder of half a minute, for a report where nothing was recorded yet. Notebook 10 and recorded/machines use it."""
 
-from .. import device
-from ..config import RunConfig
+from helpers import RunConfig, device
 
 TOO_SLOW = 0.5  # of fp32's speed: where bf16 is emulated, its run would take longer than all others together
 SETTINGS = dict(model="resnet8", data="digits", lr=0.02, schedule="linear", augment=False, epochs=4, evaluate_every=1)
