@@ -23,8 +23,8 @@ test-torch:  ## run the quick tests on another release of torch: make test-torch
 	@sh tools/bootstrap.sh torch $(TORCH)
 	.venv-torch-$(TORCH)/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) tests
 
-NEWEST = --nbval notebooks/00_start_here.ipynb tests/launcher tests/training
-test-newest:  ## run the launcher's and the training tests and notebook 00 with the newest version of every dependency
+NEWEST = --nbval notebooks/00_start_here.ipynb tests/launcher tests/persistent tests/training
+test-newest:  ## run the tests of launcher, persistent ranks and training and notebook 00 with the newest version of every dependency
 	@sh tools/bootstrap.sh newest
 	.venv-newest/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) $(NEWEST)
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch.distributed as dist
 
-from helpers.launcher.group import distributed
+from helpers.group.process_group import distributed
 from helpers.launcher.launch import RankError, RankTimeout, launch
 
 from .verdict import SAY, NotYet, first_line

@@ -16,8 +16,8 @@ _NAMES = {  # module: its public names
     "config": ("RunConfig",),
     "device": ("choose_devices", "machine"),
     "launcher.errors": ("LauncherError", "RankError", "RankOutOfMemory", "RankTimeout", "RunStopped"),
-    "launcher.group": ("World", "distributed"),
-    "launcher.persistent.ranks": ("ranks",),
+    "group.process_group": ("World", "distributed"),
+    "persistent.ranks": ("ranks",),
     "launcher.launch": ("launch", "prepare_launcher"),
     "launcher.rank": ("emit",),
     "profile.memory": ("memory",),
@@ -46,7 +46,7 @@ def _set_up(shell):
 
     def ranks(line, cell):
         """Run the cell on every persistent rank, or on some, as in %%ranks 0,2."""
-        from .launcher.persistent import magic
+        from .persistent import magic
 
         magic.run(line, cell)
 

@@ -51,12 +51,12 @@ def _train(options):
     from .cluster.log import Log
     from .comparison.run import run, run_as_rank
     from .config import SETTINGS, RunConfig
-    from .launcher import group
+    from .group import process_group
     from .paths import results_root
     from .records.read import in_a_line
 
-    rank, size, local_rank = group.place()
-    here = group.local_size(size)
+    rank, size, local_rank = process_group.place()
+    here = process_group.local_size(size)
     launched = size > 1 or _is_rank()
     if options.log_every < 1:
         raise ValueError(f"--log-every is {options.log_every}; it must be 1 or more")
@@ -101,7 +101,7 @@ def _run(options):
 
 
 def _is_rank():
-    from .launcher import rendezvous
+    from .group import rendezvous
 
     return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ or rendezvous.is_task()
 

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from ..launcher.rendezvous import started_ticks
+from ..group.rendezvous import started_ticks
 
 OWN_STORES = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"

@@ -25,7 +25,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import device
-from ..launcher.group import distributed
+from ..group.process_group import distributed
 from .model import Compute, Link, all_reduce
 
 SIZES = (2**12, 2**18, 2**20, 2**22, 2**23, 2**24)  # bytes of the tensors that are all-reduced

@@ -2,7 +2,6 @@
 
 launch       checks the arguments, waits for its turn, runs the ranks, returns their values
 background   the same while the notebook is used for other things; `run_queue`: one run at a time
-persistent   `helpers.ranks`: ranks that stay between calls
 payload      the reader's function on its way to the ranks; `shared_message`: how values travel
 pickling     how it and its classes get there, and `__main__` of a rank
 surroundings what persistent ranks follow: arguments, folder, environment, edited modules
@@ -16,6 +15,4 @@ context      what surrounds a launch in its thread: stop buttons, output, progre
 shortage     shared memory, processes and ports that the system gives no more of
 errors       what the reader sees when a run did not end well
 progress     progress of runs; `display` and `panel`: how it is drawn
-group        `distributed()`: the process group of whichever launcher started this process
-rendezvous   how its ranks find each other
 """

@@ -7,7 +7,9 @@ import sys
 import traceback
 from dataclasses import dataclass
 
-OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # files whose frames are left out of tracebacks and stacks
+# Folders of files whose frames are left out of tracebacks and stacks.
+_HELPERS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OURS = tuple(os.path.join(_HELPERS, room, "") for room in ("launcher", "persistent", "group"))
 
 
 def shown(error):
@@ -23,7 +25,7 @@ def shown(error):
     lines = [
         in_cells(f'File "{file}", line {number}, in {function}\n    {line}')
         for file, number, function, line in traceback.extract_tb(error.__traceback__)
-        if not file.startswith((OURS, os.path.dirname(IPython.__file__) + os.sep))
+        if not file.startswith((*OURS, os.path.dirname(IPython.__file__) + os.sep))
     ]
     return ["Traceback (most recent call last):", *lines, f"{type(error).__name__}: {error}"]
 

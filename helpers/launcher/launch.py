@@ -21,8 +21,7 @@ from numbers import Integral
 
 from .. import device, releases
 from ..language import Message
-from . import client, context, interpreter, limit, logs, payload, shared_message, surroundings
-from .background import start
+from . import client, context, interpreter, logs, payload, shared_message, surroundings
 from .errors import RankError, RankTimeout  # noqa: F401  what it raises
 from .progress import launching
 from .shared_message import SharedMessage
@@ -81,6 +80,8 @@ def launch(
         Message("{name} on {nprocs} ranks", name=name, nprocs=n) if n > 1 else Message("{name} on 1 rank", name=name)
     )
     if background:
+        from .background import start
+
         return start(label, partial(_in_turn, options, data, label))
     return _in_turn(options, data, label)
 
@@ -134,7 +135,11 @@ class Options:
         if on_event is not None and not callable(on_event):
             raise TypeError(f"on_event is {on_event!r}; give a function that takes one event (a dict)")
         self.timeout, self.threads, self.on_event = timeout, threads, on_event
-        self.memory = limit.checked(memory, self.environment)
+        self.memory = None
+        if memory is not None:
+            from . import limit
+
+            self.memory = limit.checked(memory, self.environment)
         self.python = interpreter.checked(python)
         if self.python is None:
             releases.check()

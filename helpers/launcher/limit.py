@@ -26,13 +26,11 @@ _imposed = None  # (bytes that the function may hold, bytes that the process hel
 
 
 def checked(memory, environment):
-    """`memory` as a number of bytes, or None without a limit.
+    """`memory` as a number of bytes.
 
     Raises:
         TypeError, ValueError: it is no amount of memory, or too small; nothing here enforces it.
     """
-    if memory is None:
-        return None
     if not isinstance(memory, (int, float, str)) or isinstance(memory, bool):
         raise TypeError(f'memory is {memory!r}; give text such as "600 MB", a number of bytes, or None for no limit')
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(MB|GB|MiB|GiB)\s*", memory) if isinstance(memory, str) else None

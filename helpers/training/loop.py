@@ -13,7 +13,7 @@ import torch.distributed as dist
 from .. import device, measure
 from ..cluster.torchrun import process_start, restarts
 from ..data import loaders, sets
-from ..launcher.group import distributed
+from ..group.process_group import distributed
 from ..launcher.rank import emit
 from . import checkpoint, compiled, memory, models, own, precision, recompute, schedules, strategies, sync_batch_norm
 from .evaluation import evaluate

@@ -20,8 +20,8 @@ import torch
 import torch.distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from helpers.launcher import rendezvous
-from helpers.launcher.group import leave, place
+from helpers.group import rendezvous
+from helpers.group.process_group import leave, place
 
 HALVES = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 METHODS = (None, *HALVES, "powersgd")

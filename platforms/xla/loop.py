@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from helpers import device, measure
-from helpers.launcher.group import distributed
+from helpers.group.process_group import distributed
 from helpers.launcher.rank import emit
 
 from . import environment, python  # noqa: F401  what `compare` asks for, with `train`

@@ -13,7 +13,7 @@ from helpers import RunConfig
 from helpers import __main__ as cli
 from helpers.cluster import commands as hosts
 from helpers.cluster import twohosts
-from helpers.launcher import group, rendezvous
+from helpers.group import process_group, rendezvous
 from helpers.records import read
 from helpers.training import checkpoint
 
@@ -173,7 +173,7 @@ def test_a_run_does_not_begin_among_the_checkpoints_of_another(tmp_path):
 
 def test_a_timeout_that_cannot_be(monkeypatch):
     monkeypatch.setenv("HELPERS_TIMEOUT", "soon")
-    with pytest.raises(ValueError, match="HELPERS_TIMEOUT is 'soon'"), group.distributed("cpu"):
+    with pytest.raises(ValueError, match="HELPERS_TIMEOUT is 'soon'"), process_group.distributed("cpu"):
         pass
 
 

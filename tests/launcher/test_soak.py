@@ -13,7 +13,7 @@ from kernel import wait_until
 
 import helpers
 from helpers.launcher import client
-from helpers.launcher.persistent import ranks as persistent
+from helpers.persistent import ranks as persistent
 from tools.soak import held
 from tools.soak.plans import PLANTED, plan
 

@@ -116,7 +116,7 @@ def _private(path, kind):
 
 
 class StoreBoard:
-    """The store on MASTER_ADDR; under mpirun without it, the store of `launcher.rendezvous`."""
+    """The store on MASTER_ADDR; under mpirun without it, the store of `group.rendezvous`."""
 
     def __init__(self, name, rank, size):
         self.name, self._rank, self._size = name, rank, size

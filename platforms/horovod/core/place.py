@@ -54,13 +54,13 @@ def _stat(process):
 
 
 def several_hosts():
-    """`helpers.launcher.rendezvous`, by which ranks of mpirun on several hosts find each other.
+    """`helpers.group.rendezvous`, by which ranks of mpirun on several hosts find each other.
 
     Raises:
         ValueError: this Python is too old for it.
     """
     if sys.version_info < (3, 10):
         raise ValueError("ranks on several hosts need mpirun -x MASTER_ADDR=… -x MASTER_PORT=…")
-    from helpers.launcher import rendezvous
+    from helpers.group import rendezvous
 
     return rendezvous

@@ -15,8 +15,9 @@ import sys
 import threading
 from types import ModuleType
 
-from .. import group, pickling, rank, shared_message, surroundings
-from ..shared_message import SharedMessage
+from ..group import process_group
+from ..launcher import pickling, rank, shared_message, surroundings
+from ..launcher.shared_message import SharedMessage
 from . import sockets
 
 worker = None  # this process's PersistentWorker; None in a process that is no persistent rank
@@ -121,14 +122,14 @@ def join(attempt, wanted):
     import torch.distributed as dist
 
     orphans = _models()
-    group.standing = None
+    process_group.standing = None
     if dist.is_initialized():
         dist.destroy_process_group()
     sockets.forget()
     rank.isolate_rendezvous_keys(attempt)
     if not wanted:
         return
-    group.standing = world = group.join()
+    process_group.standing = world = process_group.join()
     worker.state.device = world.device
     for model in orphans:
         parts = {k: v for k, v in vars(model).items() if k not in ("process_group", "reducer", "logger")}

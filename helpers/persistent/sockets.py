@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from functools import wraps
 
-from .. import group
+from ..group import process_group
 
 _of_groups = set()  # (own address, peer's address)
 _before = None  # while a group is made: the connections that there were already
@@ -21,7 +21,7 @@ def record():
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
-    group.join = _recorded(group.join)  # it may make a store of its own
+    process_group.join = _recorded(process_group.join)  # it may make a store of its own
     dist.init_process_group = c10d.init_process_group = _recorded(c10d.init_process_group)
     c10d._new_process_group_helper = _recorded(c10d._new_process_group_helper)  # all other ways to a group call it
 

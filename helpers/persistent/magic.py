@@ -11,7 +11,7 @@ import shlex
 
 import IPython
 
-from .. import context
+from ..launcher import context
 from . import ranks as open_ranks
 from . import worker
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from .. import releases
-from . import context
+from ..launcher import context
 
 INSTEAD = "pass the first host's name to all ranks, mpirun -x MASTER_ADDR=… -x MASTER_PORT=29500"
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")

@@ -97,7 +97,7 @@ def test_resuming_a_finished_run_says_that_nothing_is_left(tmp_path):
 
 
 def test_half_a_launcher_is_noticed(monkeypatch):
-    from helpers.launcher.group import place
+    from helpers.group.process_group import place
 
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ValueError, match="RANK set but not LOCAL_RANK, WORLD_SIZE"):
@@ -120,18 +120,18 @@ OTHERS = {"SLURM_NTASKS": "3", "SLURM_TASKS_PER_NODE": "1,2"}
     ],
 )
 def test_tasks_of_srun_are_ranks_and_what_else_is_in_an_allocation_is_not(monkeypatch, variables, place, here):
-    from helpers.launcher import group, rendezvous
+    from helpers.group import process_group, rendezvous
 
     for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_"))]:
         monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert group.place() == place and rendezvous.local_size(place[1]) == here
+    assert process_group.place() == place and rendezvous.local_size(place[1]) == here
 
 
 @pytest.mark.parametrize("hosts, first", [("n[07-12,20],m1", "n07"), ("a,b", "a"), ("r[1-2]n[3-4]", "r1n3")])
 def test_tasks_of_srun_meet_on_the_first_host(monkeypatch, hosts, first):
-    from helpers.launcher import rendezvous
+    from helpers.group import rendezvous
 
     for name, value in {**SLURM, "SLURM_STEP_NODELIST": hosts}.items():
         monkeypatch.setenv(name, value)

@@ -13,11 +13,11 @@ import os
 import threading
 from contextlib import closing, contextmanager
 
-from ...language import Message
-from .. import client, context, errors, shared_message
-from ..launch import Options, check_function, check_timeout
-from ..progress import launching
-from ..supervisor import TICK
+from ..language import Message
+from ..launcher import client, context, errors, shared_message
+from ..launcher.launch import Options, check_function, check_timeout
+from ..launcher.progress import launching
+from ..launcher.supervisor import TICK
 from . import worker
 from .pool import Ended, RankPool, packed
 

@@ -3,9 +3,9 @@
 import time
 from contextlib import closing
 
-from .. import context, errors, payload, surroundings
-from ..shared_message import SharedMessage
-from ..supervisor import GRACE, LOST, SETTLE, Supervisor, failure
+from ..launcher import context, errors, payload, surroundings
+from ..launcher.shared_message import SharedMessage
+from ..launcher.supervisor import GRACE, LOST, SETTLE, Supervisor, failure
 from . import worker
 
 PATIENCE = 10.0  # s in which an interrupted rank has to come back before the next call
