@@ -203,20 +203,25 @@ class Form:
         with panel:
             try:
                 handle = compare(both, prediction=expected, name=NAME, background=True)
-                self.tasks.append(asyncio.ensure_future(_follow(handle, result)))
+                self.tasks.append(asyncio.ensure_future(_follow(handle, panel, result)))
             except Exception as error:  # such as a set that could not be made
                 result.value = _refused(error)
 
 
-async def _follow(handle, result):
-    """Show what came of a comparison, when it is over."""
+async def _follow(handle, panel, result):
+    """Show what came of a comparison, when it is over.
+
+    A panel's last state does not reach an Output widget from another thread, so it is shown with the result.
+    """
     while handle.status in ("queued", "running"):
         await asyncio.sleep(0.2)
+    panel.close()
     try:
         comparison = handle.result()
-        result.value = comparison._repr_html_() + style.html(*plots.speed_up(comparison))
+        came = comparison._repr_html_() + style.html(*plots.speed_up(comparison))
     except Exception as error:
-        result.value = _refused(error)
+        came = _refused(error)
+    result.value = handle.progress.display.html + came
 
 
 def _refused(error):

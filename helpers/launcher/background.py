@@ -18,11 +18,12 @@ class BackgroundRun:
     Attributes:
         label: what it runs.
         status: "queued", "running", "completed", "failed" or "stopped".
+        progress: what is known of it so far, and what shows it.
     """
 
     def __init__(self, label, work, progress):
         self.label, self.status = label, "queued"
-        self._progress, self._lines, self._done = progress, deque(maxlen=MOST_LINES), Future()
+        self.progress, self._lines, self._done = progress, deque(maxlen=MOST_LINES), Future()
         progress.sink = lambda rank, stream, text: self._lines.append((rank, text))
         progress.open()
         ticket = run_queue.enqueue(label)  # here, since threads may start in any order
@@ -30,7 +31,7 @@ class BackgroundRun:
 
     def stop(self):
         """Stop it and return when nothing of it is left; one that waits for its turn will not start."""
-        self._progress.stop.set()
+        self.progress.stop.set()
         wait([self._done], ENDED)
 
     def result(self, timeout=None):
@@ -54,9 +55,9 @@ class BackgroundRun:
 
     def _run(self, work, ticket):
         try:
-            with self._progress.turn(self.label, ticket):
+            with self.progress.turn(self.label, ticket):
                 self.status = "running"
-                value = work(self._progress)
+                value = work(self.progress)
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
             self.status = "stopped" if stopped else "failed"

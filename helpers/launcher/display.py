@@ -48,6 +48,7 @@ class NullDisplay:
     """Draws nothing. The other displays override its methods; `row` is the one with news."""
 
     moves = False  # whether it is redrawn while a run goes on
+    html = ""  # what it shows now, if that is HTML
 
     def open(self, rows, stop):
         """Show all rows, and a button that sets `stop` (a threading.Event, or None for no button)."""

@@ -65,7 +65,7 @@ class Panel(display.NullDisplay):
         if self.widget is None:
             return
         self.update(rows, None)
-        self.place.update({"text/plain": self._as_text(), "text/html": self.text.value}, raw=True)
+        self.place.update({"text/plain": self._as_text(), "text/html": self.html}, raw=True)
         for widget in (self.widget, self.text, self.button):
             for part in (widget.layout, getattr(widget, "style", None), widget):
                 if part is not None:
@@ -89,7 +89,7 @@ class Panel(display.NullDisplay):
         )
         rows = "".join(_row(self.rows, row) for row in self.rows)
         begin = f'<div class="helpers-panel" role="group" aria-label="{_("Runs")}">'
-        self.text.value = f"{STYLE}{begin}{rows}{notes}</div>"
+        self.text.value = self.html = f"{STYLE}{begin}{rows}{notes}</div>"
 
 
 def _row(rows, row):

@@ -40,7 +40,6 @@ class TestStart(Checks):
             "world.rank**2 => world.rank",
             "/ world.size => // world.size",
             "/ world.size => / world.size**2",
-            "/ world.size => / 2",
             "/ world.size => / (1 if world.rank else world.size)",
             "dist.all_reduce(number) => dist.reduce(number, 0) ;; return => return -1 if world.rank else",
             "dist.all_reduce(number) => world.rank or dist.all_reduce(number)",

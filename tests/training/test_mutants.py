@@ -27,7 +27,7 @@ MUTANTS = {  # name: (test that finds it, file in helpers, (old, new), …)
     "gradients added up, not averaged": (
         f"{EQUAL}::test_ddp_follows_the_losses_of_one_process",
         "training/strategies.py",
-        ("return DistributedDataParallel(model, device_ids=index)", SUM),
+        ("return DistributedDataParallel(model, device_ids=index, find_unused_parameters=bool(self.unused))", SUM),
     ),
     "buffers not broadcast before the test": (
         f"{EQUAL}::test_all_ranks_test_the_model_of_rank_0",
@@ -73,7 +73,7 @@ MUTANTS = {  # name: (test that finds it, file in helpers, (old, new), …)
     "resumed without the state of the random numbers": (
         f"{TRAIN}::test_resume_follows_the_run_that_was_never_stopped",
         "training/checkpoint.py",
-        ('torch.set_rng_state(state["rng"][run.world.rank].cpu())', "pass"),
+        ('set_random_states(state["rng"][run.world.rank], run.world.device)', "pass"),
     ),
 }
 
