@@ -1,6 +1,7 @@
 """Logging as the notebook has set it up, on a rank."""
 
 import logging
+import os
 import pickle
 import sys
 
@@ -18,7 +19,8 @@ def configured():
 def _target(handler):
     """The file that a handler writes, or the name of the stream; None for another kind of handler."""
     streams = {id(getattr(sys, name)): name for name in ("stdout", "stderr")}
-    return getattr(handler, "baseFilename", None) or streams.get(id(getattr(handler, "stream", None)))
+    file = getattr(handler, "baseFilename", None)  # of pytest's, os.devnull: with it, basicConfig would do nothing
+    return streams.get(id(getattr(handler, "stream", None))) if file in (None, os.devnull) else file
 
 
 def _carried(handler):
