@@ -24,12 +24,18 @@ def _target(handler):
 
 
 def _carried(handler):
-    formatter = handler.formatter
     try:
-        pickle.dumps(formatter)
+        formatter = pickle.dumps(handler.formatter)
     except Exception:  # of a class made in a cell, for example
-        formatter = None
+        formatter = pickle.dumps(None)
     return _target(handler), handler.level, formatter
+
+
+def _formatter(carried):
+    try:
+        return pickle.loads(carried)
+    except ImportError:  # the interpreter of the ranks is another, without the module of its class
+        return None
 
 
 def apply(found):
@@ -42,5 +48,5 @@ def apply(found):
             stream = target in ("stdout", "stderr")
             handler = logging.StreamHandler(getattr(sys, target)) if stream else logging.FileHandler(target, delay=True)
             handler.setLevel(least)
-            handler.setFormatter(formatter)
+            handler.setFormatter(_formatter(formatter))
             logger.addHandler(handler)

@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,16 @@ def test_logging_is_set_up_as_here(capfd, monkeypatch):
     monkeypatch.setattr(logging.getLogger("mine"), "level", logging.INFO)
     launch(lambda: logging.getLogger("mine").info("heard"), 1, timeout=300)
     assert "[rank 0] INFO of mine: heard\n" in capfd.readouterr().out
+
+
+def test_a_formatter_that_the_ranks_cannot_import_is_left_out(capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "only_here", module := types.ModuleType("only_here"))
+    module.Formatter = type("Formatter", (logging.Formatter,), {"__module__": "only_here"})
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(module.Formatter("%(levelname)s"))
+    monkeypatch.setattr(logging.getLogger("mine"), "handlers", [handler])
+    launch(lambda: logging.getLogger("mine").error("heard"), 1, timeout=300)
+    assert "[rank 0] heard\n" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("ask", [input, breakpoint])
