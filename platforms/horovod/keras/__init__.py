@@ -27,12 +27,11 @@ except ModuleNotFoundError:
 from .. import tensorflow as _tensorflow
 from ..core import *
 from ..core import Average
+from ..signature import parameters
 from ..tensorflow import (
     Compression,
-    allgather,
     allgather_object,
     barrier,
-    broadcast,
     broadcast_global_variables,
     broadcast_object,
     broadcast_variables,
@@ -43,10 +42,20 @@ from ..tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptim
 from . import callbacks
 
 
-def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, **options):
-    """Reduce a value (a number, an array, a tensor) over the ranks; a tensor. `options`: compression."""
-    scales = dict(prescale_factor=prescale_factor, postscale_factor=postscale_factor)
-    return _tensorflow.allreduce(value, average, op=op, name=name, **scales, **options)
+@parameters("value name average prescale_factor postscale_factor op compression", _tensorflow.allreduce)
+def allreduce(value, **options):
+    """Reduce a value (a number, an array, a tensor) over the ranks; a tensor."""
+    return _tensorflow.allreduce(value, **options)
+
+
+def allgather(value, name=None):
+    """The values of all ranks, concatenated along the first dimension; a tensor."""
+    return _tensorflow.allgather(value, name)
+
+
+def broadcast(value, root_rank, name=None):
+    """The value of rank `root_rank` on every rank; a tensor."""
+    return _tensorflow.broadcast(value, root_rank, name)
 
 
 def reducescatter(value, name=None, op=Average):

@@ -10,6 +10,9 @@ import mxnet as mx
 from .. import arrays
 from ..core import Average, reduction
 from ..core import global_process_set as WORLD
+from ..signature import parameters
+
+REDUCE = "average name priority prescale_factor postscale_factor process_set op"
 
 
 def to_numpy(tensor):
@@ -57,21 +60,24 @@ def grouped_allreduce(
     return _grouped(arrays.grouped_allreduce, tensors, name, reduction(op, average), *scales, process_set)
 
 
-def grouped_allreduce_(tensors, *args, **options):
+@parameters(f"tensors {REDUCE}", grouped_allreduce)
+def grouped_allreduce_(tensors, **options):
     """`grouped_allreduce` in place; returns `tensors`."""
-    for tensor, result in zip(tensors, grouped_allreduce(tensors, *args, **options)):
+    for tensor, result in zip(tensors, grouped_allreduce(tensors, **options)):
         put(tensor, result)
     return tensors
 
 
-def allreduce(tensor, *args, **options):
+@parameters(f"tensor {REDUCE}", grouped_allreduce)
+def allreduce(tensor, **options):
     """`grouped_allreduce` of one tensor."""
-    return grouped_allreduce([tensor], *args, **options)[0]
+    return grouped_allreduce([tensor], **options)[0]
 
 
-def allreduce_(tensor, *args, **options):
+@parameters(f"tensor {REDUCE}", grouped_allreduce)
+def allreduce_(tensor, **options):
     """`allreduce` in place; returns `tensor`."""
-    return put(tensor, allreduce(tensor, *args, **options))
+    return put(tensor, allreduce(tensor, **options))
 
 
 def allgather(tensor, name=None, priority=0, process_set=WORLD):
@@ -118,6 +124,7 @@ def grouped_reducescatter(
     return _grouped(arrays.grouped_reducescatter, tensors, name, op, process_set, *scales)
 
 
-def reducescatter(tensor, *args, **options):
+@parameters("tensor op name priority process_set prescale_factor postscale_factor", grouped_reducescatter)
+def reducescatter(tensor, **options):
     """`grouped_reducescatter` of one tensor."""
-    return grouped_reducescatter([tensor], *args, **options)[0]
+    return grouped_reducescatter([tensor], **options)[0]

@@ -36,6 +36,7 @@ except ImportError as error:
 from .. import core
 from ..core import *
 from ..core import global_process_set
+from ..signature import parameters
 from . import elastic, graph
 from . import functions as util  # Horovod's tests ask `hvd.util._executing_eagerly()`
 from .collectives import (
@@ -113,13 +114,26 @@ def process_set_included_op(process_set_id=0, name=None):
     return _at_run_time(included)()
 
 
+@parameters(
+    "optimizer name use_locking device_dense device_sparse compression sparse_as_dense backward_passes_per_step op "
+    "gradient_predivide_factor average_aggregated_gradients num_groups groups process_set scale_local_gradients",
+    GradientReducer,
+)
 def DistributedOptimizer(
-    optimizer, name=None, use_locking=False, device_dense="", device_sparse="", compression=Compression.none, **options
+    optimizer,
+    name=None,
+    use_locking=False,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    **options,
 ):
     """An optimizer that reduces gradients over the ranks: for one of Keras see `optimizer`, of TensorFlow 1 `graph`.
 
     Args:
-        options: backward_passes_per_step and average_aggregated_gradients, and those of `gradients.GradientReducer`.
+        options: those of `gradients.GradientReducer`.
 
     Raises:
         ValueError: neither, or options that contradict each other.
@@ -127,10 +141,13 @@ def DistributedOptimizer(
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from . import optimizer as of_keras  # imports Keras, as SyncBatchNormalization does
 
-        return of_keras.DistributedOptimizer(optimizer, name, compression=compression, **options)
-    passes, average = options.pop("backward_passes_per_step", 1), options.pop("average_aggregated_gradients", False)
+        options.update(backward_passes_per_step=backward_passes_per_step, compression=compression)
+        options.update(average_aggregated_gradients=average_aggregated_gradients)
+        return of_keras.DistributedOptimizer(optimizer, name, **options)
     reducer = GradientReducer(name or f"Distributed{type(optimizer).__name__}", compression, **options)
-    return graph.DistributedOptimizer(optimizer, use_locking, reducer, passes, average)
+    return graph.DistributedOptimizer(
+        optimizer, use_locking, reducer, backward_passes_per_step, average_aggregated_gradients
+    )
 
 
 def __getattr__(name):

@@ -21,6 +21,7 @@ from tensorflow.python.ops import control_flow_util
 from .. import arrays
 from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, job, rank, reduction, sets
 from ..core import global_process_set as WORLD
+from ..signature import parameters
 from .compression import Compression
 
 NO_XLA = (
@@ -180,20 +181,6 @@ def any_rows(tensor):
 
 
 @as_is
-def allreduce(tensor, average=None, device_dense="", device_sparse="", compression=Compression.none, **options):
-    """Reduce a tensor of the same shape on all ranks; IndexedSlices are gathered, and reduced where they are used.
-
-    Args:
-        options: op, prescale_factor, postscale_factor, name, process_set, ignore_name_scope; see `grouped_allreduce`.
-
-    Raises:
-        NotImplementedError: `op` or factors that IndexedSlices cannot have.
-        FailedPreconditionError, which is a HorovodInternalError, too: the ranks disagree (see `call`).
-    """
-    return grouped_allreduce([tensor], average, compression=compression, **options)[0]
-
-
-@as_is
 def grouped_allreduce(
     tensors,
     average=None,
@@ -217,6 +204,22 @@ def grouped_allreduce(
     reduced = reduce_dense(inputs, name, op, scales, process_set, compression)
     results.update(zip(plain, reduced))
     return [results[i] for i in range(len(tensors))]
+
+
+@as_is
+@parameters(
+    "tensor average device_dense device_sparse compression op prescale_factor postscale_factor name process_set "
+    "ignore_name_scope",
+    grouped_allreduce,
+)
+def allreduce(tensor, **options):
+    """Reduce a tensor of the same shape on all ranks; IndexedSlices are gathered, and reduced where they are used.
+
+    Raises:
+        NotImplementedError: `op` or factors that IndexedSlices cannot have.
+        FailedPreconditionError, which is a HorovodInternalError, too: the ranks disagree (see `call`).
+    """
+    return grouped_allreduce([tensor], **options)[0]
 
 
 @as_is
@@ -354,9 +357,13 @@ def reducescatter(
 
 
 @as_is
-def grouped_reducescatter(tensors, device_dense="", compression=Compression.none, op=Average, name=None, **options):
+@parameters(
+    "tensors device_dense compression op process_set prescale_factor postscale_factor name ignore_name_scope",
+    reducescatter,
+)
+def grouped_reducescatter(tensors, name=None, **options):
     """`reducescatter` of each of `tensors`, with its options; a list."""
-    return _each(reducescatter, tensors, name, compression=compression, op=op, **options)
+    return _each(reducescatter, tensors, name, **options)
 
 
 def _each(collective, tensors, name, **options):

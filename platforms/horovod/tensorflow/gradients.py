@@ -4,9 +4,12 @@ import tensorflow as tf
 
 from ..core import Average
 from ..core import global_process_set as WORLD
+from ..signature import parameters
 from .collectives import as_is, dense, divided, gather_slices, reduce_dense
 from .compression import Compression
 from .functions import name_of
+
+REDUCED = "sparse_as_dense op gradient_predivide_factor num_groups groups process_set"
 
 
 def ref(variable):
@@ -111,6 +114,7 @@ class _DistributedTape(tf.GradientTape):
 
 
 @as_is
+@parameters(f"gradtape device_dense device_sparse compression {REDUCED} scale_local_gradients", GradientReducer)
 def DistributedGradientTape(gradtape, device_dense="", device_sparse="", compression=Compression.none, **options):
     """A tf.GradientTape like `gradtape`, whose `gradient()` gives gradients reduced over the ranks.
 
@@ -123,9 +127,13 @@ def DistributedGradientTape(gradtape, device_dense="", device_sparse="", compres
     return _DistributedTape(gradtape, GradientReducer("DistributedGradientTape", compression, **options))
 
 
-def PartialDistributedGradientTape(gradtape, *args, local_layers=None, **options):
+@parameters(
+    f"gradtape device_dense device_sparse compression {REDUCED} local_layers scale_local_gradients",
+    DistributedGradientTape,
+)
+def PartialDistributedGradientTape(gradtape, local_layers=None, **options):
     """A DistributedGradientTape that leaves alone the gradients of `local_layers` (a layer or a list of them)."""
-    tape = DistributedGradientTape(gradtape, *args, **options)
+    tape = DistributedGradientTape(gradtape, **options)
     tape._reducer.keep_local(layer_weights(local_layers))
     return tape
 

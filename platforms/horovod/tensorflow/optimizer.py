@@ -4,6 +4,7 @@ import keras
 
 from .. import keras_backend
 from ..core import Adasum
+from ..signature import parameters
 from .accumulator import Accumulator
 from .collectives import as_is
 from .compression import Compression
@@ -83,6 +84,14 @@ def copied(optimizer):
     return new
 
 
+ARGUMENTS = "optimizer name device_dense device_sparse compression sparse_as_dense gradient_predivide_factor op"
+
+
+@parameters(
+    f"{ARGUMENTS} backward_passes_per_step average_aggregated_gradients num_groups groups process_set "
+    "scale_local_gradients",
+    GradientReducer,
+)
 def DistributedOptimizer(
     optimizer,
     name=None,
@@ -130,9 +139,14 @@ def DistributedOptimizer(
     return distribute(new, reducer, backward_passes_per_step, average_aggregated_gradients)
 
 
-def PartialDistributedOptimizer(optimizer, *args, local_layers=None, **options):
+@parameters(
+    f"{ARGUMENTS} groups process_set local_layers scale_local_gradients backward_passes_per_step "
+    "average_aggregated_gradients",
+    DistributedOptimizer,
+)
+def PartialDistributedOptimizer(optimizer, local_layers=None, **options):
     """A DistributedOptimizer that leaves alone the gradients of `local_layers` (a built layer or a list of them)."""
-    new = DistributedOptimizer(optimizer, *args, **options)
+    new = DistributedOptimizer(optimizer, **options)
     new._hvd_reducer.keep_local(layer_weights(local_layers))
     return new
 
