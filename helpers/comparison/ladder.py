@@ -74,8 +74,8 @@ def compare(
     returns one; `settings` are those of RunConfig (batch, epochs, lr, …) and `devices`.
 
     Args:
-        prediction: a dict from labels ("DDP ×2") to the speed-up you expect; it is stored with the
-            records before the runs and drawn beside the measurement.
+        prediction: a dict from labels ("DDP ×2") to the speed-up you expect, or None to go without; it is
+            stored with the records before the runs and drawn beside the measurement.
         name: what the comparison is about, for its records.
         timeout: seconds for each run.
         rounds: how often to run all of them. Every second round goes backwards, so that a machine
@@ -132,5 +132,5 @@ def _check(configs, prediction, rounds):
         if label not in labels:
             raise ValueError(f"there is a prediction for {label!r}, but the runs are {', '.join(labels)}")
         number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
-        if not number or not 0 < factor < math.inf:
+        if factor is not None and (not number or not 0 < factor < math.inf):
             raise ValueError(f"the prediction for {label} is {factor!r}; give a factor such as 1.8")

@@ -144,10 +144,11 @@ def rows(title, unit, named, *, key=(), notes=(), marks=(), line=None, most=0, h
     Args:
         unit: the name of the axis.
         named: (name, [(value, (colour, hatch)), …], text) of each row.
-        marks: (row, value, marker, colour) of further marks.
+        marks: (row, value, marker, colour) of further marks; those whose value is None are left out.
         line: a value to compare with. most: what the axis shows at least.
     """
     ends = [sum(value for value, _ in bars if math.isfinite(value)) for _, bars, _ in named]
+    marks = [mark for mark in marks if mark[1] is not None]
     most = max([most, *ends, *(mark[1] for mark in marks), line or 0]) or 1
     with sheet(title, high * len(named), key=key, notes=notes) as (figure, [axes]):
         name_rows(axes, [name for name, *_ in named])

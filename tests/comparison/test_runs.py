@@ -18,7 +18,12 @@ def own_results(tmp_path, monkeypatch):
 
 def test_bring_your_own_model_and_data():
     made = helpers.compare(
-        model=float64_net, dataset=toy_data, steps=8, global_batch=32, devices=2, prediction={"DDP ×2": 1.7}
+        model=float64_net,
+        dataset=toy_data,
+        steps=8,
+        global_batch=32,
+        devices=2,
+        prediction={"DDP ×2": 1.7, "DataParallel ×2": None},
     )
     assert [r["label"] for r in made.records] == ["baseline", "DataParallel ×2", "DDP ×2"]
     rows = made.rows()

@@ -72,6 +72,12 @@ class TestDdp(Checks):
             ),
             "sampler.set_epoch(epoch) => sampler.set_epoch(epoch + dist.get_rank())",
         ],
+    }
+
+
+class TestSaving(Checks):
+    notebook = "more/03_saving.ipynb"
+    mistakes = {
         "resumable": [
             '"optimizer": optimizer.state_dict(), =>  ;; optimizer.load_state_dict(state["optimizer"]) => pass',
             'torch.set_rng_state(state["random"]) => pass',

@@ -87,7 +87,8 @@ class Lab:
             if cell.cell_type == "code":
                 cell.update(outputs=[], execution_count=None)
         nbformat.write(notebook, self.folder / name)
-        shutil.copytree(ROOT / "notebooks" / "drawings", self.folder / "drawings", dirs_exist_ok=True)
+        for folder in ("drawings", "scripts"):
+            shutil.copytree(ROOT / "notebooks" / folder, self.folder / folder, dirs_exist_ok=True)
 
     def write(self, name, **cells):
         """A notebook with these code cells."""

@@ -104,7 +104,7 @@ def test_notebook_03_with_the_mouse(page):
     page.lab.copy(name)
     page.open(name)
     page.run_all()
-    page.wait_done("ddp-predict-code", 4 * lab.PATIENCE)  # thirty cells: half a minute if nobody else computes
+    page.wait_done("ddp-predict-code", 4 * lab.PATIENCE)  # twenty cells: half a minute if nobody else computes
     assert_moves(page, cell)
     until(page, lambda: page.lab.ranks(name), lambda: "no ranks")  # between two runs there are none
     assert not page.failures()
@@ -121,7 +121,7 @@ def test_notebook_03_with_the_mouse(page):
     page.run(cell)
     page.wait_done(cell)
     assert_image(page.cell(cell).locator(".jp-OutputArea-output img"))
-    assert states(page, cell) == 3 * ["done"] and set(bars(page, cell)) == {100} and not page.failures()
+    assert states(page, cell) == 2 * ["done"] and set(bars(page, cell)) == {100} and not page.failures()
     page.lab.shut_down(name)
 
 
