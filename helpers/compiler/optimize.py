@@ -1,12 +1,14 @@
 """`optimize(model)` finds the fastest right way to train a model, in its first training steps."""
 
+from dataclasses import replace
+
 from torch import nn
 
 from .plan import Plan, default_plans
 from .tuner import Tuner
 
 
-def optimize(model, plans=None, *, bf16=False, rounds=5, log=print):
+def optimize(model, plans=None, *, bf16=False, rounds=5, cache=True, log=print):
     """Let `model` find out, in its first training steps, which plan trains it fastest.
 
     The training loop stays as it is. In the first step `optimize` watches. In the second each plan (backend × memory
@@ -25,6 +27,8 @@ def optimize(model, plans=None, *, bf16=False, rounds=5, log=print):
             convolutions eager in channels last, and inductor that keeps their layout).
         bf16: whether the default plans may also compute in bfloat16, which changes numbers.
         rounds: timed steps of each plan in the first stage; those that are close then take as many again.
+        cache: whether inductor may take code from its cache on disk; with False the seconds that compiling took, which
+            `print(model.tuner)` shows, are those of a first run.
         log: gets a line of text now and then, from rank 0 (None: silence).
 
     Returns:
@@ -50,5 +54,6 @@ def optimize(model, plans=None, *, bf16=False, rounds=5, log=print):
     forward = inner.forward.forward if isinstance(inner.forward, Tuner) else inner.forward
     plans = default_plans(inner, bf16) if plans is None else plans
     plans = [plan if isinstance(plan, Plan) else Plan(plan) for plan in plans]
+    plans = [plan if cache or plan.backend != "inductor" else replace(plan, cache=False) for plan in plans]
     inner.tuner = inner.forward = Tuner(inner, forward, plans, rounds, log)
     return model

@@ -26,16 +26,19 @@ class Plan:
             they are, so that the plan can be changed at every step.
         bf16: whether the forward pass runs under autocast in bfloat16, which changes numbers.
         layout_kept: whether inductor leaves the layout of convolutions as it is; by default it takes channels last.
+        cache: whether inductor may take code from its cache on disk, which earlier runs have filled.
     """
 
     backend: str | Callable = "eager"
     channels_last: bool = False
     bf16: bool = False
     layout_kept: bool = False
+    cache: bool = True
 
     def __post_init__(self):
-        if self.layout_kept and self.backend != "inductor":
-            raise ValueError(f"layout_kept is a setting of inductor; {self.backend!r} has none of this name")
+        if self.backend != "inductor" and (self.layout_kept or not self.cache):
+            name = "layout_kept" if self.layout_kept else "cache"
+            raise ValueError(f"{name} is a setting of inductor; {self.backend!r} has none of this name")
         if not callable(self.backend) and not (isinstance(self.backend, str) and self.backend):
             raise TypeError(f"{self.backend!r} is no backend; give its name, or a function that compiles a graph")
 
@@ -58,6 +61,7 @@ class Plan:
             # Random numbers are drawn as eager draws them, so that the results can be compared.
             options = {"fallback_random": True} if self.backend == "inductor" else None
             options = {**options, "layout_optimization": False} if self.layout_kept else options
+            options = options if self.cache else {**options, "force_disable_caches": True}
             run = torch.compile(forward, backend=self.backend, dynamic=False, options=options, **releases.isolated())
 
         def call(*args, **kwargs):

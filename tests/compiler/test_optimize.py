@@ -230,6 +230,17 @@ def test_layout_and_precision_are_plans_too():
 # Shapes
 
 
+def test_without_the_cache_inductor_compiles_anew():
+    counters = torch._dynamo.utils.counters
+    for cache in (True, True, False):
+        torch._dynamo.reset()
+        counters.clear()
+        Plan("inductor", cache=cache).make(lambda x: torch.relu(x * 2 + 1))(torch.randn(8))
+    assert not any("cache" in name for name in counters["inductor"])
+    model = quietly(nn.Linear(2, 2), "inductor", cache=False)
+    assert model.tuner.plans == [Plan(), Plan("inductor", cache=False)]
+
+
 def test_other_shapes_are_not_timed_and_run_without_the_compiler_and_the_reader_is_told_once():
     compiled, said, model = [], [], plans.Pauses()
 
