@@ -44,6 +44,7 @@ def ready(config):
 
     Raises:
         FileNotFoundError, NotWritable, UnfitTorch, ValueError: the run cannot be made here.
+        TypeError: the first sample of the reader's data set is no pair that a batch can be made of.
     """
     from ..data import sets
 
@@ -65,7 +66,21 @@ def ready(config):
             f"a global batch of {config.global_batch} does not fit a training set of {samples} samples; "
             "choose a smaller batch"
         )
+    if isinstance(config.data, (tuple, list)):
+        _check_sample(config)
     return machine
+
+
+def _check_sample(config):
+    from torch import device
+
+    from ..compiler.copies import without_trace
+    from ..data import loaders
+
+    with without_trace(device("cpu")):
+        labels = loaders.collate([config.data[0][0]])[1]
+    if config.loss is None and not labels.is_floating_point() and labels.shape[1:] == (1,):
+        raise ValueError("the data set's labels have shape (1,), and cross entropy needs a class number: int(label)")
 
 
 def _training(config):

@@ -3,6 +3,7 @@
 import statistics
 
 import pytest
+import torch
 from torch import nn
 from toys import float64_net, toy_data
 
@@ -86,4 +87,14 @@ def test_time_to_accuracy_is_that_of_the_first_evaluation_that_reaches_it():
 def test_bad_predictions_are_refused_before_anything_runs(prediction, reason):
     with pytest.raises(ValueError, match=reason):
         helpers.compare(model=float64_net, dataset=toy_data, steps=8, devices=2, prediction=prediction)
+    assert read.read().records == []
+
+
+@pytest.mark.parametrize(
+    "sample, reason",
+    [((torch.zeros(3), 1, "a.png"), "pair"), ((torch.zeros(3), torch.tensor([1])), "class number")],
+)
+def test_samples_that_no_batch_can_be_made_of_are_refused_before_anything_runs(sample, reason):
+    with pytest.raises((TypeError, ValueError), match=reason):
+        helpers.compare(model=float64_net, dataset=([sample] * 8, [sample] * 8), steps=2, global_batch=4, devices=2)
     assert read.read().records == []
