@@ -1,5 +1,6 @@
 """What ranks print, on its way from their pipes to the cell."""
 
+import re
 import tempfile
 import time
 from collections import deque
@@ -12,6 +13,9 @@ PARTIAL = 1.0  # s after which an unfinished line is shown
 REDRAWN = 10.0  # s after which a line that is drawn again and again is shown once more, where nothing moves
 MOST = 1_000_000  # characters of a run, or of a call of persistent ranks, that the cell shows
 LAST = 20  # lines that it shows at the end of more
+BELOW = re.compile(
+    rb"\n([^\n]*?)\x1b\[A"
+)  # a bar inside of another is drawn a line below it, then the cursor goes back
 
 
 class Output:
@@ -60,12 +64,18 @@ class OutputReader:
         if self.stream is None:
             self.text += data.decode(errors="replace")
             return
-        *lines, self.pending = (self.pending + data).replace(b"\r\n", b"\n").split(b"\n")
+        text = BELOW.sub(rb"\r\1\r", (self.pending + data).replace(b"\r\n", b"\n"))
+        *lines, self.pending = text.split(b"\n")
+        bar = lines and (b"\r" in lines[-1] or (self.redrawn and len(lines) == 1))
         if lines:
             self.since = self.redrawn = None
+        if bar and self.pending[:1] in (b"", b"\r"):  # its end, or a move to a bar below: what follows tells
+            self.pending, self.since = b"\r" + lines.pop() + b"\n" + self.pending, time.monotonic()
         self._show(lines)
         if not data:
             self.finish()
+        elif b"\n" in self.pending:
+            return
         elif b"\r" in self.pending:
             self._redraw(_last_drawn(self.pending))
         elif self.pending and self.since is None:
@@ -85,8 +95,7 @@ class OutputReader:
             self.finish()
 
     def finish(self):
-        if _last_drawn(self.pending):
-            self._show([self.pending])
+        self._show(list(filter(_last_drawn, self.pending.split(b"\n"))))
         self.pending, self.since = b"", None
 
     def _show(self, lines):
@@ -97,5 +106,5 @@ class OutputReader:
 
 def _last_drawn(line):
     """What is seen of a line whose begin was drawn again after each carriage return."""
-    parts = line.split(b"\r")
+    parts = line.replace(b"\x1b[A", b"").split(b"\r")
     return next((part for part in reversed(parts) if part.strip()), b"") if len(parts) > 1 else line

@@ -76,6 +76,23 @@ def test_a_bar_that_is_drawn_again_is_one_line_a_rank(capfd):
     assert shown == [f"[rank {rank}] {text}" for rank in (0, 1) for text in ("after", "train 30/30")]
 
 
+def test_a_bar_inside_of_a_bar_leaves_what_a_terminal_would(capfd):
+    def draw():  # in single writes, as tqdm does
+        for epoch in range(3):
+            sys.stderr.write(f"\repochs {epoch}/3")
+            for batch in range(20):
+                for text in ("\n", f"\rbatches {batch + 1}/20", "\x1b[A"):
+                    sys.stderr.write(text)
+                time.sleep(0.002)
+            sys.stderr.write(f"\rbatches 20/20 of epoch {epoch}\n")
+        sys.stderr.write("\repochs 3/3\n")
+        print("after", file=sys.stderr)
+
+    launch(draw, 1, timeout=300)
+    batches = [f"batches 20/20 of epoch {epoch}" for epoch in range(3)]
+    assert capfd.readouterr().err.splitlines() == [f"[rank 0] {text}" for text in (*batches, "epochs 3/3", "after")]
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_of_a_flood_the_cell_shows_begin_and_end_and_names_the_file(persistent, capfd):
     def flood():
