@@ -122,17 +122,6 @@ def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
     assert status == 0 and "venv\n" in calls
 
 
-def test_without_uv_it_is_installed_and_without_that_or_on_request_pip_does_it(clone):
-    status, _, calls = clone.bootstrap(HELPERS_NO_UV="1")
-    assert status == 0 and "uv" not in calls
-    assert "pip -m pip install -r requirements.txt" in calls and "--no-build-isolation -e ." in calls
-    clone.add("uv", NOT_THERE)
-    clone.change("requirements.txt")
-    status, _, calls = clone.bootstrap()  # the stand-in for pip installs no uv
-    assert status == 0
-    assert calls.index("uv==") < calls.index("pip -m pip install -r requirements.txt")
-
-
 def test_an_environment_of_the_reader_is_not_touched(clone):
     (clone.root / ".venv").mkdir()
     status, _, calls = clone.bootstrap()
@@ -162,27 +151,6 @@ def test_what_cannot_be_made_is_refused_before_anything_is_made(clone, programs,
 # The XLA environment
 
 
-def test_the_xla_environment_is_made_beside_the_other(made):
-    status, _, calls = made.bootstrap("xla")
-    assert status == 0
-    assert "uv pip install --python .venv-xla/bin/python --compile-bytecode -r requirements-xla.txt" in calls
-    assert "-e ." not in calls and "requirements.txt" not in calls
-    assert made.bootstrap("xla") == NOTHING == made.bootstrap()
-    for file, changes in (("pyproject.toml", False), ("requirements.txt", False), ("requirements-xla.txt", True)):
-        made.change(file)
-        assert ("-r requirements-xla.txt" in made.bootstrap("xla")[2]) == changes, file
-
-
-def test_it_follows_the_python_of_the_other_unless_that_is_too_new(made):
-    made.bootstrap("xla")
-    made.python.write_text(PYTHON.replace(RESPONDS, '"-c "*version_info*:2*) echo "(3, 10)" ;;\n    *) exec'))
-    status, _, calls = made.bootstrap("xla")
-    assert status == 0 and "venv\n" in calls
-    shutil.rmtree(made.root / ".venv-xla")
-    made.python.write_text(PYTHON.replace(RESPONDS, '*"(3, 13)"*) exit 1 ;;\n    *) exec'))
-    assert made.bootstrap("xla")[0] == 1 and not (made.root / ".venv-xla").exists()
-
-
 # Which torch
 
 
@@ -194,14 +162,6 @@ def test_a_python_with_torch_lends_it_and_only_the_rest_is_installed(clone):
     assert "-c .venv/constraints.txt -e .[vision,test]" in calls and "uv pip" not in calls and "-r " not in calls
     assert (clone.root / ".venv" / "lender").read_text().strip() == sys.executable
     assert clone.bootstrap() == NOTHING == clone.bootstrap(PYTHON=str(clone.bin / "python3"))
-
-
-def test_the_active_environment_is_used_on_request_and_the_environment_made_again(made):
-    active = made.root / "active" / "bin"
-    active.mkdir(parents=True)
-    (active / "python").symlink_to(made.bin / "python3")
-    status, _, calls = made.bootstrap(HERE="1", VIRTUAL_ENV=str(active.parent))
-    assert status == 0 and "venv\n" in calls and made.constraints()
 
 
 @pytest.mark.parametrize(
@@ -218,26 +178,3 @@ def test_the_newest_torch_that_the_driver_and_the_card_can_run(clone, card, cons
     status, _, calls = clone.bootstrap()
     assert status == 0 and clone.constraints() == constraints
     assert ("-c .venv/constraints.txt" in calls) == bool(constraints)
-
-
-def test_a_driver_too_old_for_any_torch_is_an_error_that_says_what_to_do(clone):
-    clone.add("nvidia-smi", "#!/bin/sh\ncase $1 in *compute_cap*) exit 2 ;; *) echo 'Tesla K80, 470.82.01' ;; esac\n")
-    status, output, calls = clone.bootstrap()
-    assert status == 1 and "470.82.01" in output and "HELPERS_DEVICE=cpu" in output
-    assert "-r requirements.txt" not in calls
-    assert clone.bootstrap(HELPERS_DEVICE="cpu")[0] == 0
-
-
-def test_an_environment_with_an_older_torch(clone):
-    status, _, calls = clone.bootstrap("torch", "2.6")
-    assert status == 0 and "lowest-direct" in calls
-    assert clone.constraints(".venv-torch-2.6") == ["torch==2.6.*"]
-    status, output, _ = clone.bootstrap("torch", "2.5")
-    assert status == 1 and "older than 2.6" in output
-
-
-def test_wheels_in_a_folder_do_for_a_network(clone):
-    clone.add("uv", '#!/bin/sh\necho "$UV_FIND_LINKS: uv $*" >>"$CALLS"\n')
-    _, _, calls = clone.bootstrap(PIP_NO_INDEX="1", PIP_FIND_LINKS="wheels")
-    installs = [call for call in calls.splitlines() if "pip install" in call]
-    assert len(installs) == 2 and all(call.startswith("wheels: ") and "--no-index" in call for call in installs)

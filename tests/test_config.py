@@ -2,9 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -126,53 +123,3 @@ def test_lessons_for_several_devices_fall_back_to_the_cpu(monkeypatch):
 
 
 # -- one description of a setting ---------------------------------------------------------
-
-PLANTED = """\
-    dropout: float = setting(0.0, "share of the activations set to zero", changes_timing=True, in_checkpoint=True)
-"""
-LOOK = """
-from types import SimpleNamespace
-from helpers import __main__ as cli
-from helpers import RunConfig, settings
-from helpers.comparison.comparison import Comparison
-from helpers.comparison import form
-from helpers.config import SETTINGS
-from helpers.cluster import commands
-from helpers.training import checkpoint
-import records
-
-try:
-    RunConfig(dropout=-1)
-except ValueError as error:
-    assert error.fields == ("dropout",)
-else:
-    raise AssertionError("it was not checked")
-for command in ("train", "run"):
-    assert cli._parser().parse_args([command, "--dropout", "0.5"]).dropout == 0.5
-assert "train --dropout 0.5" in commands.commands("--dropout 0.5", nnodes=2, nproc_per_node=1)["torchrun"]
-
-plain, other = RunConfig(), RunConfig(dropout=0.5)
-assert [one.name for one in settings.differing(plain.as_dict(), other.as_dict(), SETTINGS)] == ["dropout"]
-made = Comparison([records.baseline(), records.planted(), records.planted(dropout=0.5, label="other")])
-assert [bool(row["efficiency"]) for row in made.rows()] == [True, True, False]
-assert checkpoint.identity(SimpleNamespace(config=other))["dropout"] == 0.5
-
-made = form.Form("cpu")
-made.controls["dropout"].value = "0.5"
-assert "dropout=0.5" in form.as_code(made.chosen) and "--dropout=0.5" in form.as_code(made.chosen)
-"""
-
-
-def test_a_new_setting_is_known_everywhere(tmp_path):
-    """One line in a copy of config.py, and it is checked, has options and a control, and tells runs apart."""
-    here = Path(config.__file__).parent
-    (copy := tmp_path / "helpers").mkdir()
-    for path in here.iterdir():
-        if path.name not in ("config.py", "__pycache__"):
-            (copy / path.name).symlink_to(path)
-    source, place = (here / "config.py").read_text(encoding="utf-8"), "    label: str = setting("
-    assert source.count(place) == 1
-    (copy / "config.py").write_text(source.replace(place, PLANTED + place), encoding="utf-8")
-    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(here.parent / 'tests' / 'shared')!r}]\n{LOOK}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr

@@ -76,22 +76,6 @@ def test_runs_of_other_code_are_made_again(monkeypatch):
     store.code_state.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=needs_fsdp if name == "sharding" else ())
-        for name in studies.STUDIES
-        if name not in ("compiler", "xla")
-    ],
-)
-def test_every_study_can_be_run_on_this_machine(name):
-    configs = studies.STUDIES[name]()
-    keys = [(c.label, c.seed) for c in configs]
-    assert len(set(keys)) == len(keys)
-    for config in configs:
-        config.check_machine()
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs_fsdp if name == "sharding" else ()) for name in recorded.REPEATED]

@@ -13,8 +13,6 @@ from helpers import RunConfig
 from helpers import __main__ as cli
 from helpers.cluster import commands as hosts
 from helpers.cluster import twohosts
-from helpers.group import process_group, rendezvous
-from helpers.records import read
 from helpers.training import checkpoint
 
 ODD = 'it\'s "so", $HOME & `id`; *\\ é'
@@ -134,18 +132,6 @@ def test_the_command_line(capsys):
 # -- runs on several hosts, as far as one process can tell ---------------------------------
 
 
-def test_a_run_on_several_hosts_is_described_as_one():
-    config = RunConfig(strategy="ddp", nproc_per_node=4, nnodes=2, local_batch=8, accumulation=2)
-    assert (config.devices, config.processes, config.global_batch) == (8, 4, 128)
-    assert config.label == "DDP ×8 · 2 hosts · 2 micro-batches"
-    record = {"run_id": "", "label": "", "status": "failed", "config": config.as_dict()}
-    assert (read.row(record)["devices"], read.row(record)["hosts"]) == (8, 2)
-    del record["config"]["nnodes"]  # as in records of before
-    assert (read.row(record)["devices"], read.row(record)["hosts"]) == (4, 1)
-    with pytest.raises(ValueError, match="nnodes 2"):
-        RunConfig(nnodes=2)
-
-
 @pytest.mark.parametrize(
     "size, here, options, reason",
     [
@@ -171,26 +157,6 @@ def test_a_run_does_not_begin_among_the_checkpoints_of_another(tmp_path):
     checkpoint.check_unused(RunConfig())  # it saves nothing
 
 
-def test_a_timeout_that_cannot_be(monkeypatch):
-    monkeypatch.setenv("HELPERS_TIMEOUT", "soon")
-    with pytest.raises(ValueError, match="HELPERS_TIMEOUT is 'soon'"), process_group.distributed("cpu"):
-        pass
-
-
-def test_mpirun_says_where_it_is(monkeypatch):
-    monkeypatch.delenv("OMPI_MCA_orte_hnp_uri", raising=False)
-    with pytest.raises(ValueError, match="does not say where it is: pass the first host's name"):
-        rendezvous.mpirun_job()
-    monkeypatch.setenv("OMPI_MCA_orte_hnp_uri", "123.0;tcp://203.0.113.1,203.0.113.2:5000")
-    monkeypatch.setenv("PMIX_NAMESPACE", "123")
-    name, addresses, port = rendezvous.mpirun_job()
-    assert addresses == ["203.0.113.1", "203.0.113.2"] and 20000 <= port < 30000
-    monkeypatch.setenv("PMIX_NAMESPACE", "124")
-    assert rendezvous.mpirun_job()[0] != name
-    with pytest.raises(ValueError, match=r"rank 0 cannot listen where mpirun runs \(203.0.113.1, 203.0.113.2\)"):
-        rendezvous._serve(*rendezvous.mpirun_job())
-
-
 # -- two hosts -----------------------------------------------------------------------------
 
 
@@ -198,20 +164,3 @@ def test_mpirun_says_where_it_is(monkeypatch):
 def test_links_that_cannot_be(settings):
     with pytest.raises(ValueError, match=next(iter(settings))), twohosts.two_hosts(**settings):
         pass
-
-
-def test_why_there_are_no_two_hosts(monkeypatch):
-    refused = subprocess.CompletedProcess([], 1, "", "unshare: unshare failed: Operation not permitted\n")
-    monkeypatch.setattr(twohosts, "_run", lambda *a: refused)
-    monkeypatch.setattr(twohosts.sys, "platform", "linux")
-    monkeypatch.setattr(twohosts.shutil, "which", lambda name, path: name)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert "Operation not permitted" in twohosts.why_not()
-    with pytest.raises(RuntimeError, match="Operation not permitted"), twohosts.two_hosts():
-        pass
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "root" in twohosts.why_not()
-    monkeypatch.setattr(twohosts.shutil, "which", lambda name, path: None)
-    assert "nsenter" in twohosts.why_not()
-    monkeypatch.setattr(twohosts.sys, "platform", "darwin")
-    assert "darwin" in twohosts.why_not()

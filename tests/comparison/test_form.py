@@ -144,6 +144,3 @@ def test_a_choice_becomes_a_table_a_figure_and_records(tmp_path, monkeypatch):
     left = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*.json")]
     assert {record["label"]: record["prediction"] for record in left} == {"baseline": None, "DDP ×2": 1.5}
     assert all(record["group"].endswith(form.NAME) and record["status"] == "completed" for record in left)
-
-
-# -- where it is shown ----------------------------------------------------------------------

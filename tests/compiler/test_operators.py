@@ -8,7 +8,6 @@ from torch import nn
 
 from helpers.compiler import operators
 from helpers.compiler.operators import (
-    BOOKKEEPING,
     CONVOLUTION,
     FUSED,
     KINDS,
@@ -22,20 +21,6 @@ from helpers.compiler.operators import (
 from helpers.training import models
 
 IMAGES, LABELS = torch.randn(4, 3, 16, 16), torch.arange(4)
-
-
-@torch.library.custom_op("helpers_tests::strange", mutates_args=())
-def strange(x: torch.Tensor) -> torch.Tensor:
-    """An operator that PyTorch knows nothing about; inside it is a matrix product."""
-    return x @ x
-
-
-strange.register_autograd(lambda context, gradient: gradient * 2)
-
-
-class Strange(nn.Linear):
-    def forward(self, x):
-        return x @ strange(self.weight)
 
 
 @pytest.fixture(autouse=True)
@@ -68,32 +53,6 @@ def test_shares_sum_to_one_and_the_step_is_in_them():
     assert found.share[OTHER] < 0.01
 
 
-def test_products_are_products_and_activations_pointwise():
-    model = nn.Sequential(*(nn.Linear(384, 384, bias=False) for _ in range(3)))
-    products = lambda of: of.seconds[MATMUL] > 0.8 * (sum(of.seconds.values()) - of.seconds[BOOKKEEPING])  # noqa: E731
-    inputs, total = torch.randn(384, 384), lambda outputs, _: outputs.sum()
-    assert products(seen(lambda: profiled(model, inputs, None, loss=total), products))
-    model = nn.Sequential(*(nn.SiLU() for _ in range(8)))
-    found = profiled(model, torch.randn(500_000, requires_grad=True), None, loss=squares)
-    assert found.share[POINTWISE] > 0 and found.share[MATMUL] == found.share[CONVOLUTION] == 0
-    assert found.pointwise_bound > 1
-
-
-def test_an_operator_nobody_knows_is_other():
-    found = profiled(Strange(192, 192), torch.randn(192, 192), None, loss=squares)
-    assert found.share[OTHER] > 0 and found.share[MATMUL] > 0
-    assert operators.kind_of("helpers_tests::strange") == OTHER
-    assert profiled(nn.Upsample(20), IMAGES.clone().requires_grad_(), None, loss=squares).share[OTHER] > 0
-
-
-def test_launches_are_those_that_reach_the_device_each_counted_once():
-    # linear, cross_entropy_loss, fill_ of the first gradient; two gradients, mm, and sum for the bias
-    assert profiled(nn.Sequential(nn.Flatten(), nn.Linear(768, 10))).launches == 7
-    # max_pool2d, cross_entropy_loss, ones_like's fill_, and three gradients; the pool's calls fill_ itself
-    pool = nn.Sequential(nn.MaxPool2d(2), nn.Flatten())
-    assert profiled(pool, IMAGES.clone().requires_grad_(), LABELS).launches == 6
-
-
 def test_the_model_is_left_as_it_was():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.LazyLinear(10))
     nn.functional.cross_entropy(model(IMAGES), LABELS).backward()
@@ -119,26 +78,6 @@ def test_the_bound_is_amdahls():
     assert half.pointwise_bound == pytest.approx(2)
     assert Profile({CONVOLUTION: 0.1}, 0.1, 9).pointwise_bound == 1
     assert Profile({POINTWISE: 0.1}, 0.1, 9).pointwise_bound == float("inf")
-
-
-OF_KIND = {
-    POINTWISE: "add add_ silu silu_backward threshold_backward gelu_backward copy_ zero_ clone div_ native_dropout "
-    "bernoulli_ hardswish_backward leaky_relu_backward clamp_min",
-    MATMUL: "mm addmm baddbmm addmv dot _scaled_dot_product_flash_attention_for_cpu_backward",
-    CONVOLUTION: "convolution convolution_backward mkldnn_convolution cudnn_convolution _slow_conv2d_forward",
-    NORMALISATION: "native_batch_norm native_batch_norm_backward native_layer_norm native_group_norm_backward",
-    REDUCTION: "max_pool2d_with_indices _log_softmax _softmax_backward_data nll_loss_backward mse_loss sum mean "
-    "avg_pool2d_backward _adaptive_avg_pool2d",
-    OTHER: "cat index_select embedding_dense_backward upsample_bilinear2d sort cumsum normal_ renorm",
-    None: "view t expand as_strided detach empty empty_strided resize_ reshape to contiguous item "
-    "_local_scalar_dense dropout no_such_operator",
-}
-
-
-@pytest.mark.parametrize("kind", OF_KIND)
-def test_the_kind_is_the_operators_own(kind):
-    names = OF_KIND[kind].split()
-    assert {name: operators.kind_of(f"aten::{name}") for name in names} == dict.fromkeys(names, kind)
 
 
 def test_names_of_other_things_and_of_the_loops_that_inductor_has_written():

@@ -207,26 +207,6 @@ def test_a_plan_pays_after_as_many_steps_as_its_compilation_costs():
         assert (row["speed_up"], row["break_even"]) == (speed_up, pays), "of the rounds that both were timed in"
 
 
-def test_too_small_a_gain_is_not_taken(monkeypatch):
-    monkeypatch.setattr(trials, "MIN_GAIN", 1e6)
-    model = quietly(plans.Pauses(), plans.fewer)
-    plans.train(model, torch.randn(8, 16))
-    assert model.tuner.choice == Plan() and outcome(model, "fewer")[0] == "slower"
-
-
-@pytest.mark.long
-def test_layout_and_precision_are_plans_too():
-    model = quietly(plans.conv_net(), Plan("eager", channels_last=True), Plan("eager", bf16=True), Plan("aot_eager"))
-    kinds = model[0].kinds = []  # a list in a closure would keep the model in eager
-    last = lambda images: images.is_contiguous(memory_format=torch.channels_last)  # noqa: E731
-    model[0].register_forward_hook(lambda module, inputs, output: module.kinds.append((output.dtype, last(inputs[0]))))
-    plans.train(model, torch.randn(4, 3, 8, 8))
-    assert (torch.bfloat16, False) in kinds and (torch.float32, True) in kinds
-    assert all(row["status"] in ("baseline", "chosen", "slower") for row in model.tuner.rows())
-    assert model(torch.randn(4, 3, 8, 8)).dtype == torch.float32
-    assert all(p.is_contiguous() for p in model.parameters())
-
-
 # Shapes
 
 

@@ -13,7 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import helpers
-from helpers.costmodel import Link, published, splitting
+from helpers.costmodel import Link, splitting
 from helpers.costmodel.splitting import CannotSplit, Layout, Transformer, fastest, layouts, memory, sent, step
 from helpers.training.gpt import gpt, next_token_loss
 
@@ -112,31 +112,11 @@ def _shard(ranks):
 # -- formulas -----------------------------------------------------------------------------
 
 
-def test_memory_falls_with_what_is_sharded():
-    sizes = [total(LARGE, Layout(data=64, zero=zero, micro_batches=8)) for zero in range(4)]
-    assert sizes == sorted(sizes, reverse=True)
-    whole = memory(LARGE, Layout(data=64, micro_batches=8), 512)
-    assert sum(whole[kind] for kind in ("parameters", "gradients", "optimizer state")) == 16 * LARGE.parameters
-    sharded = memory(LARGE, Layout(data=64, zero=1, micro_batches=8), 512)
-    assert sharded["optimizer state"] == whole["optimizer state"] / 64 and sharded["gradients"] == whole["gradients"]
-    one, more = (memory(LARGE, Layout(pipeline=4, micro_batches=m), 512)["activations"] for m in (64, 128))
-    assert more == pytest.approx(one / 2)  # micro-batches of half the size, and still 4 of them
-
-
 @pytest.mark.parametrize("p, m", [(2, 4), (4, 4), (8, 32)])
 def test_the_bubble_is_that_of_gpipe(p, m):
     found = step(LARGE, Layout(pipeline=p, micro_batches=m), 512, splitting.Device(80e9, 5e14), *[Link(0, 0)] * 2)
     assert found.straggling / found.seconds == pytest.approx((p - 1) / (m + p - 1))
     assert found.exposed == 0
-
-
-def test_a_fast_enough_network_makes_data_parallelism_free():
-    device = splitting.device()
-    free = step(LARGE, Layout(data=64, micro_batches=8), 512, device, *[Link(0, 0)] * 2)
-    assert free.efficiency == 1 and device.speed == published.load("devices")["devices"]["H100 SXM"]["operations"] / 2
-    real = step(LARGE, Layout(data=64, micro_batches=8), 512, device, *FABRIC)
-    sharded = step(LARGE, Layout(data=64, zero=3, micro_batches=8), 512, device, *FABRIC)
-    assert real.seconds < sharded.seconds  # here FSDP gathers for each of eight micro-batches
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 64, 1024])

@@ -63,12 +63,6 @@ def test_order_depends_on_seed_and_epoch_and_on_nothing_else():
     assert len(orders) == 4
 
 
-def test_sampler_refuses_what_cannot_be():
-    for arguments in ((0, 1), (5, 0), (5, 6), (5, 2, 2, 2), (5, 2, -1, 2), (5, 2, 0, 0)):
-        with pytest.raises(ValueError):
-            GlobalBatchSampler(*arguments)
-
-
 # --- augmentation ---------------------------------------------------------------------------
 
 
@@ -205,13 +199,6 @@ def test_own_data_set(path):
         orders.append([label for _, labels in batches for label in labels.tolist()])
         assert len(set(orders[-1])) == len(orders[-1]) == 18
     assert orders[0] != orders[1]
-
-
-def test_skipped_batches_are_not_loaded():
-    data = Own()
-    loader = make_loader(data, path="workers", global_batch=5, num_workers=0)
-    loader.start_batch = 3
-    assert labels_of(loader) == [data.asked] and len(data.asked) == 5
 
 
 @both_paths

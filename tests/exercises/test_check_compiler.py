@@ -3,7 +3,6 @@
 from answers import Checks, cells, function, objection
 
 PADDED = "padded = torch.cat([part, part.new_zeros(batch - n, *part.shape[1:])])"
-ZEROS = "part.new_zeros(batch - n, *part.shape[1:])"
 LAYER = "nn.Linear(16, 4)"
 
 

@@ -45,11 +45,6 @@ class TestDataParallel(Checks):
 RAMP = "min(1, (update + 1) / (warmup + 1))"
 
 
-def last_from(curve, target):
-    below = [k for k, (_, accuracy) in enumerate(curve) if accuracy < target]
-    return curve[below[-1] + 1][0] if below and below[-1] + 1 < len(curve) else None
-
-
 class TestBatch(Checks):
     notebook = "05_batch_and_accuracy.ipynb"
     mistakes = {

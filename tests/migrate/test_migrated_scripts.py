@@ -33,9 +33,7 @@ SPAWN = "--multiprocessing-distributed --world-size 1 --rank 0"
 ONE, TWO = "--epochs 1", "--epochs 2"
 ON = f"{TWO} --resume checkpoint.pth.tar"
 GLOO = {r"\bnccl\b": "gloo", r"torch\.cuda\.set_device\(.*\)": "pass", r", device_ids=\[[^]]*\]": ""}
-OFF = {r"\.cuda\([^)]*\)": "", r"torch\.cuda\.(synchronize|max_memory_allocated|get_device_name)\(0?\)": "0"}
 SPAWNED = {r"\.to\(rank\)": "", "=map_location": '="cpu"', r"torch\.cuda\.device_count\(\)": "2"}
-APEX = {" +from apex.parallel .*\n": "", "= DistributedData": "= torch.nn.parallel.DistributedData"}
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,9 @@ def on_one_card(given, options="", like="", **how):
     return Case(*runs, {}, **how)
 
 
-TESTS = r"loss \d\S*|^Test.*"
 BOTH = {"cards": (0, 1)}
 TORCHRUN = BOTH | {"launcher": "torchrun"}
 CASES = {
-    "mingpt": Case((ONE, f"{TWO} --resume"), (TWO,), losses="^epoch .*"),
     "imagenet": on_one_card(f"DATA {SMALL}"),
     "imagenet_2020": on_one_card(f"DATA {SMALL}", "--device-list 2", cards=(2,)),
     "imagenet_accelerator": on_one_card(SMALL, like="--no-accel"),
@@ -89,10 +85,6 @@ CASES = {
     ),
     "imagenet_2020, modern": interrupted(f"DATA {SMALL} {SPAWN}", "--amp", style="modern", **BOTH),
     "imagenet_accelerator, 2 cards": interrupted(f"{SMALL} {SPAWN}", **BOTH),
-    "detection": Case((ONE, f"{TWO} --resume checkpoint.pth"), (f"{TWO} --device cpu",), {}, TESTS),
-    "detection, 2 cards": Case(
-        (f"--amp {ONE}", f"--amp {TWO} --resume checkpoint.pth"), (f"--amp {TWO}",), None, TESTS, **TORCHRUN
-    ),
     "toy_spawn": Case(
         words=GLOO | SPAWNED,
         losses="^rank.*",
@@ -101,13 +93,8 @@ CASES = {
         **BOTH,
     ),
     "torchrun_trainer": Case(("2 1", "4 1"), ("4 1",), GLOO | {r"\.to\(self.local_rank\)": ""}, "Epoch.*", **TORCHRUN),
-    "apex_distributed": Case(
-        words=GLOO | OFF | APEX, noted="torch.nn.parallel.DistributedDataParallel", follow=APEX, **TORCHRUN
-    ),
     "slurm_cluster": Case(words={}, cards=(0, 1), launcher="slurm"),
-    "unet_segment": Case(words={}, losses="^INFO: epoch.*"),
     "wgan_gp": Case(words={}),
-    "ssd_boxes": Case(words={}),
     "hogwild": Case(("--cuda",), words={}, refused="share_memory()"),
 }
 
@@ -187,7 +174,7 @@ def assert_same(found, expected):
 
 @needs_npu
 @pytest.mark.skipif(real_torch_npu(), reason="only the emulated device counts what is done on it")
-@pytest.mark.parametrize("name", [it if it == "mingpt" else pytest.param(it, marks=pytest.mark.long) for it in CASES])
+@pytest.mark.parametrize("name", [it if it == "wgan_gp" else pytest.param(it, marks=pytest.mark.long) for it in CASES])
 def test_it_trains_as_before_saves_and_goes_on(name, data, tmp_path):
     case, moved = CASES[name], migrate(original(name), style=CASES[name].style)
     result = replaced(moved.result, case.follow)

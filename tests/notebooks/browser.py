@@ -111,14 +111,6 @@ class Page:
         """Let the page go on; time.sleep would keep its messages from arriving."""
         self.tab.wait_for_timeout(1000 * seconds)
 
-    def run_all(self):
-        """Menu Run, Run All Cells."""
-        prompts = self.tab.locator(".jp-Notebook .jp-CodeCell .jp-InputPrompt")  # that of a folded cell may stay empty
-        taken = re.compile(r"\[(\*|\d+)\]")
-        self._order(
-            lambda: self.menu("Run", "Run All Cells"), lambda: taken.search(" ".join(prompts.all_text_contents()))
-        )
-
     def _order(self, give, taken):
         """Give an order until it is taken: JupyterLab drops some."""
         for _ in range(5):
@@ -145,12 +137,6 @@ class Page:
             triangle.click()
 
         self._order(click, lambda: self.prompt(cell_id) != before)
-
-    def edit(self, cell_id, source):
-        """Put other code into a cell, as pasting does."""
-        self.cell(cell_id).locator(".cm-content").click()
-        self.tab.keyboard.press("Control+a")
-        self.tab.keyboard.insert_text(source)
 
     def output(self, cell_id):
         """The text below a cell."""

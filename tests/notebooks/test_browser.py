@@ -98,33 +98,6 @@ def assert_image(image):
     assert min(image.evaluate("image => [image.naturalWidth, image.naturalHeight, image.width, image.height]")) > 100
 
 
-def test_notebook_03_with_the_mouse(page):
-    """All cells are run, the comparison is stopped in mid-air, made shorter and run again, and draws its plot."""
-    name, cell = "03_ddp.ipynb", "ddp-compare"
-    page.lab.copy(name)
-    page.open(name)
-    page.run_all()
-    page.wait_done("ddp-predict-code", 4 * lab.PATIENCE)  # twenty cells: half a minute if nobody else computes
-    assert_moves(page, cell)
-    until(page, lambda: page.lab.ranks(name), lambda: "no ranks")  # between two runs there are none
-    assert not page.failures()
-
-    stop_button(page, cell).click()
-    page.wait_done(cell)
-    until(page, lambda: "stopped" in states(page, cell), lambda: states(page, cell))
-    assert not page.lab.ranks(name)
-    assert page.lab.records()[-1]["status"] == "stopped" and page.lab.records()[-1]["error"]
-    assert "Traceback" not in " ".join(page.failures())  # who pressed the button knows why it ended
-
-    source = next(one.source for one in page.lab.read(name).cells if one.id == cell)
-    page.edit(cell, source.replace("epochs=2", "epochs=1").replace("rounds=2", "rounds=1"))
-    page.run(cell)
-    page.wait_done(cell)
-    assert_image(page.cell(cell).locator(".jp-OutputArea-output img"))
-    assert states(page, cell) == 2 * ["done"] and set(bars(page, cell)) == {100} and not page.failures()
-    page.lab.shut_down(name)
-
-
 def test_without_a_mouse_and_in_the_dark(page):
     """Tab reaches Stop and Enter presses it; words tell the states, and can be read in both themes."""
     cell = "blocks"

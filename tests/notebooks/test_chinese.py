@@ -1,6 +1,6 @@
 """The Chinese README and notebooks say what the English ones say: no message is missing, nothing but prose differs.
 
-Each check takes an English message and its translation and yields what is wrong. Below, tools/translate.py is tested.
+Each check takes an English message and its translation and yields what is wrong.
 """
 
 import csv
@@ -11,7 +11,6 @@ from collections import Counter
 import mistune  # the parser of nbconvert
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tools import render_notebooks, translate
 
@@ -157,87 +156,3 @@ def test_a_chinese_notebook_runs_where_it_lies(tmp_path):
     notebook = nbformat.read(paths[0], as_version=4)
     render_notebooks.execute(notebook, paths[0].parent, tmp_path, timeout=600)
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
-
-
-# tools/translate.py
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A project of one notebook, whose every message is translated as its text in capitals; call it to change prose."""
-    monkeypatch.setattr(translate, "ROOT", tmp_path)
-    monkeypatch.setattr(translate, "LOCALE", tmp_path / "locale")
-    (tmp_path / "notebooks").mkdir()
-
-    def save(old="", new=""):
-        figure = new_output("display_data", data={"text/plain": "1 bar"}, metadata={"image/png": {"alt": "1 bar"}})
-        cells = [
-            new_markdown_cell(
-                "# Ranks\n\nEach rank is a process,\nand has a number.\n\nSee [1](one.ipynb).", id="words"
-            ),
-            new_code_cell("1 + 1", outputs=[figure], id="code"),
-        ]
-        cells[0].source = cells[0].source.replace(old, new)
-        nbformat.write(new_notebook(cells=cells), tmp_path / "notebooks" / "one.ipynb")
-
-    save()
-    assert translate.main(["messages", "one"]) == 0
-    finish()
-    return save
-
-
-def finish():
-    catalog = translate.read("one")
-    for message in catalog:
-        message.string = message.id.upper().replace("ONE.IPYNB", "one.ipynb")
-        message.flags, message.previous_id = set(), []
-    (translate.LOCALE / "one.po").write_bytes(translate.text(catalog))
-
-
-def written():
-    """The Chinese text of the project's notebook."""
-    (text,) = translate.write("one").values()
-    return text
-
-
-def test_a_changed_paragraph_is_named_with_its_old_and_its_new_text(project):
-    assert list(translate.problems("one")) == []
-    assert "EACH RANK IS A PROCESS, AND HAS A NUMBER.\\n" in written()
-    project("Each rank is a process", "Every rank is one process")
-    said = "was: Each rank is a process, and has a number.\n  now: Every rank is one process, and has a number."
-    for command in ("run `make messages`", "translate it again", "translate it again"):
-        assert list(translate.problems("one")) == [f"one, words: changed, {command}\n  {said}"]
-        assert "one process, and has" in written()  # rather the English text than an old one
-        translate.main(["messages"])
-    finish()
-    assert list(translate.problems("one")) == []
-
-
-def page(source):
-    return re.sub(r"\s+", " ", html(source))
-
-
-@pytest.mark.parametrize(
-    "path",
-    sorted([*FOLDER.glob("*.ipynb"), *FOLDER.glob("more/*.ipynb"), translate.source("readme")]),
-    ids=lambda path: path.stem,
-)
-def test_cutting_into_messages_and_joining_them_changes_no_page(path):
-    if path.suffix == ".md":
-        sources = [path.read_text(encoding="utf-8")]
-    else:
-        sources = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
-    for source in sources:
-        assert page(translate.prose(source, lambda message: message)) == page(source)
-
-
-@pytest.mark.parametrize(
-    "typed, tidy",
-    [
-        ("在3个rank (`a,b`),见[文](a.md):1,024", "在 3 个 rank（`a,b`），见[文](a.md)：1,024"),
-        ("样本 0, 1 在 f(x), 12:30;", "样本 0, 1 在 f(x), 12:30；"),
-        ("| 图 |\n|:---|\n| ![图](a,b.svg) |", "| 图 |\n|:---|\n| ![图](a,b.svg) |"),
-    ],
-)
-def test_chinese_punctuation_is_put_in(typed, tidy):
-    assert translate.tidy(typed) == translate.tidy(tidy) == tidy

@@ -63,13 +63,6 @@ def test_plans_are_drawn_from_the_fastest_with_their_spread():
         assert row["why"].rstrip(".") in alt and row["why"].split()[0] in " ".join(written)
 
 
-def test_dropped_plans_have_no_bar():
-    figure, alt = plots.plans([*tried()[:1], plan("broken", "failed", 2.0, why="at step 3")], "t")
-    assert len(figure.axes[0].patches) == 1 and "broken – failed: at step 3." in alt
-    figure, alt = plots.plans(tried()[5:], "t")
-    assert not any(axes.patches for axes in figure.axes) and alt.endswith("No plan has been timed.")
-
-
 def test_break_even_is_where_the_lines_cross():
     figure, alt = plots.break_even(cost_series(EAGER, QUICK, SLOW))
     [axes] = figure.axes
@@ -81,22 +74,6 @@ def test_break_even_is_where_the_lines_cross():
     written = [text for text, _ in labels(figure)]
     assert {"eager", "quick\npays after 200 steps", "slow\nnever pays"} <= set(written)
     assert alt.endswith("quick: 12.0 s to compile, pays after 200 steps. slow: 30.0 s to compile, never pays.")
-
-
-def test_crossings():
-    eager, quick, slow = cost_series(EAGER, QUICK, SLOW)
-    assert plots.crossing(eager, quick) == 200
-    assert plots.crossing(eager, slow) is None and plots.crossing(eager, eager) is None
-    assert plots.crossing(eager, {**quick, "compile_s": 0.07}) == 2  # a part of a step is a step
-    assert plots.crossing(eager, {**quick, "compile_s": 0}) == 0
-    assert plots.crossing({**eager, "compile_s": 6.0}, quick) == 100
-
-
-def test_a_plan_that_pays_at_once_and_one_that_never_does():
-    for each, said in ((("layout", 0.0, 0.06), "pays at once"), (SLOW, "never pays")):
-        figure, alt = plots.break_even(cost_series(EAGER, each))
-        assert alt.endswith(f"{said}.") and any(text.endswith(said) for text, _ in labels(figure))
-        assert not any(text.startswith("Circle") for text, _ in labels(figure))
 
 
 def test_step_times_mark_the_steps_that_compiled():
@@ -111,14 +88,6 @@ def test_step_times_mark_the_steps_that_compiled():
     assert "alike: other steps: median 100 ms, compiled in step 1, took 9.00 s." in alt
     assert "changing: other steps: median 200 ms, compiled in step 1, 4, took 13.0 s." in alt
     assert alt.endswith("eager: median 200 ms, nothing was compiled.")
-
-
-@pytest.mark.parametrize("seconds", [[0.1], [0.05, 0.06], [0.001, 100.0]])
-def test_any_span_of_times_has_numbers_on_its_axis(seconds):
-    figure, _ = plots.step_times({"a": seconds}, {"a": [0]})
-    low, high = figure.axes[0].get_ylim()
-    assert [tick for tick in figure.axes[0].get_yticks() if low <= tick <= high]
-    assert_readable(figure)
 
 
 def test_recorded_cases_say_where_no_difference_is_shown():

@@ -154,18 +154,3 @@ def on_one_card(card):
 def test_two_ranks_on_one_card_are_refused_by_name():
     with pytest.raises(helpers.RankError, match="ranks 0, 1 are all on npu:3(.|\n)*set_device"):
         helpers.launch(with_device, 2, on_one_card, 3, timeout=900)
-
-
-def beside_gloo():
-    dist.init_process_group("cpu:gloo,npu:hccl")
-    rank, told = dist.get_rank(), [None] * 2
-    torch.npu.set_device(rank)
-    here, there = torch.full((2,), rank + 1.0), torch.full((2,), rank + 1.0, device="npu")
-    dist.all_reduce(here)
-    dist.all_reduce(there, group=dist.new_group([0, 1]))
-    dist.all_gather_object(told, rank)
-    return here.tolist(), there.tolist(), told
-
-
-def test_gloo_beside_it_takes_the_tensors_on_the_cpu():
-    assert helpers.launch(with_device, 2, beside_gloo, timeout=900) == [([3, 3], [3, 3], [0, 1])] * 2

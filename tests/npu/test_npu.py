@@ -1,6 +1,5 @@
 """The emulated NPU computes what the CPU computes, and refuses what the hardware refuses."""
 
-import copy
 import io
 import json
 import os
@@ -87,31 +86,6 @@ def test_views_share_memory_and_results_are_new():
     assert torch.equal((z.npu().conj() * z.npu()).cpu(), z.conj() * z), "a lazy conjugate"
 
 
-LAYERS = {
-    "lstm": (lambda: nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), (2, 3, 4)),
-    "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 3, 8)),
-    "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding="same"), (2, 3, 8)),
-    "grouped": (lambda: nn.Conv2d(4, 8, 3, groups=4, dilation=2), (2, 4, 7, 7)),
-    "group norm": (lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.GELU()), (2, 4, 5, 5)),
-    "pools": (lambda: nn.Sequential(nn.Conv2d(3, 3, 1), nn.MaxPool2d(2), nn.Upsample(scale_factor=2)), (2, 3, 8, 8)),
-}
-
-
-@on_npu
-def test_layers_and_their_gradients_are_those_of_the_cpu():
-    for name, (build, shape) in LAYERS.items():
-        torch.manual_seed(0)
-        layer, x = build(), torch.randn(shape)
-        twin, twin_x = copy.deepcopy(layer).npu(1), x.npu(1).requires_grad_()
-        outputs = [(y[0] if isinstance(y, tuple) else y) for y in (layer(x.requires_grad_()), twin(twin_x))]
-        for y in outputs:
-            y.pow(2).sum().backward()
-        assert str(outputs[1].device) == "npu:1", name
-        assert torch.allclose(outputs[0], outputs[1].cpu(), atol=1e-6), name
-        pairs = zip([x, *layer.parameters()], [twin_x, *twin.parameters()], strict=True)
-        assert all(torch.allclose(a.grad, b.grad.cpu(), atol=1e-5) for a, b in pairs), name
-
-
 def refusals():
     x = torch.ones(2, 3, device="npu")
     picture = torch.ones(1, 3, 8, 8, device="npu")
@@ -171,16 +145,6 @@ def test_a_cast_to_float64_gives_float32_with_one_warning():
         held = torch.ones(2, 2).to("npu", torch.float64)  # from the host: held, and not computed with
     assert len([w for w in caught if "double" in str(w.message) and "emulated NPU" in str(w.message)]) == 1
     assert torch.ones(2).double().dtype == held.dtype == torch.float64
-
-
-@on_npu
-def test_class_labels_may_be_int32():
-    logits, labels = torch.randn(4, 5), torch.tensor([0, 4, 2, 1])
-    weights, reference = logits.npu().requires_grad_(), logits.clone().requires_grad_()
-    F.cross_entropy(weights, labels.int().npu()).backward()
-    F.cross_entropy(reference, labels).backward()
-    assert torch.equal(weights.grad.cpu(), reference.grad)
-    assert torch.npu.emulator_stats()["int32_targets"] == 1
 
 
 @on_npu(env={"HELPERS_NPU_MEMORY_MB": "64"})
@@ -268,45 +232,6 @@ def test_a_forked_child_may_not_use_the_device():
     os.wait()
     told = os.read(reading, 4096).decode()
     assert "spawn" in told and "emulated NPU" in told
-
-
-@on_npu
-def test_a_data_loader_feeds_the_card():
-    images = torch.utils.data.TensorDataset(torch.randn(10, 3), torch.arange(10))
-    torch.ones(1, device="npu")
-    # Since 2.7 a loader asks for the accelerator, before that for CUDA unless it is told of a device.
-    where = {} if releases.torch_release() >= (2, 7) else {"pin_memory_device": "npu"}
-    for options in ({"num_workers": 2}, {"pin_memory": True, **where}):
-        loader = torch.utils.data.DataLoader(images, batch_size=4, **options)
-        got = [y.npu(non_blocking=True) for _, y in loader]
-        assert torch.cat(got).tolist() == list(range(10))
-    assert torch.npu.emulator_stats()["pinned"] > 0
-
-
-@on_npu
-def test_different_shapes_are_counted_as_kernels_to_compile():
-    layer = nn.Linear(4, 4).npu()
-
-    def kernels(batch):
-        before = torch.npu.emulator_stats()["kernels"]
-        layer(torch.ones(batch, 4, device="npu"))
-        return torch.npu.emulator_stats()["kernels"] - before
-
-    assert kernels(8) > 0 and kernels(8) == 0 and kernels(3) > 0
-
-
-@on_npu
-def test_the_old_tensor_types_work():
-    numbers = torch.npu.FloatTensor([1, 2])
-    assert numbers.tolist() == [1, 2] and torch.npu.LongTensor(2, 3).shape == (2, 3)
-    assert isinstance(numbers, torch.npu.FloatTensor) and numbers.type() == "torch.npu.FloatTensor"
-    half = torch.ones(2).type(torch.npu.HalfTensor)
-    assert half.dtype == torch.float16 and torch.equal(half.type(torch.FloatTensor), torch.ones(2))
-    for kind in ("torch.npu.FloatTensor", torch.npu.FloatTensor):
-        torch.set_default_tensor_type(kind)
-        assert torch.zeros(1).is_npu and nn.Linear(1, 1).weight.is_npu
-        torch.set_default_tensor_type("torch.FloatTensor")
-        assert torch.zeros(1).device.type == "cpu"
 
 
 @on_npu

@@ -37,12 +37,6 @@ def test_curves_are_the_mean_of_the_seeds_and_their_extremes():
     assert "95.0%  a" in [text for text, _ in labels(figure)]
 
 
-@pytest.mark.parametrize("over, x", [("epoch", [1, 2, 3, 4]), ("step", [10, 20, 30, 40])])
-def test_curves_run_over_epochs_or_updates(over, x):
-    figure, _ = accuracy_curves({"a": [trained(RISE, epoch_s=2.0), trained(RISE, epoch_s=3.0)]}, over)
-    assert list(figure.axes[0].lines[0].get_xdata()) == x
-
-
 def test_seeds_count_where_all_of_them_were_evaluated():
     longer, shorter = trained(RISE), trained(RISE[:2])
     figure, _ = accuracy_curves({"a": [longer, shorter]})
@@ -72,12 +66,6 @@ def test_seeds_that_never_reach_it_are_slower_than_all_others():
     figure, _ = plots.time_to_accuracy(groups, 0.95)
     assert len(figure.axes[0].patches) == len(figure.axes[1].patches) == 1
     assert [(row["seconds"] is None, row["reached"]) for row in seeds.rows(groups, 0.95)] == [(False, 1), (True, 1)]
-
-
-def test_a_baseline_that_never_reaches_it_leaves_no_speed_up_in_time():
-    groups = {"baseline": [trained((0.5, 0.6))], "better": [trained(RISE, speed=2)]}
-    figure, _ = plots.time_to_accuracy(groups, 0.95)
-    assert [len(axes.patches) for axes in figure.axes] == [1, 2, 2]  # seconds, speed-up in images/s, accuracy
 
 
 @pytest.mark.parametrize(

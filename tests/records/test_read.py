@@ -84,14 +84,6 @@ def test_a_machine_is_all_that_was_recorded_of_it():
     assert known[0] == known[1] and not any(known[0] == other for other in known[2:])
 
 
-def test_a_results_folder_is_read_oldest_first(tmp_path):
-    records = [planted(devices=n) for n in (4, 2, 8)]
-    for second, record in enumerate(records):
-        record["started"] = f"2026-01-02T03:04:0{second}+0000"
-    write(tmp_path / "runs", *records)
-    assert [r["label"] for r in read.read(tmp_path).records] == ["DDP ×4", "DDP ×2", "DDP ×8"]
-
-
 def test_reading_reporting_and_drawing_need_neither_torch_nor_pyplot(tmp_path):
     write(tmp_path, baseline(), planted(speed=1.8))
     code = (

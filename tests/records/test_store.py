@@ -5,12 +5,10 @@ import io
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
 from kernel import ROOT
@@ -130,18 +128,6 @@ def test_a_record_that_cannot_be_written_goes_elsewhere_with_its_numbers(tmp_pat
 
 
 # -- machine and code ---------------------------------------------------------------------
-
-
-def test_which_files_change_the_training_hash(tmp_path):
-    trains = ("training/loop.py", "data/loaders.py", "compiler/plan.py", "config.py", "settings.py", "device.py")
-    others = ("plots/style.py", "report/page.py", "records/store.py", "training_of_tomorrow.py")
-    package = tmp_path / "helpers"
-    shutil.copytree(Path(helpers.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in trains + others:
-        before = store.training_hash(package)
-        with open(package / file, "a", encoding="utf-8") as code:
-            code.write("# one more line\n")
-        assert (store.training_hash(package) != before) == (file in trains), file
 
 
 CPUINFO = "processor\t: 0\nmodel name\t: Some CPU\nflags\t\t: fpu sse avx2 avx512f avx512_bf16 amx_tile amx_bf16\n\n"

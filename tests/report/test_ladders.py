@@ -36,15 +36,6 @@ def test_machines_that_compute_differently_are_never_one(machine):
         assert len({str(record["environment"]["machine"]) for record in ladder.runs}) == 1
 
 
-def test_a_machine_has_its_name():
-    (old,) = machines(*on(OTHERS[-1], baseline(), planted(speed=1.8)))
-    assert old.name == ladders.machine_name(baseline()) == "Some CPU, 2 cores"
-    gpus = on({"kind": "cuda", "name": "Some GPU", "count": 8, "driver": "550"}, baseline())
-    others = on({"kind": "cuda", "name": "Some GPU", "count": 8, "driver": "560"}, baseline())
-    assert ladders.machine_name(gpus[0]) == "8 × Some GPU"
-    assert all("driver 5" in here.name for here in machines(*gpus, *others))
-
-
 def test_different_models_are_not_one_ladder():
     records = [baseline(), planted(), {**planted(model="resnet18"), "run_id": "other"}]
     (here,) = machines(*records)

@@ -12,9 +12,8 @@ from records import baseline, curve, on, planted
 
 from helpers import __main__ as cli
 from helpers import report
-from helpers.plots import panels
 from helpers.records import read
-from helpers.report import figures, published
+from helpers.report import published
 from helpers.report.report import Report
 
 EVIL = "<script>alert('&')</script>\x1b[31m\n"
@@ -99,23 +98,6 @@ def test_the_files_for_spreadsheets_and_programs(files):
     assert content["sentences"] and all(set(said["runs"]) <= ids and said["runs"] for said in content["sentences"])
     assert "NaN" not in files["json"] and content["target"] == 0.9
     assert content["skipped"][0]["why"] == "no record"
-
-
-def test_panels_draw_and_tell_every_number():
-    rows = [{"name": "a", "kind": "ours", "x": (2.0, 1.5, 2.5)}, {"name": "b", "kind": "theirs", "x": None}]
-    figure, alt = panels.panels("T", "how", rows, [("x", "speed", str, 1), ("y", "absent", str, None)], ["note"])
-    (axes,) = figure.axes
-    assert [bar.get_width() for bar in axes.patches] == [2.0] and "speed 2.0" in alt and "absent" not in alt
-    with pytest.raises(ValueError, match="nothing to draw"):
-        panels.panels("T", "how", rows, [("y", "absent", str, None)])
-
-
-def test_machines_are_drawn_side_by_side():
-    ((figure, _),) = figures.machines(made().machines)
-    assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([1, 1, 1.8, 0.6])
-    assert figures.machines(made(*records()[:3]).machines) == []
-    another = [{**read.checked(record), "file": "a"} for record in on({"name": "Other"}, baseline(epochs=7))]
-    assert figures.machines(made(*records()[:1], *another).machines) == []
 
 
 def test_the_published_ladder_is_marked_as_theirs():

@@ -163,12 +163,8 @@ FIGURES = {  # name: function of the number of labels
     "panels": _panels,
     "compiler profile": _profile,
     "compiler plans": _plans,
-    "no plan timed": lambda n: compiler.plans([plan(name, "failed", why=LONG * 5) for name in names(n)], "No bars"),
     "break-even": lambda n: compiler.break_even(
         cost_series(("eager", 0, 0.12), *((name, 7.0 * k, 0.13 - 0.01 * k) for k, name in enumerate(names(n))))
-    ),
-    "break-even, far apart": lambda n: compiler.break_even(
-        cost_series(("eager", 0, 0.12), *((name, 0.5 * 4**k, 0.06) for k, name in enumerate(names(n))))
     ),
     "compiler steps": _step_times,
     "compiler recorded": lambda n: compiler.recorded(

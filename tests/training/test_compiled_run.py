@@ -49,14 +49,6 @@ def test_compiled_runs_train_as_eager_does(ranks):
     assert expected["measured"]["compiler"] is None
 
 
-@pytest.mark.long
-def test_a_run_too_short_for_the_tuner_says_so():
-    record = helpers.run(RunConfig(model=tiny, steps=4, compiler="auto", **TINY), timeout=1800)
-    assert record["measured"]["compiler"]["plan"] is None
-    assert "before the tuner had chosen" in record["measured"]["note"]
-    assert record["measured"]["step_time_s"] is None
-
-
 def test_an_evaluation_is_not_worth_a_compilation():
     config = RunConfig(model=tiny, steps=6, compiler="inductor", **{**TINY, "evaluate": True})
     record = helpers.run(config, timeout=1800)

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch import nn
 from toys import float64_gpt, toy_text
 
 import helpers
@@ -12,8 +11,7 @@ from helpers import RunConfig, report
 from helpers.comparison.comparison import Comparison
 from helpers.data import grammar, prepare, sets
 from helpers.records import read
-from helpers.training import models
-from helpers.training.gpt import gpt, next_token_loss
+from helpers.training.gpt import gpt
 
 
 def test_a_token_depends_on_those_before_it_only():
@@ -70,11 +68,3 @@ def test_gpt_learns_it(tmp_path, monkeypatch):
     assert (row["samples_are"], row["tested_are"]) == ("sequences", "tokens")
     table, said = str(Comparison([record])), str(report.Report(read.Found([{**record, "file": "a.json"}])))
     assert "sequences/s" in table and "sequences/s" in said and "images" not in table + said
-
-
-def test_its_loss_is_that_of_every_token():
-    scores = torch.randn(2, 5, 7)
-    tokens = torch.randint(7, (2, 5))
-    each = -scores.log_softmax(-1).gather(-1, tokens[..., None])
-    assert torch.allclose(next_token_loss(scores, tokens), each.mean())
-    assert models.loss_of(float64_gpt()) is next_token_loss and models.loss_of(nn.Linear(1, 1)) is not next_token_loss

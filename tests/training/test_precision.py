@@ -9,7 +9,7 @@ from torch import nn
 from toys import ToySet, batch, smooth_net
 
 import helpers
-from helpers import RankError, RunConfig, device, launch
+from helpers import RunConfig, device, launch
 from helpers.comparison import ladder
 from helpers.config import PRECISIONS, precision_refusal
 from helpers.training import checkpoint, precision, strategies
@@ -101,13 +101,6 @@ def test_clipping_sees_gradients_without_the_scale():
         assert mixed.step(torch.optim.SGD(mixed.parameters, lr=0.1), clip_norm=0.5)
         norms.append(torch.stack([p.grad.norm() for p in mixed.parameters]).norm().item())
     assert norms == pytest.approx([0.5, 0.5], rel=1e-3)
-
-
-def test_shared_weights_have_one_master():
-    net, mixed = made("bf16-masters", lambda: nn.Sequential(*[nn.Linear(4, 4, bias=False)] * 2))
-    assert len(mixed.parameters) == 1
-    state = mixed.weights()
-    assert state["0.weight"].dtype == state["1.weight"].dtype == torch.float32
 
 
 # -- the scaler on ranks ------------------------------------------------------------------
@@ -221,19 +214,6 @@ def test_resume_with_amp_follows_the_run_that_was_never_stopped(tmp_path, name):
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
     assert states[0]["0.weight"].dtype == torch.float32, "masters are what is worth keeping"
     assert [p["step"] for p in rest["curve"]] == [6, 12] == [p["step"] for p in whole["curve"]]
-
-
-def test_images_reach_the_model_in_channels_last():
-    with pytest.raises(RankError, match="planted: channels last"):
-        losses(model=lambda: RefusesChannelsLast(plain_net()), channels_last=True)
-
-
-class RefusesChannelsLast(nn.Sequential):
-    """Raises where its input is in channels last."""
-
-    def forward(self, x):
-        assert not x.is_contiguous(memory_format=torch.channels_last), "planted: channels last"
-        return super().forward(x)
 
 
 # -- what the device can do ---------------------------------------------------------------

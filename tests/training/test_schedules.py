@@ -17,11 +17,6 @@ def test_the_peak_follows_the_batch(rule, expected):
     assert config.peak_lr == pytest.approx(expected)
 
 
-def test_warm_up_rises_in_equal_parts_to_the_peak():
-    shares = [schedules.factor(step, 10, "constant", 4) for step in range(10)]
-    assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1, 1, 1])
-
-
 @pytest.mark.parametrize("schedule, middle", [("linear", 0.5), ("cosine", 0.5), ("cooldown", 1), ("constant", 1)])
 def test_decay_begins_after_the_warm_up_and_ends_with_the_run(schedule, middle):
     shares = [schedules.factor(step, 102, schedule, 2) for step in range(103)]
@@ -31,16 +26,6 @@ def test_decay_begins_after_the_warm_up_and_ends_with_the_run(schedule, middle):
         assert shares[2:] == sorted(shares[2:], reverse=True) and shares[102] == pytest.approx(0)
     if schedule == "cooldown":
         assert shares[71] == 1 > shares[73] and shares[87] == pytest.approx(0.5)
-
-
-def test_cosine_is_torchs_own():
-    weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([weight], lr=0.3)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20)
-    for step in range(20):
-        assert 0.3 * schedules.factor(step, 20, "cosine") == pytest.approx(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        theirs.step()
 
 
 def test_a_run_uses_the_rate_of_its_schedule(monkeypatch):

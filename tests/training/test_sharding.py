@@ -327,27 +327,3 @@ def test_a_release_whose_fsdp_needs_a_gpu_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="2.8 .*2.7.1"):
         RunConfig(strategy="fsdp", device="cpu").check_machine()
     assert releases.fsdp_refusal("cuda") == ""
-
-
-def test_groups_of_a_hybrid():
-    hybrid = dict(strategy="fsdp", shard="hybrid", local_batch=1)
-    assert RunConfig(**hybrid, nproc_per_node=6).shard_groups == (2, 3)
-    assert RunConfig(**hybrid, nproc_per_node=3, nnodes=3).shard_groups == (3, 3)
-    assert RunConfig(strategy="fsdp").shard_groups == ()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "make, precision, words",
-    [
-        (
-            lambda: nn.Sequential(nn.Flatten(), nn.ReLU()),
-            "fp32",
-            "strategy 'fsdp' shards weights, and Sequential has none",
-        ),
-        (lambda: smooth_net(nn.BatchNorm2d, torch.float32), "bf16-masters", "Sequential has BatchNorm"),
-    ],
-)
-def test_what_only_the_ranks_can_know_is_refused_there(make, precision, words):
-    with pytest.raises(RankError, match=words):
-        measured(model=make, data=toy_data, strategy="fsdp", nproc_per_node=2, precision=precision)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -126,16 +125,6 @@ def test_a_folder_alone_saves_every_epoch_and_at_the_end(tmp_path):
     measured = launch(train, 2, config(tmp_path, checkpoint_every=None, steps=8, resume=True), timeout=600)[0]
     assert [path.name for path in checkpoint.found(tmp_path)] == ["step-000000008.pt", "step-000000006.pt"]
     assert f"nothing to resume from in {tmp_path}" in measured["note"]
-
-
-def test_the_random_state_of_a_device_is_kept_too(monkeypatch):
-    own = torch.Generator().manual_seed(5)
-    module = SimpleNamespace(get_rng_state=own.get_state, set_rng_state=own.set_state)
-    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    states = checkpoint.random_states(torch.device("cuda"))
-    drawn = [torch.rand(3), torch.rand(3, generator=own)]
-    checkpoint.set_random_states(states, torch.device("cuda"))
-    assert all(map(torch.equal, drawn, [torch.rand(3), torch.rand(3, generator=own)]))
 
 
 @pytest.fixture(scope="module")
