@@ -157,6 +157,7 @@ def test_stopped_while_writing(tmp_path, number, code):
     assert len(load("mock", "train", tmp_path)) == 2003
 
 
+@pytest.mark.long
 def test_processes_at_once_leave_one_whole_set(tmp_path):
     processes = [command("digits", "--root", tmp_path) for _ in range(3)]
     for process in processes:
@@ -196,6 +197,7 @@ def script(clone, *arguments, cwd, python=sys.executable):
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.long
 def test_script_makes_digits_by_default_from_anywhere_and_explains_a_lack(tmp_path):
     clone = tmp_path / "my clone"
     shutil.copytree(REPO / "helpers", clone / "helpers", ignore=shutil.ignore_patterns("__pycache__"))

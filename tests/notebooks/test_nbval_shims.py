@@ -62,6 +62,7 @@ def nbval(tmp_path_factory):
     return problems, folder
 
 
+@pytest.mark.long
 def test_each_mend_mends_what_nbval_does(nbval):
     (semicolon, child, handlers, raises, magic, warns, dead), folder = nbval
     assert semicolon is None, "a semicolon silences the last expression"

@@ -56,6 +56,7 @@ def test_the_command_refuses_bad_input(rest, capsys, monkeypatch):
     assert capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_script_in_another_folder_needs_no_installed_package(tmp_path):
     """The shims find the kit by where they are."""
     made = platforms.npu.environment(2)

@@ -49,6 +49,7 @@ def test_compiled_runs_train_as_eager_does(ranks):
     assert expected["measured"]["compiler"] is None
 
 
+@pytest.mark.long
 def test_an_evaluation_is_not_worth_a_compilation():
     config = RunConfig(model=tiny, steps=6, compiler="inductor", **{**TINY, "evaluate": True})
     record = helpers.run(config, timeout=1800)

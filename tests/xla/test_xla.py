@@ -73,6 +73,7 @@ def check_examples(outcome, where):
     assert {calls.CALLS[i].then: wrong for i, wrong in outcome.items() if wrong} == {}
 
 
+@pytest.mark.long
 def test_todays_calls_run_here():
     check_examples(launch(calls.run, 1, "main", timeout=1800)[0], "main")
 
