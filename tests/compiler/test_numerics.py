@@ -1,7 +1,6 @@
 """The numerics check: sound plans pass, planted faults do not, and nothing of the model is touched."""
 
 import copy
-from collections import OrderedDict
 from dataclasses import dataclass
 
 import plans
@@ -80,10 +79,6 @@ class Output:
     scores: torch.Tensor
 
 
-class Named(OrderedDict):
-    """As the outputs of transformers are."""
-
-
 class Fourier(nn.Module):
     """Complex weights, and outputs in a container; what it keeps may be part of a loss."""
 
@@ -101,7 +96,6 @@ class Fourier(nn.Module):
 
 WRAPS = {
     "dataclass": Output,
-    "ordered dict": lambda scores: Named(scores=scores),
     "nested": lambda scores: {"a": [{"scores": scores}]},
     "complex": torch.view_as_complex,
 }

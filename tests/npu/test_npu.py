@@ -163,23 +163,6 @@ def test_memory_is_counted_and_capped():
 
 
 @on_npu
-def test_random_numbers_repeat_by_seed_and_by_state():
-    torch.manual_seed(7)
-    first = torch.randn(5, device="npu:1")
-    assert torch.equal(first.cpu(), torch.randn(5, device="npu:2").cpu())  # each card starts at the seed
-    assert not torch.equal(first, torch.randn(5, device="npu:1"))
-    torch.npu.manual_seed_all(7)
-    assert torch.equal(first, torch.randn(5, device="npu:1"))
-    state = torch.npu.get_rng_state("npu:1")
-    once = F.dropout(torch.ones(50, device="npu:1"))
-    torch.npu.set_rng_state(state, "npu:1")
-    assert torch.equal(once, F.dropout(torch.ones(50, device="npu:1")))
-    with torch.random.fork_rng(devices=[1], device_type="npu"):
-        inside = torch.rand(2, device="npu:1")
-    assert torch.equal(inside, torch.rand(2, device="npu:1"))
-
-
-@on_npu
 def test_checkpoints_go_between_cards_and_the_host():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).npu(1)
     optimizer = torch.optim.Adam(model.parameters())

@@ -17,7 +17,6 @@ from helpers.records import read
 from helpers.report import figures as of_report
 from helpers.report import published as beside
 from helpers.report.report import Report
-from notebooks.scripts import compiler_figures as compiler
 from notebooks.scripts.accuracy_curves import accuracy_curves
 from notebooks.scripts.precision_by_batch import speed_over_batch
 from platforms.horovod import figures as hvd
@@ -110,26 +109,6 @@ def cost_series(*plans):
     return [dict(zip(("name", "compile_s", "step_s"), each, strict=True)) for each in plans]
 
 
-def _plans(count):
-    statuses = ("baseline", "chosen", "slower", "rejected", "failed", "failed")
-    rows = []
-    for k, (name, status) in enumerate(zip(names(count), statuses * count, strict=False)):
-        speed_up = None if k % 6 > 2 else 0.02 + k * k / 4
-        why = f"{name} " * min(k, 6)
-        rows.append(plan(name, status, speed_up, compile_s=10.0 ** (k % 5), break_even=k and 10.0 ** (k % 8), why=why))
-    return compiler.plans(rows, LONG * 2)
-
-
-def _profile(count):
-    percents = [(100, 0), (0, 0, 40, 60), (50, 1, 20, 17, 0.2, 0.3), (1, 1, 1, 1, 1, 1), (2, 97)]
-    return compiler.profile({name: shares(*percents[k % 5]) for k, name in enumerate(names(count))})
-
-
-def _step_times(count):
-    steps = {name: [10.0 ** (k % 5 - 3)] * (10**k if k < 4 else 7) for k, name in enumerate(names(count))}
-    return compiler.step_times(steps, {name: range(0, len(of), 3) for name, of in list(steps.items())[1:]})
-
-
 def _curves(count):
     links = (LINK, costmodel.Link(1e-6, 1e-11))
     return {
@@ -161,15 +140,6 @@ FIGURES = {  # name: function of the number of labels
     "time to accuracy": lambda n: plots.time_to_accuracy(groups(n), 0.95),
     "speed over batch": lambda n: speed_over_batch(series(names(n)), "W" * 90),
     "panels": _panels,
-    "compiler profile": _profile,
-    "compiler plans": _plans,
-    "break-even": lambda n: compiler.break_even(
-        cost_series(("eager", 0, 0.12), *((name, 7.0 * k, 0.13 - 0.01 * k) for k, name in enumerate(names(n))))
-    ),
-    "compiler steps": _step_times,
-    "compiler recorded": lambda n: compiler.recorded(
-        {name: [plan("inductor", "slower", 0.3 + 0.25 * k)] for k, name in enumerate(names(n))}
-    ),
     "cost predicted": lambda n: cost.predicted(
         {name: {"predicted": 0.1 * (k + 1), "measured": 0.11 * (k + 1)} for k, name in enumerate(names(n))},
         LONG * 2,
