@@ -101,8 +101,7 @@ NEW = 'torch.save(state, f"{path}.new")'
 
 class TestFailures(Checks):
     notebook = "11_when_it_breaks.ipynb"
-    right = {"save_together": [f'{NEW} => with open(f"{{path}}.new", "wb") as file: torch.save(state, file)']}
-    slow = ("everybody", "alike", "save_together")
+    slow = ("everybody", "alike")
     mistakes = {
         "everybody": [
             lambda has_batch: has_batch,
@@ -118,6 +117,14 @@ class TestFailures(Checks):
             lambda parameters: True,
             lambda parameters: False,
         ],
+    }
+
+
+class TestSilentErrors(Checks):
+    notebook = "more/11_silent_errors.ipynb"
+    right = {"save_together": [f'{NEW} => with open(f"{{path}}.new", "wb") as file: torch.save(state, file)']}
+    slow = ("save_together",)
+    mistakes = {
         "save_together": [
             (f'{NEW} => torch.save(state, path) ;; os.replace(f"{{path}}.new", path) => pass'),
             "dist.barrier() => pass",

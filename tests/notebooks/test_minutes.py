@@ -21,7 +21,6 @@ ABOVE = {  # not yet within the limit: take out what is
     "07_npu_migration",
     "08_horovod_api",
     "09_several_machines",
-    "11_when_it_breaks",
     "12_model_too_large",
     "13_split_the_model",
 }
