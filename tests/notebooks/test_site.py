@@ -1,16 +1,40 @@
-"""The static site: pages whose links and pictures are all there."""
+"""The static site: pages that lead somewhere, need no other host, and can be read by everyone."""
 
 import os
+import shutil
 import subprocess
-from functools import cache
+import tarfile
+import threading
+from contextlib import contextmanager
+from functools import cache, partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import browser
 import pytest
 from kernel import ROOT
 
 from tools.site import __main__ as site
+
+AXE = "axe-core@4.10.3"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+PHONE, SCREEN = {"width": 390, "height": 844}, {"width": 1280, "height": 1100}
+# Code has thousands of coloured words, and axe-core needs 10 ms for one: one of each colour on each ground stays.
+ONE_OF_EACH_COLOUR = """() => {
+    const seen = new Set();
+    for (const word of document.querySelectorAll('.highlight pre span')) {
+        const kind = word.className + ' on ' + word.closest('.cell_input, .cell_output, main').className;
+        if (seen.has(kind)) word.replaceWith(...word.childNodes);
+        seen.add(kind);
+    }
+}"""
+in_browser = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not())
+
+
+# What Sphinx reads
+
 
 # The site. `make site` has its own environment; it is made here if there is none.
 
@@ -69,3 +93,95 @@ def test_every_link_and_picture_is_there(built):
         silent = [picture["src"] for picture in read(built / page).pictures if not picture.get("alt", "").strip()]
         assert not silent, (page, silent)
     assert not missing, missing
+
+
+# In a browser
+
+
+@contextmanager
+def served(folder):
+    """The address under which the folder can be read."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def open_tab(built):
+    """A tab; `address` is that of the site."""
+    with served(built) as address, browser.tab(address) as tab:
+        tab.address = address
+        tab.on("response", lambda reply: reply.status < 400 or tab.problems.append(f"{reply.status} {reply.url}"))
+        yield tab
+
+
+@pytest.fixture
+def tab(open_tab):
+    """The tab, for one test: no page that it opens has an error or needs another host."""
+    open_tab.problems.clear()
+    yield open_tab
+    assert not open_tab.problems
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory):
+    """The script of axe-core."""
+    folder = tmp_path_factory.mktemp("axe")
+    if not shutil.which("npm"):
+        pytest.skip("npm, which fetches axe-core, is not installed")
+    fetched = subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, capture_output=True, text=True, timeout=300)
+    if fetched.returncode:
+        pytest.skip(f"npm could not fetch {AXE}: {fetched.stderr.strip()[-200:]}")
+    with tarfile.open(folder / fetched.stdout.split()[-1]) as archive:
+        return archive.extractfile("package/axe.min.js").read().decode()
+
+
+@in_browser
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_pages_are_accessible_and_fit_a_phone(built, tab, axe, name):
+    """axe-core finds nothing against WCAG 2.1 AA: contrast, names of links and buttons, alt texts, headings."""
+    tab.set_viewport_size(PHONE if name == "light" else SCREEN)
+    tab.goto(f"{tab.address}/index.html")
+    tab.evaluate("name => { localStorage.mode = name; localStorage.theme = name }", name)
+    tab.reload()
+    assert tab.evaluate("document.documentElement.dataset.theme") == name
+    found = {}
+    for page in html_pages(built):
+        tab.goto(f"{tab.address}/{page}", wait_until="networkidle")
+        width = tab.evaluate("Math.max(...[...document.querySelectorAll('html, h1, h2')].map(one => one.scrollWidth))")
+        assert name == "dark" or width <= PHONE["width"], f"{page} is wider than a phone"
+        tab.add_style_tag(content="* { animation: none !important; transition: none !important }")  # it fades in
+        tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        tab.evaluate(ONE_OF_EACH_COLOUR)
+        tab.evaluate(axe)
+        # Its preload would read what style sheets import, under wrong addresses; only rules for videos need that.
+        run = "rules => axe.run({runOnly: rules, resultTypes: ['violations'], preload: false})"
+        for violation in tab.evaluate(run, RULES)["violations"]:
+            for node in violation["nodes"]:
+                found.setdefault(
+                    (violation["id"], node["html"][:150], str(node.get("failureSummary"))[-160:]), []
+                ).append(str(page))
+    assert not found, "\n".join(f"{len(on)} times, {on[0]}: {what}" for what, on in found.items())
+
+
+@in_browser
+@pytest.mark.long
+def test_search(tab):
+    """A term is found; Chinese also within a sentence, beside English, and if only parts of the query are on a page."""
+    pages = {
+        "search.html?q=bucket": "03_ddp",
+        "zh/search.html?q=进程": "03_ddp",
+        "zh/search.html?q=DDP梯度桶": "03_ddp",
+        "zh/search.html?q=多进程训练": "index",
+        "zh/search.html?q=怎么保存检查点": "09_several_machines",
+    }
+    for query, page in pages.items():
+        tab.goto(f"{tab.address}/{query}")
+        tab.locator(f"#search-results li a[href*='{page}']").first.wait_for()
