@@ -10,8 +10,9 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
 - tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (arXiv:1909.08053).
 - a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (GPipe, arXiv:1811.06965); with 1F1B
   its first stage keeps min(m, p) of them (arXiv:2104.04473, section 2.2).
-- data parallelism: an all-reduce of the gradients; FSDP sends 1.5 times as much (ZeRO, section 7), and for each
-  micro-batch. It hides behind backward, FSDP's behind all computing: as well as it can.
+- data parallelism: an all-reduce of the gradients; ZeRO-2 reduces them after each micro-batch, FSDP sends 1.5 times as
+  much (ZeRO, section 7), and for each micro-batch. It hides behind backward, FSDP's behind all computing: as well as
+  it can.
 - arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (PaLM,
   arXiv:2204.02311, appendix B).
 """
@@ -172,7 +173,7 @@ def step(model, layout, batch, device, inside, between) -> Step:
     tensor = calls * messages, bandwidth
     far = inside if layout.devices <= HOST else between
     pipeline = 2 * m * (layout.pipeline > 1) * far.latency, size["pipeline"] * far.per_byte
-    hidden = compute if layout.zero == 3 else BACKWARD * compute / m  # gradients are ready in the last micro-batch
+    hidden = (BACKWARD / m, BACKWARD / m, BACKWARD, 1)[layout.zero] * compute  # DDP sends after the last micro-batch
     exposed = sum(tensor) + sum(pipeline) + max(0.0, sum(data) - hidden)
     bubble, exchange = (compute + sum(tensor)) * (layout.pipeline - 1) / m, added(data, tensor, pipeline)
     return Step(compute, 0.0, exposed, bubble, *exchange, layout.devices, batch / layout.devices)
@@ -180,11 +181,11 @@ def step(model, layout, batch, device, inside, between) -> Step:
 
 def layouts(model, devices, batch):
     """All layouts of so many devices in powers of two that share out heads, blocks and batch evenly."""
-    for tensor, pipeline, zero in itertools.product(POWERS, POWERS, (0, 1, 3)):
+    for tensor, pipeline, zero in itertools.product(POWERS, POWERS, range(4)):
         data = devices // (tensor * pipeline)
         if tensor > HOST or data * tensor * pipeline != devices or model.heads % tensor or model.layers % pipeline:
             continue
-        if zero and data == 1 or zero == 3 and pipeline > 1:  # FSDP would gather for each micro-batch
+        if zero and data == 1:
             continue
         for micro in POWERS:
             if batch % (data * micro) == 0:

@@ -6,15 +6,19 @@ differs between releases.
 """
 
 import inspect
+import time
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.pipelining import schedules
+from torch.distributed.tensor.debug import CommDebugMode
 
-from helpers import releases
+import helpers
+from helpers import device, releases
 from helpers.costmodel.splitting import CannotSplit, share_evenly
-from helpers.training.gpt import GPT
+from helpers.training.gpt import GPT, gpt, next_token_loss
 
 ONE_STAGE, V_SHAPED = ("GPipe", "1F1B"), ("ZBVZeroBubble", "DualPipeV")
 
@@ -86,3 +90,54 @@ def schedule(name, stages, micro_batches, loss):
 class _Works(list):
     def wait(self):
         return all([work.wait() for work in self])
+
+
+def batch(where, sequences=16, length=64):
+    """Random tokens, and those that follow each: the losses only have to agree."""
+    tokens = torch.randint(0, 64, (sequences, length + 1), generator=torch.Generator().manual_seed(1)).to(where)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def calls(counter):
+    """{collective: how often it was called} from a CommDebugMode."""
+    return {str(name).split(".")[-1].strip("_"): count for name, count in counter.get_comm_counts().items()}
+
+
+def far(losses, others):
+    """The largest difference of two lists of losses."""
+    return max(abs(a - b) for a, b in zip(losses, others, strict=True))
+
+
+def one_device(model, world):
+    return model
+
+
+def train(divide, steps=4):
+    """On every rank: (losses, the last step's collectives, share of the weights that this rank holds)."""
+    with helpers.distributed() as world:
+        torch.manual_seed(0)
+        model = divide(gpt().to(world.device), world)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, foreach=False)
+        (tokens, following), losses = batch(world.device), []
+        for _ in range(steps):
+            with CommDebugMode() as forward:
+                loss = next_token_loss(model(tokens), following)
+            with CommDebugMode() as backward:
+                loss.backward()
+            with CommDebugMode() as update:
+                optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        held = sum(getattr(p, "to_local", lambda p=p: p)().numel() for p in model.parameters())
+        counts = {"forward": calls(forward), "backward": calls(backward), "update": calls(update)}
+        return losses, counts, held / sum(p.numel() for p in model.parameters())
+
+
+def receive(shape, source, where, waits):
+    """What rank `source` sends; how long that took is added to `waits`."""
+    device.synchronize(where)
+    began, tensor = time.perf_counter(), torch.empty(shape, device=where)
+    dist.recv(tensor, source)
+    device.synchronize(where)
+    waits.append(time.perf_counter() - began)
+    return tensor

@@ -21,7 +21,6 @@ ABOVE = {  # not yet within the limit: take out what is
     "08_horovod_api",
     "09_several_machines",
     "12_model_too_large",
-    "13_split_the_model",
 }
 
 
