@@ -18,7 +18,6 @@ def solution(name):
         raise ValueError(f"try it first: run the cell with check.{name}(...); then the solution is shown")
     folder = project_root() / "notebooks" / ("zh" if chosen() == "zh" else "")
     for path in (*folder.glob("*.ipynb"), *folder.glob("more/*.ipynb")):
-        cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
-        for text, after in pairwise(cells):
+        for text, after in pairwise("".join(cell["source"]) for cell in json.loads(path.read_bytes())["cells"]):
             if f"check.{name}(" in text and (folded := re.search(r"</summary>(.*?)</details>", after, re.DOTALL)):
                 return Markdown(folded[1].strip())

@@ -170,7 +170,7 @@ def of_rank(local_rank=0, kind=None):
         return torch.device(kind)
     if local_rank >= (count := _count(kind)):
         raise ValueError(f"local rank {local_rank} has no device of its own: there are {count} here")
-    torch.accelerator.set_device_index(local_rank)
+    torch.get_device_module(kind).set_device(local_rank)  # torch.accelerator has another name for it in 2.6
     return torch.device(kind, local_rank)
 
 
