@@ -17,7 +17,6 @@ ABOVE = {  # not yet within the limit: take out what is
     "05_batch_and_accuracy",
     "06_compiler",
     "07_npu_migration",
-    "08_horovod_api",
     "09_several_machines",
     "12_model_too_large",
 }
