@@ -99,28 +99,30 @@ def all_reduce(size, devices, link, algorithm="ring") -> tuple:
     """(latency part, bandwidth part) of an all-reduce of `size` bytes, in seconds.
 
     "ring": 2 (n-1) messages of size/n each, which is the least a device can send: 2 (n-1)/n of the size.
-    "tree": up and down a binary tree, 2 ⌈log₂ n⌉ messages of the full size: few messages, many bytes.
+    "tree": NCCL's two binary trees, each with half of the data, whose pieces follow each other up and down: the first
+    piece crosses 2 ⌈log₂ n⌉ levels, and a device sends twice the size (src/graph/tuning.cc charges these two, too).
     "best": whichever is faster for this size, as the libraries choose.
     """
     if size < 0 or devices < 1 or int(devices) != devices:
         raise ValueError(f"all-reduce of {size} bytes on {devices} devices: give 0 bytes or more, 1 device or more")
     hops = 2 * math.ceil(math.log2(devices))
     ring = 2 * (devices - 1) * link.latency, 2 * (devices - 1) / devices * size * link.per_byte
-    tree = hops * link.latency, hops * size * link.per_byte
+    tree = hops * link.latency, min(hops, 2) * size * link.per_byte
     return {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}[algorithm]
 
 
-def in_hosts(size, devices, per_host, inside, between) -> tuple:
+def in_hosts(size, devices, per_host, inside, between, algorithm="ring") -> tuple:
     """(latency part, bandwidth part) of a hierarchical all-reduce: links are faster inside a host than between hosts.
 
-    A reduce-scatter inside each host, an all-reduce of the sums between the hosts, each device 1/per_host of them over
-    the host's one network card, and an all-gather inside. Raises ValueError if `devices` do not fill the hosts.
+    A reduce-scatter inside each host, an all-reduce (by `algorithm`) of the sums between the hosts, each device
+    1/per_host of them over the host's network cards, and an all-gather inside. Raises ValueError if `devices` do not
+    fill the hosts.
     """
     if devices <= per_host:
         return all_reduce(size, devices, inside)
     if devices % per_host:
         raise ValueError(f"{devices} devices do not fill hosts of {per_host}; give a multiple of {per_host}")
-    return added(all_reduce(size, per_host, inside), all_reduce(size, devices // per_host, between))
+    return added(all_reduce(size, per_host, inside), all_reduce(size, devices // per_host, between, algorithm))
 
 
 def added(*costs) -> tuple:
@@ -161,7 +163,7 @@ def step(
     sizes = [factor * size for size, _ in sent]
     costs = [all_reduce(size, devices, link, algorithm) for size in sizes]
     if inside:
-        costs = [in_hosts(size, devices, HOST, inside, link) for size in sizes]
+        costs = [in_hosts(size, devices, HOST, inside, link, algorithm) for size in sizes]
     needs = [link.taken_per_byte * size for size in sizes]
     backward = compute.backward[0] + compute.backward[1] * batch
     taken, exposed = overlap(backward, [ready for _, ready in sent], [sum(cost) for cost in costs], needs)

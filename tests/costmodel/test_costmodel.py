@@ -21,13 +21,13 @@ MODEL = Compute((1e-3, 1e-3), (2e-3, 2e-3), update=1e-3, gradients=EVEN)
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 8, 1024])
-def test_a_ring_sends_the_least_bytes_and_a_tree_the_fewest_messages(n):
+def test_a_ring_sends_the_least_bytes_and_a_pipelined_tree_the_fewest_messages(n):
     latency, bandwidth = all_reduce(1e6, n, LINK, "ring")
     assert latency == pytest.approx(2 * (n - 1) * LINK.latency)
     assert bandwidth == pytest.approx(2 * (n - 1) / n * 1e6 * LINK.per_byte)
     latency, bandwidth = all_reduce(1e6, n, LINK, "tree")
     assert latency == pytest.approx(2 * math.ceil(math.log2(n)) * LINK.latency)
-    assert bandwidth == pytest.approx(2 * math.ceil(math.log2(n)) * 1e6 * LINK.per_byte)
+    assert bandwidth == pytest.approx(2 * 1e6 * LINK.per_byte)
     for size in (0, 1e4, 1e6, 1e9):
         assert all_reduce(size, n, LINK, "best") == min(
             (all_reduce(size, n, LINK, w) for w in ("ring", "tree")), key=sum
@@ -41,6 +41,8 @@ def test_a_hierarchical_all_reduce_sends_fewer_messages_between_hosts():
     latency, bandwidth = costmodel.in_hosts(1e6, 64, 8, near, LINK)
     assert latency == pytest.approx(14 * near.latency + 14 * LINK.latency)
     assert bandwidth == pytest.approx(1.75 * 1e6 * (near.per_byte + LINK.per_byte))
+    trees = costmodel.in_hosts(1e6, 1024, 8, near, LINK, "tree")
+    assert trees[0] == pytest.approx(14 * near.latency + 2 * math.log2(128) * LINK.latency)
     with pytest.raises(ValueError, match="multiple of 8"):
         costmodel.in_hosts(1e6, 12, 8, near, LINK)
 

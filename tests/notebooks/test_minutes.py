@@ -17,7 +17,7 @@ ABOVE = {  # not yet within the limit: take out what is
     "05_batch_and_accuracy",
     "06_compiler",
     "07_npu_migration",
-    "09_several_machines",
+    "08_horovod_api",
     "12_model_too_large",
 }
 
