@@ -1,4 +1,4 @@
-"""Checks of 07_npu_migration: steps 1 to 4 by hand, and a script of one's own.
+"""Checks of 07_npu_migration: steps 1 to 4 by hand; of more/07_tool: a script of one's own.
 
 The first four read the edited script. The last runs the answer on cards, emulated ones where there are no real ones.
 """

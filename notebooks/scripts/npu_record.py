@@ -1,4 +1,4 @@
-"""Records what notebook 07 shows where no card can be had, and the cost of a lost schedule:
+"""Records what notebook 07 and its more/ show where no card can be had, and the cost of a lost schedule:
 
 python -m notebooks.scripts.npu_record
 """
@@ -74,7 +74,8 @@ def main():
         os.environ["HELPERS_NPU_RECORD"] = "1"
         from tools import render_notebooks
 
-        render_notebooks.main([str(project_root() / "notebooks" / "07_npu_migration.ipynb")])
+        paths = (project_root() / "notebooks").glob("**/07_*.ipynb")
+        render_notebooks.main([str(path) for path in sorted(paths) if path.parent.name != "zh"])
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ def cards(runs, predicted=None, on=EMULATED, count=None) -> tuple:
     used = sorted({int(card) for processes in runs.values() for of in processes for card in of})
     if not used:
         raise ValueError("no process has used a card: nothing to draw")
-    predicted, count = predicted or {}, count or used[-1] + 1
+    predicted = {label: card for label, card in (predicted or {}).items() if card is not None}
+    count = count or used[-1] + 1
     most = max(map(len, runs.values()))
     key = [(_("process {rank}").format(rank=rank), *PROCESSES[rank]) for rank in range(most)]
     title = _("Cards that each process used ({on})").format(on=_(on))

@@ -7,9 +7,9 @@ from npu_ranks import needs_npu
 
 from platforms.migrate import guide, migrate
 
-NOTEBOOK = "07_npu_migration.ipynb"
-CUDA = function("cuda_script", cells(NOTEBOOK)["npu-turn-script-text"], NOTEBOOK)
-MINE = function("my_script", solution(NOTEBOOK, "migrated"), NOTEBOOK, cuda_script=CUDA)
+TOOL = "more/07_tool.ipynb"
+CUDA = function("cuda_script", cells(TOOL)["npu-turn-script-text"], TOOL)
+MINE = function("my_script", solution(TOOL, "migrated"), TOOL, cuda_script=CUDA)
 SPOILED = [  # edits of the solution
     "import torch_npu\n => \n",
     '"hccl" => "nccl"',
@@ -31,11 +31,8 @@ SPOILED = [  # edits of the solution
 
 
 class TestNpu(Checks):
-    notebook = NOTEBOOK
-    known = dict.fromkeys(("script", "after_1", "after_2", "after_3"), guide.script([])) | {"cuda_script": CUDA}
-    right = {"migrated": [migrate(CUDA, style="modern").result.replace("pin_memory=False", "drop_last=True")]}
-    slow = ("migrated",)
-    marks = dict.fromkeys(slow, [needs_npu])
+    notebook = "07_npu_migration.ipynb"
+    known = dict.fromkeys(("script", "after_1", "after_2", "after_3"), guide.script([]))
     mistakes = {
         "step_1": [
             "import torch_npu\\n => ",
@@ -64,5 +61,13 @@ class TestNpu(Checks):
             '"29688" => "**"',
             "MASTER_PORT => PORT",
         ],
-        "migrated": [*(edited(MINE, edits) for edits in SPOILED), os.getcwd],
     }
+
+
+class TestTool(Checks):
+    notebook = TOOL
+    known = {"cuda_script": CUDA}
+    right = {"migrated": [migrate(CUDA, style="modern").result.replace("pin_memory=False", "drop_last=True")]}
+    slow = ("migrated",)
+    marks = dict.fromkeys(slow, [needs_npu])
+    mistakes = {"migrated": [*(edited(MINE, edits) for edits in SPOILED), os.getcwd]}
