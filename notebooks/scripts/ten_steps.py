@@ -1,5 +1,8 @@
 """The ten steps of the vendor's article, as changes of one_device.py: {step: [(old, new), …]}."""
 
+from pathlib import Path
+
+PLAIN = Path(__file__).with_name("one_device.py").read_text(encoding="utf-8")
 EDITS = {
     1: [("import sets\n", "import sets\nimport platforms.horovod.torch as hvd\n")],
     2: [('"training.log"\n', '"training.log"\nhvd.init()\n')],
@@ -35,3 +38,12 @@ EDITS = {
     ],
     10: [("if os.path", "if hvd.rank() == 0 and os.path")],
 }
+
+
+def script(*left_out):
+    """one_device.py with all steps but those `left_out`."""
+    text = PLAIN
+    for step, edits in EDITS.items():
+        for old, new in edits if step not in left_out else ():
+            text = text.replace(old, new)
+    return text

@@ -11,7 +11,6 @@ from helpers.records.words import clean, number, percent
 
 STAGES = {  # of a step, as the ranks note them: colour and hatch
     N_("split"): (style.YELLOW, ".."),
-    N_("bind"): (style.GREEN, "xx"),
     N_("compute"): (style.SKY, ""),
     N_("intervene"): (style.ORANGE, "//"),
     N_("update"): (style.PURPLE, "\\\\"),
@@ -24,7 +23,7 @@ PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a te
 
 
 @style.readable()
-def stages(ranks, title=N_("Four stages of data parallel training")) -> tuple:
+def stages(ranks, title=N_("Stages of data parallel steps")) -> tuple:
     """What each rank does when, from its own time stamps; a group of rows a rank, a row a stage.
 
     A stage of next to no time is still a stroke in a row of its own.

@@ -13,7 +13,7 @@ def test_stages_begin_at_the_first_stamp():
     [axes] = figure.axes
     assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(10, 30), (0, 10), (41, 4)]
     assert {"split", "compute", "update"} <= {text for text, _ in labels(figure)}
-    assert "bind" not in {text for text, _ in labels(figure)}
+    assert "intervene" not in {text for text, _ in labels(figure)}
     assert "45.0 ms" in alt
 
 

@@ -131,7 +131,7 @@ def _panels(count):
     return panels(LONG, LONG, rows, columns, [LONG * 2])
 
 
-STEP = [("split", 0, 2), ("bind", 2, 2.1), ("compute", 2.1, 30), ("intervene", 30, 34), ("update", 34, 35)]
+STEP = [("split", 0, 2), ("compute", 2, 30), ("intervene", 30, 34), ("update", 34, 35)]
 FIGURES = {  # name: function of the number of labels
     "speed_up": lambda n: plots.speed_up(comparison(min(n, 8))),
     "parts": lambda n: plots.parts(comparison(min(n, 8)).records),
