@@ -94,9 +94,12 @@ def _in_turn(options, data, label, progress=None):
 
 
 def _run(options, message):
-    server = client.server(options.python, options.environment)
-    with closing(message), Supervisor(server, options.nprocs, message, options.on_event) as run:
-        return run.run(options.timeout)
+    with closing(message):
+        server = client.server(options.python, options.environment)
+        if options.memory:
+            server.prepare()  # else what a rank imports itself would count
+        with Supervisor(server, options.nprocs, message, options.on_event) as run:
+            return run.run(options.timeout)
 
 
 def prepare_launcher(python=None):

@@ -100,8 +100,7 @@ def main(plan, rank, fds):
             if rank == 0:
                 store = releases.serve_store(fds.store, plan["port"])
             isolate_rendezvous_keys()
-            limit.impose(surroundings["memory"])
-            answer = "value", perform(call)
+            answer = "value", perform(call, surroundings["memory"])
             del call
             _join_threads()
         except KeyboardInterrupt:
@@ -126,9 +125,10 @@ def _nobody_to_ask(*_, **__):
     )
 
 
-def perform(call):
-    """The SharedMessage of what a call returns."""
+def perform(call, memory=None):
+    """The SharedMessage of what a call returns. It may hold `memory` bytes, besides its arguments and their modules."""
     fn, args, kwargs = shared_message.opened(call)
+    limit.impose(memory)
     value = fn(*args, **kwargs)
     try:
         return SharedMessage(value)

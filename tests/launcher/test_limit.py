@@ -7,7 +7,7 @@ import torch
 
 import helpers
 from helpers import device, launch
-from helpers.launcher import client
+from helpers.launcher import client, forkserver
 from helpers.launcher.errors import OutOfMemory
 
 ON_CPU = {"threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 600}
@@ -44,6 +44,21 @@ def test_where_nothing_enforces_it_it_is_refused(platform, kind, words, monkeypa
     monkeypatch.setattr(device, "_count", lambda kind: 1)
     with pytest.raises(ValueError, match=f"memory=.*{words}.*leave it out"):
         launch(megabytes, 1, 1, memory="1 GB", env={"HELPERS_DEVICE": kind or "cpu"})
+
+
+@linux
+def test_a_rank_with_a_limit_waits_until_its_server_has_imported_all(monkeypatch):
+    """Else what a rank imports itself would count: 80 MB with DDP."""
+    open_run, whole = client.Server.open_run, []
+
+    def watched(server):
+        whole.append(forkserver.PREPARED in server.said)
+        return open_run(server)
+
+    monkeypatch.setattr(client.Server, "open_run", watched)
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "98")  # needs a server of its own
+    launch(megabytes, 1, 1, memory="64 MB", **ON_CPU)
+    assert whole == [True]
 
 
 def hold(rank, count):
