@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 
@@ -53,6 +54,18 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), text[:, 1:].flatten())
+
+
+@torch.no_grad()
+def initialise(model):
+    """Draw one weight at a time, as GPT-2 does, and leave each rank its shard of rank 0's. No rank holds them all."""
+    for name, weight in model.named_parameters():
+        whole = torch.zeros(weight.shape, device=weight.device)
+        if weight.dim() > 1:
+            whole.normal_(0, 0.02)
+        elif name.endswith("weight"):  # of a norm
+            whole.fill_(1)
+        weight.copy_(distribute_tensor(whole, weight.device_mesh, weight.placements))
 
 
 def my_share(text, step, batch, length):
@@ -93,11 +106,14 @@ def main(options, device):
     if options.batch % ranks:
         raise ValueError(f"a batch of {options.batch} cannot be shared evenly by {ranks} ranks; choose another --batch")
     text = torch.tensor([min(byte, 127) for byte in Path(F.__file__).read_bytes()])
-    torch.manual_seed(0)  # FSDP does not send rank 0's weights to the others, as DDP does: all must draw the same
-    model = GPT(options.blocks, options.width, 4, options.length, options.recompute).to(device)
+    with torch.device("meta"):  # shapes without memory: the whole model need not fit into any rank
+        model = GPT(options.blocks, options.width, 4, options.length, options.recompute)
     for block in model.blocks:
         fully_shard(block)  # its weights are gathered when its forward, or its backward, begins
     fully_shard(model)  # all the rest: embeddings, last norm, head
+    model.to_empty(device=device)  # memory for this rank's shards, not yet filled
+    torch.manual_seed(0)
+    initialise(model)  # a checkpoint, if there is one, replaces them
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)  # made now, so that it updates the shards
     folder = Path(options.checkpoint)
     for step in range(resume(folder, model, optimizer), options.steps):

@@ -15,7 +15,6 @@ def test_headers_and_readme_show_the_computed_minutes():
 
 ABOVE = {  # not yet within the limit: take out what is
     "06_compiler",
-    "12_model_too_large",
 }
 
 
