@@ -93,5 +93,6 @@ def test_a_compiled_step_is_profiled_as_it_is_and_set_in_a_table():
     found = operators.profile_compiled(lambda: step(torch.ones(4, 8)).sum().backward(), steps=5, warm_up=1)
     assert found.seconds[MATMUL] > 0 and found.launches > 0
     lines = operators.in_ms({"eager": found, "compiled": found}).splitlines()
-    together = sum(float(line.split()[-1]) for line in lines[1:-1])
-    assert together == pytest.approx(float(lines[-1].split()[-1]), abs=0.2)
+    *parts, together, plain = (float(line.split()[-1]) for line in lines[1:])
+    assert together == pytest.approx(sum(parts), abs=0.2)
+    assert plain == pytest.approx(1000 * found.step_s, abs=0.1)
