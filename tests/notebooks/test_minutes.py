@@ -13,8 +13,6 @@ def test_headers_and_readme_show_the_computed_minutes():
         )
 
 
-
-
 def test_a_notebook_takes_no_longer_than_the_limit():
     taken = {path.stem: minutes.reading(path).with_exercises for path in minutes.notebooks()}
     assert max(taken.values()) <= minutes.LIMIT, taken
