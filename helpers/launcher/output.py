@@ -13,9 +13,7 @@ PARTIAL = 1.0  # s after which an unfinished line is shown
 REDRAWN = 10.0  # s after which a line that is drawn again and again is shown once more, where nothing moves
 MOST = 1_000_000  # characters of a run, or of a call of persistent ranks, that the cell shows
 LAST = 20  # lines that it shows at the end of more
-BELOW = re.compile(
-    rb"\n([^\n]*?)\x1b\[A"
-)  # a bar inside of another is drawn a line below it, then the cursor goes back
+BELOW = re.compile(rb"\n([^\n]*?)\x1b\[A")  # a bar drawn a line below another, and the cursor's way back
 
 
 class Output:
