@@ -43,9 +43,9 @@ def evaluate(model, test_set, world, loss_fn, forward) -> dict:
             answers += labels.numel()
         loss += loss_fn(outputs, labels).item() * len(labels)
         samples += len(labels)
-    sums = torch.tensor([correct, answers, loss, samples, classifies], dtype=torch.float64).to(world.device)
-    dist.all_reduce(sums)
-    correct, answers, loss, samples, classifies = sums.tolist()
+    sums = [None] * world.size
+    dist.all_gather_object(sums, (correct, answers, loss, samples, classifies))  # in float64: not all devices have it
+    correct, answers, loss, samples, classifies = map(sum, zip(*sums, strict=True))
     assert samples == len(test_set), f"{samples} samples were tested, the set has {len(test_set)}"
     result = {"count": int(samples), "loss": loss / samples, "answers": None, "correct": None, "accuracy": None}
     if classifies == world.size:

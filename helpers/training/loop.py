@@ -225,13 +225,12 @@ class Run:
     # -- what is left behind --------------------------------------------------------------
 
     def _measured(self, evaluation):
-        losses = torch.tensor([float(loss) for loss in self.losses], dtype=torch.float64, device=self.world.device)
-        dist.all_reduce(losses)  # once for all steps: a reduction a step would slow what is being measured
-        losses = (losses / self.world.size).tolist()
         held = memory.held(self.model, self.precision.parameters, self.optimizer)
-        memories = [None] * self.world.size
-        dist.all_gather_object(memories, (self.peak_memory, {**held, "activations": self.activations}))
-        peaks, held = map(list, zip(*memories, strict=True))
+        own = [float(loss) for loss in self.losses]
+        ranks = [None] * self.world.size  # once for all steps: an exchange a step would slow what is being measured
+        dist.all_gather_object(ranks, (self.peak_memory, {**held, "activations": self.activations}, own))
+        peaks, held, losses = map(list, zip(*ranks, strict=True))
+        losses = [sum(step) / self.world.size for step in zip(*losses, strict=True)]
         if not self.world.is_main:
             return None
         notes = self.strategy.note, self.reading, self.note, compiled.note(self.config, self.model)

@@ -181,6 +181,9 @@ class Stream(torch.Stream):
         _say_so()
         return super().__new__(cls, device=torch.device("npu", card_of(device)))
 
+    def wait_event(self, event):
+        """Return at once, as all here does: FSDP's copies wait for each other by it."""
+
 
 class Event:
     """A mark in a stream. With `enable_timing` it remembers the host's clock."""
