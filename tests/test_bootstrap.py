@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ esac
 UV = """#!/bin/sh
 echo "uv $*" >>"$CALLS"
 case "$*" in *-r*) [ -z "${UV_WAITS:-}" ] || sleep 60 ;; esac
-exit "${UV_FAILS:-0}"
+[ "$1" = --version ] || exit "${UV_FAILS:-0}"
 """
 NOT_THERE = "#!/bin/sh\nexit 127\n"  # what a version manager leaves on PATH; hides the system's program
 NOTHING = (0, "", "")  # bootstrap has returned without output or calls
@@ -88,13 +89,15 @@ def made(clone):
 
 
 def test_changed_pins_are_installed_into_the_same_environment_and_a_moved_one_is_made_again(made):
-    assert "uv pip install --python .venv/bin/python --compile-bytecode -r requirements.txt" in made.first_calls
+    uv = "uv pip install --python .venv/bin/python --compile-bytecode"
+    assert f"{uv} --torch-backend=cpu -r .venv/pins.txt" in made.first_calls  # there is no GPU
+    assert not re.search("^(nvidia|triton)", (made.root / ".venv/pins.txt").read_text(), re.MULTILINE)
     assert "--no-deps --no-build-isolation -e ." in made.first_calls
     assert made.bootstrap() == NOTHING
     for file in ("pyproject.toml", "requirements.txt"):
         made.change(file)
         status, _, calls = made.bootstrap()
-        assert status == 0 and "-r requirements.txt" in calls and "venv\n" not in calls
+        assert status == 0 and "-r .venv/pins.txt" in calls and "venv\n" not in calls
         assert made.bootstrap() == NOTHING
     made.root = made.root.rename(made.root.with_name("another clone"))
     assert "venv\n" in made.bootstrap()[2]
@@ -102,7 +105,7 @@ def test_changed_pins_are_installed_into_the_same_environment_and_a_moved_one_is
 
 def test_an_interrupted_installation_is_started_again(clone):
     process = clone.start(UV_WAITS="1")
-    while "-r requirements.txt" not in clone.calls.read_text():
+    while "-r .venv/pins.txt" not in clone.calls.read_text():
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
@@ -113,13 +116,32 @@ def test_an_interrupted_installation_is_started_again(clone):
 
 
 @pytest.mark.parametrize(
-    "which, pins", [((), "requirements.txt"), (("xla",), "requirements-xla.txt"), (("site",), "requirements-site.txt")]
+    "which, tried",
+    [((), [".venv/pins.txt"] * 2), (("xla",), ["requirements-xla.txt"]), (("site",), ["requirements-site.txt"])],
 )
-def test_a_failed_installation_is_an_error_and_not_trusted(clone, which, pins):
-    status, output, calls = clone.bootstrap(*which, UV_FAILS="1", PIP_FAILS="1")
-    assert status == 1 and "could not be installed" in output and f"pip -m pip install -r {pins}" in calls
+def test_a_failed_installation_is_an_error_not_trusted_and_not_repeated_by_another_installer(clone, which, tried):
+    """Only for torch without CUDA there is a second source."""
+    status, output, calls = clone.bootstrap(*which, UV_FAILS="1")
+    assert status == 1 and "could not be installed" in output and "pip -m pip" not in calls
+    assert re.findall(r"-r (\S+)", calls) == tried
     status, _, calls = clone.bootstrap(*which)
     assert status == 0 and "venv\n" in calls
+
+
+def test_without_pytorchs_index_torch_comes_from_pypi_without_triton(clone):
+    clone.add("uv", UV.replace('"$*" in', '"$*" in *--torch-backend*) exit 2 ;;'))
+    status, output, calls = clone.bootstrap()
+    assert status == 0 and "comes from PyPI" in output and "--no-deps -r .venv/pins.txt" in calls
+    pins = (clone.root / ".venv/pins.txt").read_text()
+    assert "nvidia-cudnn" in pins and "\ntriton" not in pins
+
+
+def test_a_full_disk_is_said_before_anything_is_made(clone):
+    clone.add("df", "#!/bin/sh\nprintf 'Filesystem\\n/dev/x 9 9 1500000 9%% /\\n'\n")
+    status, output, calls = clone.bootstrap()
+    assert (
+        status == 1 and "1 GB of free disk" in output and not (clone.root / ".venv").exists() and "install" not in calls
+    )
 
 
 def test_an_environment_of_the_reader_is_not_touched(clone):

@@ -13,28 +13,24 @@
 #                        a Python 3.8
 #   HERE=1               the same with the Python of the active environment (venv or conda)
 #   HELPERS_NO_UV=1      install with pip, not with the faster uv
+#   HELPERS_DEVICE=cpu   install torch without CUDA although there is an NVIDIA GPU; where there is none, that is what
+#                        gets installed anyway
 #   PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels   install without a network, from the folder that `make wheels` filled
 set -eu
 root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
 cd "$root"
 uv_version=0.13.9
 
+# What the download and the environment take, in GB: `needed` is looked for on the disk.
 case "${1:-}" in
-    '') venv=.venv needs=requirements.txt versions='Python 3.10 or later' oldest=10 newest=99
-        size='on Linux a download of 3 GB, 4 minutes at 100 Mbit/s, and 6 GB of disk, mostly CUDA for torch' ;;
+    '') venv=.venv needs=requirements.txt versions='Python 3.10 or later' oldest=10 newest=99 download=3 needed=7 ;;
     torch) [ -n "${2:-}" ] || { echo "bootstrap: error: give the release of torch as well, like 2.6" >&2; exit 1; }
-        venv=.venv-torch-$2 needs=pyproject.toml versions='Python 3.10 or later'
-        oldest=10 newest=99 size='a download of 3 GB and 6 GB of disk, mostly CUDA for torch' ;;
-    newest) venv=.venv-newest needs=pyproject.toml versions='Python 3.10 or later'
-        oldest=10 newest=99 size='a download of 3 GB and 6 GB of disk, mostly CUDA for torch; uv shares what .venv has' ;;
-    xla) venv=.venv-xla needs=requirements-xla.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
-        size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch' ;;
-    keras) venv=.venv-keras needs=requirements-keras.txt versions='Python 3.10 to 3.13' oldest=10 newest=13
-        size='a download of 3 GB and 7 GB of disk, mostly CUDA for torch; uv shares what .venv has' ;;
-    mxnet) venv=.venv-mxnet needs=requirements-mxnet.txt versions='Python 3.8' oldest=8 newest=8
-        size='a download of 0.9 GB and 2 GB of disk, mostly CUDA for torch' ;;
-    site) venv=.venv-site needs=requirements-site.txt versions='Python 3.11 or later' oldest=11 newest=99
-        size='a download of 60 MB and 0.3 GB of disk' ;;
+        venv=.venv-torch-$2 needs=pyproject.toml versions='Python 3.10 or later' oldest=10 newest=99 download=3 needed=6 ;;
+    newest) venv=.venv-newest needs=pyproject.toml versions='Python 3.10 or later' oldest=10 newest=99 download=3 needed=6 ;;
+    xla) venv=.venv-xla needs=requirements-xla.txt versions='Python 3.10 to 3.13' oldest=10 newest=13 download=3 needed=7 ;;
+    keras) venv=.venv-keras needs=requirements-keras.txt versions='Python 3.10 to 3.13' oldest=10 newest=13 download=3 needed=7 ;;
+    mxnet) venv=.venv-mxnet needs=requirements-mxnet.txt versions='Python 3.8' oldest=8 newest=8 download=0.9 needed=2 ;;
+    site) venv=.venv-site needs=requirements-site.txt versions='Python 3.11 or later' oldest=11 newest=99 download=0.1 needed=1 ;;
     *) echo "bootstrap: error: '$1' is no environment; give 'xla', 'keras', 'mxnet', 'site', 'newest', 'torch' with a release, or nothing." >&2; exit 1 ;;
 esac
 stamp=$venv/bootstrap.stamp
@@ -143,33 +139,46 @@ make_venv() {
     fi
 }
 
-install_with_uv() {
-    # uv leaves byte-compiling to the first import, which then takes twice as long.
-    set -- "$1" pip install --python $venv/bin/python --compile-bytecode $no_index
+# One installer, uv where it is to be had. It leaves byte-compiling to the first import, which then takes twice as long.
+install() {
+    if [ -n "$uv" ]; then
+        set -- "$uv" pip install --python $venv/bin/python --compile-bytecode $no_index
+    else
+        set -- $venv/bin/python -m pip install
+    fi
     if [ -s $constraints ]; then
         # What builds the project: torch does not always bring it along, and a new environment may have an older one.
         "$@" 'setuptools>=77.0.3' -c $constraints || return
         case $venv in
-            .venv-torch*) set -- "$@" --resolution lowest-direct ;;
+            .venv-torch*) [ -z "$uv" ] || set -- "$@" --resolution lowest-direct ;;
             .venv-newest) set -- "$@" --upgrade ;;
         esac
         "$@" --no-build-isolation -c $constraints -e ".[$extras]"
+    elif [ $venv = .venv ]; then
+        if [ -n "$without_cuda" ]; then install_for_cpu "$@"; else "$@" -r $needs; fi || return
+        "$@" --no-deps --no-build-isolation -e .
     else
-        "$@" -r $needs || return
-        [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
+        "$@" -r $needs
     fi
 }
 
-install_with_pip() {
-    set -- $venv/bin/python -m pip install
-    if [ -s $constraints ]; then
-        "$@" 'setuptools>=77.0.3' -c $constraints || return
-        [ $venv != .venv-newest ] || set -- "$@" --upgrade
-        "$@" --no-build-isolation -c $constraints -e ".[$extras]"
-    else
-        "$@" -r $needs || return
-        [ $venv != .venv ] || "$@" --no-deps --no-build-isolation -e .
+# PyTorch's index has torch without CUDA, which uv finds. Without that index it is PyPI's torch, which cannot be imported
+# without CUDA's libraries, but without triton. The list is complete, so nothing comes along that is not on it.
+install_for_cpu() {
+    if [ -n "$uv" ] && [ -z "$no_index" ]; then
+        grep -Ev '^(nvidia-|cuda-|triton)' $needs >$venv/pins.txt
+        UV_HTTP_RETRIES=0 "$@" --torch-backend=cpu -r $venv/pins.txt && return
+        say "torch without CUDA could not be fetched (see above), so it comes from PyPI, with CUDA: 3 GB"
     fi
+    [ -z "$fresh" ] || has_room 6
+    grep -v '^triton' $needs >$venv/pins.txt
+    "$@" --no-deps -r $venv/pins.txt
+}
+
+has_room() {
+    free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1000000)}')
+    [ "$free" -ge "$1" ] || fail "$root has $free GB of free disk, and $venv needs $1 GB." \
+        "Free some, or put a clone where there is more."
 }
 
 # Packages of the lender are seen through a .pth file: a plain `venv --system-site-packages` would not see those of
@@ -195,6 +204,13 @@ unset PYTHONPATH PYTHONHOME
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 trap 'say "interrupted; the same command starts again"; exit 130' INT TERM HUP
 
+fresh=  # whether the environment is made anew
+# What torch is for: on macOS PyPI's has no CUDA anyway.
+without_cuda=
+if [ $venv = .venv ] && [ -z "$lends" ] && [ "$(uname -s)" != Darwin ]; then
+    if [ "${HELPERS_DEVICE:-}" = cpu ] || ! nvidia-smi >/dev/null 2>&1; then without_cuda=yes needed=2; fi
+fi
+
 # Running it, not looking for it: a version manager's stand-in is there even when uv is not.
 uv=
 if [ -z "${HELPERS_NO_UV:-}" ] && uv --version >/dev/null 2>&1; then uv=uv; fi
@@ -211,6 +227,9 @@ if [ ! -e $venv ]; then
     find_python
     say "making $venv with $("$python" --version)"
     [ $venv != .venv ] || [ -z "${PYTHON:-}" ] || [ -n "$lends" ] || say "$PYTHON has no torch, so one is installed"
+    [ -z "$lends" ] || needed=1
+    has_room $needed
+    fresh=yes
     mkdir $venv
     echo unfinished >"$stamp"
     make_venv
@@ -223,17 +242,17 @@ case $venv in
     .venv-newest) { echo '# what the driver can run'; $venv/bin/python tools/choose_torch.py; } >$constraints ;;
 esac
 # uv does not look into the lender's packages; pip does.
-if [ -e $lender ]; then
-    HELPERS_NO_UV=1 uv=
-    size='what is missing beside torch: at most 0.3 GB'
-fi
+[ ! -e $lender ] || HELPERS_NO_UV=1 uv=
 extras=vision,test
 if grep -q '^# no torchvision' $constraints 2>/dev/null; then extras=test; fi
 no_index=  # uv reads no variable for it
+size="a download of $download GB"
+if [ -n "$without_cuda" ]; then size="a download of 0.6 GB, torch without CUDA: there is no NVIDIA GPU to use"; fi
+if [ -e $lender ]; then size='what is missing beside torch: at most 0.3 GB'; fi
 if [ -n "${PIP_NO_INDEX:-}" ]; then
     no_index=--no-index
     export UV_FIND_LINKS="${PIP_FIND_LINKS:-}"
-    size="no download, from ${PIP_FIND_LINKS:-the folders that pip is set to}; ${size##* and }"
+    size="no download, from ${PIP_FIND_LINKS:-the folders that pip is set to}"
 fi
 
 if [ -z "${HELPERS_NO_UV:-}" ] && [ -z "$uv" ]; then
@@ -246,13 +265,8 @@ fi
 list=$needs
 [ ! -s $constraints ] || list=pyproject.toml
 say "installing the packages of $list, once ($size)"
-if [ -n "$uv" ] && install_with_uv "$uv"; then
-    :
-else
-    [ -z "$uv" ] || say "uv could not install the packages (see above), trying pip"
-    install_with_pip || fail "the packages could not be installed (see above)." \
-        "The unfinished $venv will not be used; run the same command again once the cause is gone."
-fi
+install || fail "the packages could not be installed (see above)." \
+    "The unfinished $venv will not be used; run the same command again once the cause is gone."
 wanted >"$stamp.new"
 mv "$stamp.new" "$stamp"
 say "done, $venv is ready"
