@@ -1,7 +1,7 @@
 """Run all benchmarks, or those named: a table in the terminal, a JSON record each in results/bench.
 
 python -m benchmarks                   all
-python -m benchmarks growth --keep     one, and also into recorded/bench, which docs/benchmarks.md shows
+python -m benchmarks growth --keep     one, and also into recorded/bench, which docs/project/benchmarks.md shows
 """
 
 import argparse
@@ -62,7 +62,9 @@ def main(arguments=None) -> int:
     names = available()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"those to run: {', '.join(names)}")
-    parser.add_argument("--keep", action="store_true", help="also write recorded/bench, which docs/benchmarks.md shows")
+    parser.add_argument(
+        "--keep", action="store_true", help="also write recorded/bench, which docs/project/benchmarks.md shows"
+    )
     parser.add_argument("--label", default="", help="for --keep: names a second record, such as that of a GPU")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in names]

@@ -1,4 +1,4 @@
-"""The figure of docs/benchmarks.md: how far beyond, or short of, each target the measured value is."""
+"""The figure of docs/project/benchmarks.md: how far beyond, or short of, each target the measured value is."""
 
 from helpers.plots import style
 from helpers.plots.layout import name_rows, sheet

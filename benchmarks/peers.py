@@ -18,7 +18,7 @@ from .kernel import kernel
 from .launchers import OURS, PEERS, RANKS
 
 UNIT = "s"
-GRID = True  # its rows make a table in docs/benchmarks.md
+GRID = True  # its rows make a table in docs/project/benchmarks.md
 ROUNDS, ENOUGH = 2, 1600.0  # rounds, and seconds that they may take: what would take longer is left out of later rounds
 VISIT = 150.0  # s of cells in one kernel, after which nothing more is waited for there
 HOPELESS = 2  # visits without a single launch, after which a contender is not visited again

@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def kept_folder() -> Path:
-    """Folder of the records that docs/benchmarks.md is made from."""
+    """Folder of the records that docs/project/benchmarks.md is made from."""
     return project_root() / "recorded" / "bench"
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks.md: each target beside what was measured, and on which machine that was."""
+"""The table of docs/project/benchmarks.md: each target beside what was measured, and on which machine that was."""
 
 from helpers.plots.style import clean, number
 

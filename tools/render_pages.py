@@ -6,6 +6,7 @@
 """
 
 import argparse
+import csv
 import re
 import shutil
 import sys
@@ -15,6 +16,7 @@ from helpers import paths, plots
 from helpers.comparison import studies
 from helpers.comparison.ladder import Comparison
 from helpers.plots import seeds, style
+from helpers.plots.panels import panels
 from helpers.records import read, store
 from helpers.report.ladders import machine_name
 
@@ -25,6 +27,7 @@ from benchmarks import figure, records, table  # noqa: E402
 LADDER = ROOT / "recorded" / "ladder"
 BENCH = ROOT / "recorded" / "bench"
 BLOCK = r"(<!-- measured: written by tools/render_pages.py from {}; do not edit -->\n).*?(<!-- end -->)"
+SHOWN = ("one process", "DDP ×2", "ZeRO-1 ×2", "FSDP ×2, full (ZeRO-3)", "FSDP ×2, full, recompute full")
 STUDY, TIMED, SHARDS, TARGET = "batch_and_accuracy", "time_to_accuracy", "sharding", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
@@ -44,7 +47,7 @@ def take(root):
 
 
 def ladder_block(comparison):
-    """README's text between the markers: machine, table, plot with alt text."""
+    """The ladder: machine, table, plot with alt text."""
     environment, config = comparison.baseline["environment"], comparison.baseline["config"]
     table, (_, alt) = plots.table(comparison)[COLUMNS], plots.speed_up(comparison)
     about = (
@@ -53,7 +56,7 @@ def ladder_block(comparison):
         f"{config['data']}, global batch {config['global_batch']}, {config['epochs']} epochs, "
         f"{config['threads']} CPU thread(s) a device."
     )
-    return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](recorded/ladder/speedup.svg)", ""])
+    return "\n".join([about, "", *_lines(COLUMNS, table.values), "", f"![{alt}](../recorded/ladder/speedup.svg)", ""])
 
 
 def _computes(environment):
@@ -84,6 +87,28 @@ def study_block(study, timed):
             f"![{alt}](../recorded/studies/{TIMED}.svg)",
             "",
         ]
+    )
+
+
+def held_figure(study):
+    """README's figure: what a rank of some strategies holds, and how long its step takes."""
+    rows = []
+    for record in study.records:
+        if record["label"] in SHOWN:
+            held = [max(rank[kind] for rank in record["measured"]["memory_bytes"]) / 1e6 for kind in read.HELD]
+            steps = record["measured"]["step_time_s"]
+            time = tuple(1000 * steps[key] for key in ("median", "q1", "q3"))
+            both = {"states": sum(held[:3]), "activations": held[3], "step": time}
+            rows.append({"name": record["label"], "kind": "ours", **both})
+    columns = (
+        ("states", "weights, gradients, optimizer (MB)", style.number, None),
+        ("activations", "activations (MB)", style.number, None),
+        ("step", "step (ms)", style.number, None),
+    )
+    one = study.records[0]
+    title = f"What each rank holds: a GPT of {one['measured']['parameters'] / 1e6:.1f} million weights, AdamW, fp32"
+    return panels(
+        title, machine_name(one), rows, columns, ["Whisker: the middle half of the steps. Processes on a CPU."]
     )
 
 
@@ -139,8 +164,17 @@ def counted_states(config, weights):
 def bench_block(kept):
     """Targets beside what was measured, and their figure."""
     drawn = figure.limits(kept)
-    picture = [f"![{style.clean(drawn[1])}](../recorded/bench/limits.svg)"] if drawn else []
+    picture = [f"![{style.clean(drawn[1])}](../../recorded/bench/limits.svg)"] if drawn else []
     return "\n".join([*table.lines(kept), *picture, ""])
+
+
+def glossary_block():
+    """The terms of the glossary whose meaning is given, in English and Chinese."""
+    with open(ROOT / "locale/zh_CN/glossary.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["meaning"]]
+    rows.sort(key=lambda row: row["english"].lower())
+    lines = [[row["english"], row["chinese"].rstrip("|").replace("|", ", "), row["meaning"]] for row in rows]
+    return "\n".join([*_lines(["term", "中文", "what it is"], lines), ""])
 
 
 def spread(row):
@@ -159,11 +193,14 @@ def render():
     comparison = Comparison(read.read(LADDER).records)
     study, timed = (studies.read(name, studies.kept_path(name)) for name in (STUDY, TIMED))
     shards, kept = studies.read(SHARDS, studies.kept_path(SHARDS)), records.read(BENCH)
+    held = held_figure(shards)
     blocks = {
-        "README.md": ("recorded/ladder", ladder_block(comparison)),
+        "README.md": ("recorded/studies", f"![{style.clean(held[1])}](recorded/studies/{SHARDS}.svg)\n"),
+        "docs/measuring.md": ("recorded/ladder", ladder_block(comparison)),
+        "docs/glossary.md": ("locale/zh_CN", glossary_block()),
         "docs/accuracy.md": ("recorded/studies", study_block(study, timed)),
         "docs/strategies.md": ("recorded/studies", sharding_block(shards)),
-        "docs/benchmarks.md": ("recorded/bench", bench_block(kept)),
+        "docs/project/benchmarks.md": ("recorded/bench", bench_block(kept)),
     }
     pages = {}
     for name, (source, block) in blocks.items():
@@ -172,6 +209,7 @@ def render():
         pages[ROOT / name] = place.sub(lambda found, block=block: found[1] + block + found[2], text)
     figures = {
         LADDER / "speedup.svg": plots.speed_up(comparison),
+        studies.kept_path(SHARDS).with_suffix(".svg"): held,
         studies.kept_path(TIMED).with_suffix(".svg"): plots.time_to_accuracy(timed.groups(), TARGET),
     }
     if drawn := figure.limits(kept):

@@ -1,12 +1,12 @@
-"""Write the Chinese README and notebooks from the English ones and from locale/zh_CN/*.po.
+"""Write the Chinese README, pages and notebooks from the English ones and from locale/zh_CN/*.po.
 
 helpers.po has what the code says; `messages` brings it up to date, too, and compiles it for helpers/language.py.
 
     python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
-    python -m tools.translate write                 write notebooks/zh/NAME.ipynb, zh/drawings and README.zh.md
+    python -m tools.translate write                 write notebooks/zh, docs/zh and README.zh.md
 
-NAME is a notebook (03_ddp, more/03_buckets), `drawings` or `readme`; without one, all that have a .po file. A notebook
-gets one by being named.
+NAME is a notebook (03_ddp, more/03_buckets), a page (docs/faq), `drawings` or `readme`; without one, all that have
+a .po file. A notebook or page gets one by being named.
 Code, outputs and cell ids are those of the English file. What has no translation yet stays English.
 """
 
@@ -57,6 +57,8 @@ def source(name) -> Path:
         return ROOT / "helpers"
     if name == README:
         return ROOT / "README.md"
+    if name.startswith("docs/"):
+        return ROOT / f"{name}.md"
     return ROOT / "notebooks" / (name if name == DRAWINGS else f"{name}.ipynb")
 
 
@@ -69,7 +71,8 @@ def counterpart(path) -> Path:
     """Where the Chinese file of an English one lies."""
     if path == source(README):
         return ROOT / "README.zh.md"
-    return ROOT / "notebooks" / "zh" / path.relative_to(ROOT / "notebooks")
+    folder = ROOT / path.relative_to(ROOT).parts[0]  # notebooks or docs
+    return folder / "zh" / path.relative_to(folder)
 
 
 # From a text to its messages. `say(message, context)` returns what is to stand in the place of a message.
@@ -80,7 +83,7 @@ def documents(name, say) -> dict:
     if name == DRAWINGS:
         drawings = sorted(source(name).glob("*.svg"))
         return {path: drawing(path.read_text(encoding="utf-8"), say) for path in drawings}
-    if name == README:
+    if source(name).suffix == ".md":
         text = source(name).read_text(encoding="utf-8")
         return {source(name): prose(text, lambda message: say(message, None)) + "\n"}
     notebook = nbformat.read(source(name), as_version=4)
@@ -373,7 +376,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     for name in options.names or names():
         if not source(name).exists():
-            parser.error(f"there is no {source(name)}: name a notebook without its folder and ending, or {README}")
+            parser.error(f"there is no {source(name)}: name a notebook (03_ddp), a page (docs/faq), or {README}")
     for name in options.names or [*names(), *[HELPERS][: options.command == "messages"]]:
         if options.command == "messages":
             files = {LOCALE / f"{name}.po": text(merge(read(name), extract(name)))}

@@ -1,6 +1,6 @@
 """The lines of Alibaba's article, spelled as they are: each script of tests/horovod/perseus/perseus_*.py on two ranks.
 
-docs/sources.md says which line stands in which script.
+docs/project/sources.md says which line stands in which script.
 """
 
 import os

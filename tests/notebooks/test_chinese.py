@@ -15,7 +15,7 @@ import pytest
 from tools import render_notebooks, translate
 
 NAMES = translate.names()
-NOTEBOOKS = [name for name in NAMES if name not in (translate.README, translate.DRAWINGS)]
+NOTEBOOKS = [name for name in NAMES if translate.source(name).suffix == ".ipynb"]
 FOLDER = translate.ROOT / "notebooks"
 HAN = re.compile(f"[{translate.HAN}]")
 CODE, FORMULA = re.compile(r"`+[^`]+`+"), re.compile(r"\$\$?[^$]+\$\$?")

@@ -38,9 +38,9 @@ def test_a_cell_that_does_not_know_who_publishes_the_kit_fetches_nothing(tmp_pat
 
 
 def test_the_command_that_writes_the_account_into_all_files(tmp_path):
-    page = (ROOT / "docs" / "releases.md").read_text()
+    page = (ROOT / "docs" / "project" / "publish.md").read_text()
     command = re.search(r"^git grep .* OWNER/ .*my-account.*$", page, re.MULTILINE)[0]
-    texts = {"releases.md": page, "README.md": (ROOT / "README.md").read_text(), "a.ipynb": NOTEBOOKS[0].read_text()}
+    texts = {"publish.md": page, "a.ipynb": NOTEBOOKS[0].read_text()}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)

@@ -1,12 +1,12 @@
-"""docs/sources.md: the cells that it names exist, and each row says how it is done here."""
+"""docs/project/sources.md: the cells that it names exist, and each row says how it is done here."""
 
 import json
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
-LINK = re.compile(r"\[(\S+) `([^`]*)`\]\(\.\./notebooks/([^)#]+)#cell-id=([^)]+)\)")
+PAGE = (ROOT / "docs" / "project" / "sources.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\[(\S+) `([^`]*)`\]\(\.\./\.\./notebooks/([^)#]+)#cell-id=([^)]+)\)")
 KINDS = ("live", "recorded", "tested", "quoted", "named only", "as it is")
 CELLS = {
     folder + path.name: {cell["id"] for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]}

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLACEHOLDER = "OWNER/training-helpers"  # what files say where the account that publishes the kit belongs
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY") or PLACEHOLDER
 WORDS_A_MINUTE = 200
+FOLDERS = ("notebooks", "notebooks/more", "docs/howto", "docs", "docs/teaching", "docs/project")
 LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
 # Code stays as it is; what follows "](" in the rest leads somewhere.
 LINK = re.compile(r"^ *(```+).*?^ *\1|(`+)[^`].*?\2|(?<=\]\()(?!\w+:|#)([^)\s#]*)", re.DOTALL | re.MULTILINE)
@@ -39,7 +40,10 @@ WORDS = {
         "other": "中文",
         "notebooks": "Notebooks",
         "more": "More depth",
-        "docs": "Documentation",
+        "howto": "How-to",
+        "docs": "Explanation",
+        "teaching": "Teaching",
+        "project": "The project",
     },
     "zh_CN": {
         "minutes": "{} 分钟",
@@ -48,7 +52,10 @@ WORDS = {
         "other": "English",
         "notebooks": "笔记本",
         "more": "深入阅读",
-        "docs": "文档",
+        "howto": "操作指南",
+        "docs": "说明",
+        "teaching": "教学",
+        "project": "关于本项目",
     },
 }
 
@@ -56,18 +63,17 @@ WORDS = {
 def pages(root) -> dict:
     """{file: address in the site}, in reading order."""
     found = {"README.md": "index.html", "README.zh.md": "zh/index.html"}
-    for pattern in ("notebooks/*.ipynb", "notebooks/more/*.ipynb", "docs/*.md"):
-        for path in sorted(root.glob(pattern)):
-            found[path.relative_to(root).as_posix()] = path.relative_to(root).with_suffix(".html").as_posix()
-    for folder in ("notebooks", "notebooks/more"):
-        for path in sorted((root / chinese(folder)).glob("*.ipynb")):
-            found[path.relative_to(root).as_posix()] = f"zh/{folder}/{path.stem}.html"
-    return found | {"CONTRIBUTING.md": "contributing.html"}
+    for folder in FOLDERS:
+        for place, prefix in ((folder, ""), (chinese(folder), "zh/")):
+            for path in sorted([*(root / place).glob("*.ipynb"), *(root / place).glob("*.md")]):
+                name = path.stem.replace("README", "index")
+                found[path.relative_to(root).as_posix()] = f"{prefix}{folder}/{name}.html"
+    return found | {"CONTRIBUTING.md": "docs/project/contributing.html"}
 
 
 def chinese(path) -> str:
-    """Where the Chinese file of a notebook lies, or the Chinese ones of a folder."""
-    return path.replace("notebooks", "notebooks/zh", 1)
+    """Where the Chinese file of a notebook or page lies, or the Chinese ones of a folder."""
+    return re.sub("^(notebooks|docs)", r"\1/zh", path)
 
 
 def language(address) -> str:
@@ -76,8 +82,7 @@ def language(address) -> str:
 
 def part_of(page) -> str:
     """Under which caption a page is listed at the side."""
-    folder = os.path.basename(os.path.dirname(page))
-    return folder if folder in ("notebooks", "more") else "docs"
+    return os.path.basename(os.path.dirname(page))
 
 
 class Page:
@@ -184,7 +189,7 @@ class Page:
 
     def contents(self):
         """What the home page of a language ends in: all its other pages, for the column at the side."""
-        if not self.address.endswith("index.html"):
+        if self.address not in ("index.html", "zh/index.html"):
             return ""
         mine = [
             address.removeprefix(LANGUAGES[self.language]).removesuffix(".html")
@@ -192,7 +197,7 @@ class Page:
             if language(address) == self.language
         ]
         text = ""
-        for part in ("notebooks", "more", "docs"):
+        for part in map(os.path.basename, FOLDERS):
             listed = [page for page in mine if page != "index" and part_of(page) == part]
             if listed:
                 caption = WORDS[self.language][part]
