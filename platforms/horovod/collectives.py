@@ -1,5 +1,9 @@
-"""The collectives on torch tensors, in the process group that `plane` chose."""
+"""Moves data: the collectives on torch tensors, in process groups of torch.distributed that no script sees.
 
+CPU tensors go through gloo, CUDA tensors through NCCL; tensors on other devices are copied to the CPU and back.
+"""
+
+import json
 import os
 from datetime import timedelta
 
@@ -8,10 +12,11 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch._utils import _unflatten_dense_tensors
 
-from .core.cache import PLANS
+from .core.requests import ANY_ROWS
 
 SMALL = 2**22  # bytes; larger tensors are sent alone, because copying them to a shared buffer costs more than a message
 CACHED = 2**18  # elements; a second pass over so few costs less than a call for each tensor
+PLANS = 256  # batches whose layout in the buffer is remembered
 WIDER = {torch.int16: torch.int32}  # dtypes gloo cannot add -> wider ones, with the same result modulo 2^n
 for _name, _wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64")):
     if hasattr(torch, _name):
@@ -20,16 +25,127 @@ OPS = {"Average": "SUM", "Sum": "SUM", "Min": "MIN", "Max": "MAX", "Product": "P
 
 
 def timeout():
-    """How long a collective may take: HOROVOD_GLOO_TIMEOUT_SECONDS, or 30 minutes, as the engine notices lost ranks."""
+    """How long a collective may take: HOROVOD_GLOO_TIMEOUT_SECONDS, or 30 minutes, as the watch notices lost ranks."""
     return timedelta(seconds=float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 1800)))
 
 
-class Call:
-    """One collective in one group. Methods are named after the kinds; each returns a result for each entry."""
+class Mover:
+    """The process groups of one lane, and what runs in them. Its methods are called from the lane's thread.
 
-    def __init__(self, group, ranks, rank, message, room):
-        self.group, self.ranks, self.message, self.room = group, ranks, message, room
-        self.me, self.count = ranks.index(rank), len(ranks)
+    Args:
+        rank, ranks: this rank, and the members. store: a store of this lane's own. address: this host's.
+    """
+
+    def __init__(self, rank, ranks, store, address):
+        self.ranks, self.me, self.count = list(ranks), list(ranks).index(rank), len(ranks)
+        self._store, self._address, self._groups, self._streams, self._room = store, address, {}, {}, Room()
+        self._cpu = self._group("cpu")
+
+    def _group(self, device):
+        if device not in self._groups:
+            store = dist.PrefixStore(device, self._store)
+            if device == "cuda":
+                self._groups[device] = dist.ProcessGroupNCCL(store, self.me, self.count, timeout())
+            else:
+                options = dist.ProcessGroupGloo._Options()
+                options._timeout = timeout()
+                options._devices = [_gloo_device(self._address)]
+                self._groups[device] = dist.ProcessGroupGloo(store, self.me, self.count, options)
+        return self._groups[device]
+
+    # What the ranks tell each other before they move data
+
+    def digests(self, count, digests, most):
+        """Every rank's [count, digests…], filled up with zeros to `most` digests."""
+        mine = torch.zeros(1 + most, dtype=torch.int64)
+        mine[: 1 + len(digests)] = torch.tensor([count, *digests], dtype=torch.int64)
+        return self._all_of(mine).tolist()
+
+    def gather_json(self, value):
+        """Every rank's value, in order."""
+        data = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = self._all_of(torch.tensor([len(data)])).flatten().tolist()
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(data)] = data
+        return [json.loads(bytes(row[:n].tolist())) for row, n in zip(self._all_of(padded), lengths)]
+
+    def rows(self, entries):
+        """{request's name: every rank's rows of each tensor (allgather), or splits (alltoall)} of what has any."""
+        asked = [entry.request for entry in entries if entry.request["kind"] in ANY_ROWS]
+        mine = [request.get("splits") or [shape[0] for _, shape, _ in request["tensors"]] for request in asked]
+        if not mine:
+            return {}
+        everybodys = self._all_of(torch.tensor(sum(mine, []), dtype=torch.int64)).split(list(map(len, mine)), dim=1)
+        return {request["name"]: numbers.tolist() for request, numbers in zip(asked, everybodys)}
+
+    def _all_of(self, tensor):
+        """[ranks, …] of every rank's tensor of one shape."""
+        if self.count == 1:
+            return tensor[None]
+        there = [torch.empty_like(tensor) for _ in self.ranks]
+        self._cpu.allgather([there], [tensor], _options(c10d.AllgatherOptions)).wait()
+        return torch.stack(there)
+
+    # Moving data
+
+    def run(self, specs, entries, rows=None):
+        """Run one collective, or several that are fused.
+
+        Args:
+            specs: the requests. entries: this rank's; None where it has joined and contributes zeros.
+            rows: what `rows` has returned.
+
+        Returns:
+            A result for each entry.
+        """
+        kind, devices = specs[0]["kind"], {tensor[2] for tensor in specs[0]["tensors"]}
+        device = "cuda" if devices == {"cuda"} and nccl_version() else "cpu"
+        layout = None if None in entries else tuple(entry.digest for entry in entries)
+        call = Call(self._group(device), self.ranks, self.me, (rows or {}).get(specs[0]["name"]), self._room, layout)
+        if device == "cuda":
+            return self._on_stream(call, kind, specs, entries)
+        return getattr(call, kind)(specs, entries)
+
+    def _on_stream(self, call, kind, specs, entries):
+        """Run on a stream of its own, after the computing stream has written the tensors."""
+        here = next((tensor.device for entry in entries if entry for tensor in entry.inputs), None)
+        here = torch.device("cuda", torch.cuda.current_device()) if here is None else here
+        stream = self._streams.setdefault(here, torch.cuda.Stream(here))
+        with torch.cuda.device(here), torch.cuda.stream(stream):
+            for entry in entries:
+                if entry is not None and entry.ready is not None:
+                    stream.wait_event(entry.ready)
+            results = getattr(call, kind)(specs, entries)
+        stream.synchronize()
+        return results
+
+
+def _gloo_device(address):
+    """The network interface of this host's address, unless GLOO_SOCKET_IFNAME names another."""
+    name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if name:
+        return dist.ProcessGroupGloo.create_device(interface=name)
+    return dist.ProcessGroupGloo.create_device(hostname=address)
+
+
+def nccl_version():
+    """NCCL's version as one number, 0 without it."""
+    if not (dist.is_nccl_available() and torch.cuda.is_available()):
+        return 0
+    version = torch.cuda.nccl.version()
+    return version if isinstance(version, int) else sum(part * 100**i for i, part in enumerate(reversed(version[:3])))
+
+
+class Call:
+    """One collective in one group. Methods are named after the kinds; each returns a result for each entry.
+
+    Args:
+        me: this rank's place among `ranks`. rows: every rank's rows or splits. layout: a key for the tensors' layout.
+    """
+
+    def __init__(self, group, ranks, me, rows, room, layout):
+        self.group, self.ranks, self.me, self.count = group, ranks, me, len(ranks)
+        self.rows, self.room, self.layout = rows, room, layout
 
     def allreduce(self, specs, entries):
         outputs = [
@@ -42,7 +158,11 @@ class Call:
     def _outputs(self, spec, entry):
         """Tensors with this rank's values, to be reduced in place."""
         if entry is None:
-            return [torch.zeros(shape, dtype=getattr(torch, name)) for name, shape, _ in spec["tensors"]]
+            cuda = {"device": "cuda"} if torch.cuda.is_available() else {}
+            return [
+                torch.zeros(shape, dtype=getattr(torch, name), **(cuda if device == "cuda" else {}))
+                for name, shape, device in spec["tensors"]
+            ]
         outputs = entry.outputs or [_like(each) for each in entry.inputs]
         for output, given in zip(outputs, entry.inputs):
             if output is not given:
@@ -52,10 +172,9 @@ class Call:
     def _reduce(self, tensors, op, scales):
         """Reduce tensors in place. All are started before the first is waited for."""
         tensors = [tensor.data for tensor in tensors]  # a result does not count as a change of its tensor
-        decision = (self.message["set"], self.message["hits"]) if "hits" in self.message else None
         begun = [
             self._begin([tensors[place] for place in places], buffer, pieces, op, scales[0])
-            for places, buffer, pieces in self.room.lay(decision, tensors, op)
+            for places, buffer, pieces in self.room.lay(self.layout, tensors, op)
         ]
         for batch, buffer, pieces, way, work in begun:
             if work:
@@ -119,7 +238,7 @@ class Call:
     def allgather(self, specs, entries):
         results = []
         for index, tensor in enumerate(entries[0].inputs):
-            rows = [tensors[index][1][0] for tensors in self.message["tensors"]]
+            rows = [theirs[index] for theirs in self.rows]
             tensor = tensor.data.contiguous()
             output = tensor.new_empty((sum(rows), *tensor.shape[1:]))
             self._exchange(tensor, [tensor.shape[0]] * self.count, output, rows, sum(rows), repeat=True)
@@ -127,7 +246,7 @@ class Call:
         return [results]
 
     def alltoall(self, specs, entries):
-        splits = self.message["splits"]
+        splits = self.rows
         tensor = entries[0].inputs[0].data[: sum(splits[self.me])].contiguous()
         received = [theirs[self.me] for theirs in splits]
         output = tensor.new_empty((sum(received), *tensor.shape[1:]))
@@ -171,25 +290,25 @@ class Room:
 
     def __init__(self):
         self._kept, self._used = torch.empty(0, dtype=torch.uint8), 0
-        self._laid = {}  # (set, numbers) of a decision that every step repeats -> (its batches, bytes used)
+        self._laid = {}  # key of a batch that every step repeats -> (its batches, bytes used)
 
-    def lay(self, decision, tensors, op):
+    def lay(self, layout, tensors, op):
         """The tensors that are sent together: [(places among `tensors`, flat buffer, its pieces in their shapes)].
 
-        A tensor alone has no buffer yet (None), as it seldom needs one. `decision`: None if it does not come again.
+        A tensor alone has no buffer yet (None), as it seldom needs one. `layout`: None if it does not come again.
         """
-        if decision is None or decision not in self._laid:
+        if layout is None or layout not in self._laid:
             self._used = 0
             batches = []
             for places in _batches(tensors, op):
                 batch = [tensors[place] for place in places]
                 batches.append((places, *(self.part(batch) if len(batch) > 1 else (None, ()))))
-            if decision is None or tensors[0].device != self._kept.device:
+            if layout is None or not tensors or tensors[0].device != self._kept.device:
                 return batches
             if len(self._laid) >= PLANS:
                 self._laid.clear()
-            self._laid[decision] = batches, self._used
-        batches, self._used = self._laid[decision]
+            self._laid[layout] = batches, self._used
+        batches, self._used = self._laid[layout]
         return batches
 
     def part(self, tensors):

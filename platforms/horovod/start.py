@@ -1,56 +1,62 @@
-"""Start N ranks on this machine: a command, as `horovodrun -np N` does, or a function, as `horovod.run` does."""
+"""Start N ranks on this machine by torchrun: a command, as `horovodrun -np N` does, or a function, as `horovod.run`."""
 
-import multiprocessing
+import functools
+import logging
 import os
-import re
-import shlex
 import signal
 import socket
-import subprocess
 import sys
-import threading
-import time
-from concurrent import futures
-from contextlib import nullcontext
+import tempfile
+from contextlib import ExitStack
 
-from .core.place import is_stopped
-from .core.pulse import stall_times
 from .imports import ROOT
 
-GRACE = 3.0  # seconds that a rank has to end after it was asked to
-TOGETHER = 2.0  # seconds; a rank that fails this soon after another failed with it, not because it was stopped
-POLL = 0.02  # seconds between two looks at the ranks
-WITHOUT = "; the other ranks finished without it"
 LOCAL = ("localhost", "127.0.0.1")
-GREETING = re.compile(r"\[Gloo\] Rank \d+ is connected to (\d+) peer ranks\. Expected number of .* is : \1\n")
+RESTARTS = 100  # of all ranks, with --min-np
+MEETING = ["--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--monitor_interval=0.1"]
 INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_interface", "disable_cache"}
 
 
-def start(command, count, verbose=False, least=None, elastic=None):
-    """Run `command` (a list) as ranks 0 to count - 1; returns the exit status for the shell.
+def start(arguments, count, verbose=False, restarts=0, output=None):
+    """Run `python -m platforms.horovod arguments…` as ranks 0 to count - 1; returns the exit status for the shell.
 
-    Their output appears here, each line labelled with its rank. When fewer than `least` (default: all) have not failed,
-    the others are stopped. `verbose`: show the command and the process of each rank. `elastic`: what starts more
-    ranks while they run (a `discovery.Discovery`).
+    Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
+
+    Args:
+        restarts: how often all ranks are started again after one has failed. output: a folder for all they print.
     """
-    ranks = Ranks(command, verbose)
-    for sig in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sig, _leave)
-    try:
-        with elastic or nullcontext():
-            for environment in _environments(count):
-                ranks.add(environment)
-            code, outcome = elastic.follow(ranks) if elastic else _verdict(ranks.processes, least or count)
-    except KeyboardInterrupt:
-        code, outcome = 130, "interrupted; all ranks were stopped"
-        _signal(ranks.processes, signal.SIGINT)
-    finally:
-        _stop(ranks.processes)
-    for reader in ranks.readers:
-        reader.join(1)  # not longer, because a process that outlives its rank may hold the pipe open
-    if outcome:
-        say(outcome)
-    return code
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    os.environ.update(PYTHONUNBUFFERED="1", HELPERS_HVD_STARTER=str(os.getpid()))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    if not verbose:
+        logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    with ExitStack() as stack:
+        logs = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="helpers-hvd-"))
+        options = [*MEETING, f"--nproc_per_node={count}", f"--max_restarts={restarts}", "--tee=3"]
+        options += [f"--log_dir={logs}", f"--rdzv_id=hvd-{os.getpid()}"]
+        if "--log-line-prefix-template" in run.get_args_parser().format_help():
+            options.append("--log-line-prefix-template=[rank ${rank}] ")
+        parsed = run.parse_args([*options, "-m", "platforms.horovod", *arguments])
+        if verbose:
+            say(f"torchrun {' '.join(options)} -m platforms.horovod {' '.join(arguments)}")
+        try:
+            run.run(parsed)
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            say(f"rank {rank} {_how(failure.exitcode)}{'; the others were stopped' if count > 1 else ''}")
+            return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+        except (SignalException, KeyboardInterrupt) as error:
+            say("interrupted; all ranks were stopped")
+            return 128 + getattr(error, "sigval", signal.SIGINT)
+    return 0
+
+
+def _how(code):
+    return f"failed with exit status {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
 
 
 def say(text):
@@ -76,52 +82,6 @@ def slots(entries):
     return own, elsewhere
 
 
-class Ranks:
-    """The processes of a job, in the order of their start, which is the launcher's number of each."""
-
-    def __init__(self, command, verbose=False):
-        self.command, self.verbose, self._environment = command, verbose, {}
-        self.processes, self.readers, self._lock = [], [], threading.Lock()
-
-    def add(self, environment=None):
-        """Start one more; without an `environment` it has that of the last one, but for its number."""
-        number = str(len(self.processes))
-        self._environment = environment or {**self._environment, "RANK": number, "LOCAL_RANK": number}
-        rank, pipe = len(self.processes), subprocess.PIPE
-        process = subprocess.Popen(
-            self.command, env=self._environment, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-        self.processes.append(process)
-        if self.verbose:
-            say(f"rank {rank} is process {process.pid}: {shlex.join(self.command)}")
-        for pipe, out in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
-            self.readers.append(threading.Thread(target=_relay, args=(rank, pipe, out, self._lock), daemon=True))
-            self.readers[-1].start()
-
-
-def _environments(count):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    threads = max(1, (os.cpu_count() or 1) // count)
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), ROOT]))  # ranks can start in any folder
-    for rank in range(count):
-        environment = dict(
-            os.environ,
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(count),
-            LOCAL_WORLD_SIZE=str(count),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-            PYTHONPATH=path,
-            PYTHONUNBUFFERED="1",
-            HELPERS_HVD_STARTER=str(os.getpid()),
-        )
-        environment.setdefault("OMP_NUM_THREADS", str(threads))
-        yield environment
-
-
 def tie_to_starter():
     """On a rank: be killed when the starter dies in any way (Linux)."""
     starter = os.environ.pop("HELPERS_HVD_STARTER", None)
@@ -131,119 +91,6 @@ def tie_to_starter():
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != int(starter):
             os._exit(1)
-
-
-def _verdict(ranks, least):
-    """Wait for all ranks, or until fewer than `least` have not failed: (exit status, a sentence or None)."""
-    failed, until, running, frozen = {}, None, True, Frozen()
-    while running and (until is None or time.monotonic() < until):
-        time.sleep(POLL)
-        running = [rank for rank in ranks if rank.poll() is None]
-        failed.update((number, rank.returncode) for number, rank in enumerate(ranks) if rank.returncode)
-        if len(ranks) - len(failed) < least and until is None:
-            until = time.monotonic() + TOGETHER
-        if least < len(ranks) and 0 < len(running) < len(ranks) and all(is_stopped(rank.pid) for rank in running):
-            failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)  # the survivors finished without it
-            break
-        if frozen.too_long({ranks.index(rank): rank.pid for rank in running}):
-            failed.update((ranks.index(rank), -signal.SIGSTOP) for rank in running)
-            break
-    if not failed:
-        return 0, None
-    if len(ranks) - len(failed) >= least:
-        return 0, told(failed) + WITHOUT
-    others = [rank for number, rank in enumerate(ranks) if number not in failed and rank.poll() is None]
-    rest = "; the others were stopped" if others else ""
-    return status(failed), told(failed) + rest
-
-
-class Frozen:
-    """Whether all ranks that still run are stopped, so that none of them can miss another (see core/pulse.py)."""
-
-    def __init__(self):
-        self._warn, self._give_up = stall_times()
-        self._since, self._named = time.monotonic(), False
-
-    def too_long(self, running) -> bool:
-        """Name them, {number: process}, after the first stall time; whether the second is over, too."""
-        now = time.monotonic()
-        if not (running and all(is_stopped(process) for process in running.values())):
-            self._since, self._named = now, False
-        stopped = now - self._since
-        if self._warn and stopped > self._warn and not self._named:
-            self._named = True
-            who = ", ".join(f"rank {number} (process {process})" for number, process in running.items())
-            say(f"{who}: stopped for {stopped:.1f} s (state T in ps; kill -CONT lets it go on)")
-        return bool(self._give_up and stopped > self._give_up)
-
-
-def _by_cause(failed):
-    """In the order in which they failed. A rank that ends because it has lost another has status 1, so 1 comes last."""
-    return sorted(failed.items(), key=lambda one: one[1] == 1)
-
-
-def told(failed) -> str:
-    """The ranks that have failed, {number: exit status}, in words."""
-    return ", then ".join(f"rank {number} {_how(code)}" for number, code in _by_cause(failed))
-
-
-def status(failed) -> int:
-    """The exit status for the shell after ranks have failed; 1 if none has."""
-    code = next((code for _, code in _by_cause(failed)), 1)
-    return code if code > 0 else 128 - code
-
-
-def _how(code):
-    if code > 0:
-        return f"failed with exit status {code}"
-    if code == -signal.SIGSTOP:
-        return "stood still"
-    return f"was killed by {signal.Signals(-code).name}"
-
-
-def _relay(number, pipe, out, lock):
-    """Copy the lines of a pipe with a label; a carriage return also ends a line, so that progress bars move."""
-    rest = b""
-    while True:
-        data = os.read(pipe.fileno(), 65536)
-        *lines, rest = re.split(rb"(?<=[\n\r])", rest + data)
-        if not data and rest:
-            lines, rest = [*lines, rest + b"\n"], b""
-        with lock:
-            for line in lines:
-                if text := GREETING.sub("", line.decode("utf-8", "backslashreplace")):
-                    out.write(f"[rank {number}] {text}")
-            out.flush()
-        if not data:
-            return
-
-
-def _leave(number, frame):
-    raise SystemExit(128 + number)
-
-
-def _signal(ranks, number):
-    for rank in ranks:
-        if rank.poll() is None:
-            try:
-                os.killpg(rank.pid, number)
-            except ProcessLookupError:
-                pass
-
-
-def _stop(ranks):
-    """Stop all ranks and all their children, such as DataLoader workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt this
-    until = time.monotonic() + GRACE
-    if any(rank.poll() is None for rank in ranks):
-        _signal(ranks, signal.SIGTERM)
-    while any(rank.poll() is None for rank in ranks) and time.monotonic() < until:
-        time.sleep(POLL)
-    for rank in ranks:
-        try:
-            os.killpg(rank.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
 
 
 def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None, **others):
@@ -261,32 +108,23 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
     if sys.version_info < (3, 10) and executable in (None, sys.executable):  # MXNet's, which cannot import helpers
-        return _spawned(func, args, kwargs or {}, np, env or {})
+        return _launched(functools.partial(func, *args, **(kwargs or {})), np, env or {})
     from helpers.launcher.launch import launch
 
     return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))
 
 
-def _spawned(func, args, kwargs, count, env):
-    """`run` by multiprocessing: one fresh process a rank, whose output is not labelled; a lost one ends the others."""
-    spawn = multiprocessing.get_context("spawn")
-    pools = [futures.ProcessPoolExecutor(1, spawn) for _ in range(count)]
-    calls = [
-        pool.submit(_as_rank, {**environment, **env}, func, args, kwargs)
-        for pool, environment in zip(pools, _environments(count))
-    ]
-    processes = [process for pool in pools for process in pool._processes.values()]
+def _launched(call, count, env):
+    """`run` by torchrun's own launcher, whose output is not labelled."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    os.environ.update(env)
+    meeting = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": f"hvd-{os.getpid()}"}
+    config = LaunchConfig(1, 1, count, max_restarts=0, monitor_interval=0.1, **meeting)
     try:
-        for call in futures.as_completed(calls):
-            if call.exception():
-                rank = calls.index(call)
-                raise RuntimeError(f"rank {rank} failed: {call.exception()}") from call.exception()
-        return [call.result() for call in calls]
-    finally:
-        for process in processes:
-            process.terminate()
-
-
-def _as_rank(environment, func, args, kwargs):
-    os.environ.update(environment)
-    return func(*args, **kwargs)
+        results = elastic_launch(config, call)()
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        raise RuntimeError(f"rank {rank} {_how(failure.exitcode)}: {failure.message}") from error
+    return [results[rank] for rank in range(count)]

@@ -25,9 +25,9 @@ DEATHS = [  # (size, victim, how, what the others wait for); child: a data loade
     (3, 1, "kill", "join"),
     (2, 0, "kill", "idle"),
     (3, 1, "kill", "sets"),
-    (2, 0, "kill", "traffic", "child"),
     (2, 0, "shutdown", "traffic"),
     (3, 0, "return", "barrier"),
+    (2, 0, "kill", "traffic", "child"),
 ]
 MORE_DEATHS = [
     *((2, victim, how, "traffic") for victim in (0, 1) for how in WAYS if (victim, how) != (0, "kill")),

@@ -1,24 +1,32 @@
-"""The engine under all spellings of the API. It knows no framework: importing it imports none.
+"""What is under all spellings of the API: collectives in program order, compared before they run, on torch.distributed.
 
-job          init, shutdown, reset: the job this process belongs to
-meeting      where the ranks find rank 0's address and the job's secret
-links        rank 0's connections to all other ranks
-wire         authenticated messages on these connections
-engine       one rank's submitted collectives, and the thread that runs them
-coordinator  which collective runs next on all ranks; lives on rank 0
-cache        numbers for the requests that every step repeats
-service      rank 0's threads: reads requests, sends decisions, notices lost ranks
-pulse        signs of life: a rank that is stopped is named by those that are not
-requests     what a rank asks for, and whether the ranks agree
-sets, errors, timeline
+Importing it imports no framework. What bindings of frameworks use (see `arrays`, which does it for NumPy arrays):
+
+    init, shutdown, rank, size, …      process sets, ReduceOp, reduction(op, average)
+    job.current()                      the Job; NotInitialized before init()
+    job.current().name(kind, number)   a name for a collective without one, counted alike on all ranks
+    sets.number(process_set)           its number; ValueError where this rank is not in it
+    job.current().lanes[number]        the Lane: submit(Entry(request, inputs, outputs)), wait(entry), refuse(request)
+    job.current().barrier(number), .join()     a barrier is in no order with the collectives
+    CollectiveError                    ranks disagree, all raise it, and the job goes on
+    RankLost                           a rank died, left, never came, or stands still
+
+All ranks of a process set have to submit the same requests in the same order; who may run operations at the same time,
+as TensorFlow does, has to force that order, or reduce everything in one call (`gradients.allreduce_groups`).
+
+lane       the order, the rounds, join           requests   what a rank asks for, and whether the ranks agree
+job        start and end, lanes, process sets    watch      ranks that are lost or stand still
+place      launcher, store, processes            sets, errors, timeline
 """
+
+# ruff: noqa: F401 - the names are for others
 
 import enum
 import warnings
 
-from . import job, roster, sets
+from . import job, place, sets
 from .errors import CollectiveError, HorovodInternalError, HostsUpdatedInterrupt, NotInitialized, RankLost
-from .job import is_initialized, reset, sign, verify
+from .job import is_initialized, reset
 from .requests import Entry
 from .sets import ProcessSet, add_process_set, get_process_set_ids_and_ranks, global_process_set, remove_process_set
 
@@ -110,7 +118,7 @@ def start_timeline(file_path, mark_cycles=False):
     """Record the collectives of rank 0 to a file for chrome://tracing; as in Horovod, other ranks write nothing.
 
     Args:
-        mark_cycles: also mark when rank 0 sends the requests it has collected (every HOROVOD_CYCLE_TIME or sooner).
+        mark_cycles: also mark when a round begins (every HOROVOD_CYCLE_TIME or sooner).
     """
     here = job.current()
     if here.rank == 0:
@@ -146,9 +154,9 @@ def mpi_threads_supported():
 
 def nccl_built():
     """NCCL's version as one number (2.21.5 is 22105) if torch has it for CUDA tensors, else 0."""
-    from .. import plane
+    from .. import collectives
 
-    return plane.nccl_version()
+    return collectives.nccl_version()
 
 
 def cuda_built():
@@ -167,49 +175,10 @@ def _built_for(what):
     return bool(getattr(version, what, None))
 
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "CollectiveError",
-    "Entry",
-    "HorovodInternalError",
-    "HostsUpdatedInterrupt",
-    "Max",
-    "Min",
-    "NotInitialized",
-    "ProcessSet",
-    "Product",
-    "RankLost",
-    "ReduceOp",
-    "Sum",
-    "add_process_set",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "get_process_set_ids_and_ranks",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "remove_process_set",
-    "reset",
-    "rocm_built",
-    "roster",
-    "shutdown",
-    "sign",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-    "verify",
-]
+__all__ = """
+    Adasum Average CollectiveError Entry HorovodInternalError HostsUpdatedInterrupt Max Min NotInitialized
+    ProcessSet Product RankLost ReduceOp Sum add_process_set ccl_built cross_rank cross_size cuda_built ddl_built
+    get_process_set_ids_and_ranks global_process_set gloo_built gloo_enabled init is_homogeneous is_initialized
+    local_rank local_size mpi_built mpi_enabled mpi_threads_supported nccl_built rank remove_process_set reset
+    rocm_built shutdown size start_timeline stop_timeline
+""".split()

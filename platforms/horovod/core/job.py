@@ -1,58 +1,168 @@
-"""The job that this process belongs to: start, stop, and this process's rank in it."""
+"""The job that this process belongs to: start, stop, its lanes, and this process's rank in it."""
 
 import atexit
-import hmac
 import importlib
 import itertools
+import json
 import os
 import sys
 import threading
 import time
 from collections import defaultdict
+from datetime import timedelta
 
-from . import links, meeting, pulse, roster, wire
-from .engine import Engine
+from . import place
 from .errors import HorovodInternalError, NotInitialized, RankLost
-from .place import place
-from .requests import listed
-from .service import Service
+from .lane import Lane
+from .requests import Entry, listed
 from .timeline import Timeline
+from .watch import Watch
 
 _job = None
-_generation = itertools.count()  # how often the ranks of this version of the roster have met
-_lost = set()  # the launcher's numbers of ranks that will not come again
+_met = defaultdict(itertools.count)  # members -> how often they have met
 _lock = threading.RLock()
-_left_behind = False  # whether the last job ended well, but for a rank that was stopped before it could leave
 _exits_with = None  # the text of a sys.exit() with a status, where the runner of the script has seen it
 
 
 class Job:
-    """This process's rank, its engine and its connections.
+    """This process's rank and its lanes.
 
-    Attributes: rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous, engine, timeline;
-    members: the launcher's numbers of the ranks in this job (after a reset, of the remaining ones).
+    Attributes: rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous, timeline, watch;
+    members: the launcher's numbers of the ranks; lanes: {number of a process set, or key of an optimizer: Lane};
+    lost: (why, ranks) once a rank is lost; left: {rank: whether it will start again}; forked: whether this process is
+    a fork of the rank; given: what the framework has checked and described before (see torch/handles.py).
     """
 
-    def __init__(self, number, members, secret, table, homogeneous):
+    def __init__(self, number, members, store, meeting, serves):
         self.members, self.rank, self.size = members, members.index(number), len(members)
+        self.lost, self.left, self.forked, self.given = None, {}, False, {}
+        self.lanes, self.timeline, self._base, self._meeting = {}, Timeline(), store, meeting
+        self._store = self._part("start")
+        self._names, self._numbers, self._members = (
+            defaultdict(itertools.count),
+            itertools.count(1),
+            {0: list(range(self.size))},
+        )
+        about = self._meet({"host": place.host(), "local": place.place()[2], "process": os.getpid()})
+        table, self.homogeneous = place.seats([a["host"] for a in about], [a["local"] for a in about])
         self.local_rank, self.local_size, self.cross_rank, self.cross_size = table[self.rank]
-        self.homogeneous, self.secret, self.version = homogeneous, secret, roster.chosen
-        self.timeline = Timeline()
-        self.service = self.channel = self.pulse = None
-        self._names = defaultdict(itertools.count)
+        self.watch = Watch(self, self._part("watch"), dict(enumerate(about)), serves)
+        self.add_lane(0, self._members[0])
 
-    @property
-    def channels(self):
-        """This rank's connections: rank 0 has one to each other rank, any other rank one to rank 0."""
-        return [self.channel] if self.channel else list(self.service.channels.values())
+    def _part(self, name):
+        """A part of the store, by a connection of its own: lanes connect at the same time, each waiting for others."""
+        from torch.distributed import PrefixStore
+
+        return PrefixStore(f"{self._meeting}/{name}", place.another(self._base) if self.size > 1 else self._base)
+
+    def _meet(self, mine):
+        """What every rank says of itself."""
+        self._store.set(f"at/{self.rank}", json.dumps(mine))
+        patience = float(os.environ.get("HOROVOD_START_TIMEOUT", os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 30)))
+        until = time.monotonic() + patience
+        for rank in range(self.size):
+            try:
+                self._store.wait([f"at/{rank}"], timedelta(seconds=max(0.01, until - time.monotonic())))
+            except (RuntimeError, TimeoutError):
+                missing = [other for other in range(self.size) if not self._store.check([f"at/{other}"])]
+                raise RankLost(
+                    f"{listed(missing or [rank])} of {self.size} did not come within {patience:g} s "
+                    "(HOROVOD_START_TIMEOUT). Does every rank call hvd.init(), with the same arguments?"
+                ) from None
+        return [json.loads(self._store.get(f"at/{rank}")) for rank in range(self.size)]
+
+    # Lanes
+
+    def add_lane(self, key, ranks):
+        """Open a lane; its members do so alike."""
+        collectives = importlib.import_module("platforms.horovod.collectives")  # which imports torch, as this does not
+        store, address = self._part(f"lane/{key}"), place.address(self.size)
+        self.lanes[key] = Lane(self, str(key), ranks, lambda: collectives.Mover(self.rank, ranks, store, address))
+        return self.lanes[key]
+
+    def own_lane(self, number):
+        """A further lane for the members of a process set, which all of them open in the same order."""
+        return self.add_lane(f"{number}.{next(self._names['lane', number])}", self._members[number])
+
+    def barrier(self, number):
+        """Wait until all ranks of a process set have called this. It has a lane, so its order among others is free."""
+        key = f"{number}.barrier"
+        lane = self.lanes.get(key) or self.add_lane(key, self._members[number])
+        request = {"kind": "barrier", "name": self.name("barrier", number)}
+        lane.wait(lane.submit(Entry(request), at_once=True))
+
+    def change_sets(self, request):
+        """Add or drop a process set, as all ranks have asked: (its number, whether that changed anything)."""
+        ranks = request["ranks"]
+        known = next((number for number, members in self._members.items() if members == ranks), None)
+        if request["kind"] == "add_set" and known is None:
+            known = next(self._numbers)
+            self._members[known] = ranks
+            if self.rank in ranks:
+                self.add_lane(known, ranks)
+            return known, True
+        if request["kind"] == "drop_set" and known:
+            del self._members[known]
+            for key in [key for key in self.lanes if str(key).partition(".")[0] == str(known)]:
+                threading.Thread(target=self.lanes.pop(key).close, daemon=True).start()
+            return known, True
+        return known, False
 
     def name(self, kind, number=0):
         """The name for the next collective submitted without one; all ranks of a process set count alike."""
         return f"{kind}.noname.{next(self._names[kind, number])}"
 
-    def restart_names(self):
-        """Count from 0 again, because ranks have submitted unequal numbers of collectives before a join."""
-        self._names.clear()
+    def join(self):
+        """Answer all ranks with zeros until all have joined; returns the rank that joined last."""
+        lanes, turn = list(self.lanes.values()), self._store.add("joins", 1)  # who has the last turn, joined last
+        entries = [lane.submit(Entry({"kind": "join", "name": "join"}, digest=turn), at_once=True) for lane in lanes]
+        return [lane.wait(entry) for lane, entry in zip(lanes, entries)][0]
+
+    def all_joined(self, lane):
+        """All ranks of a lane have joined: its members count from 0 again, as they had unequal numbers of steps."""
+        for key in [key for key in self._names if key[0] != "lane" and str(key[1]) == lane.key]:
+            del self._names[key]
+
+    # Ranks that go
+
+    def abort(self, why, ranks):
+        """A rank is lost: whatever has not ended fails, and whatever comes."""
+        if self.lost is None:
+            self.lost = why, list(ranks)
+            for lane in list(self.lanes.values()):
+                lane.abort(RankLost(why))
+
+    def rank_left(self, rank, again):
+        """A rank has shut down; what all ranks have agreed on before may still end."""
+        self.left[rank] = again
+        for lane in list(self.lanes.values()):
+            if rank in lane.ranks:
+                lane.gone[rank] = time.monotonic()
+
+    def says_goodbye(self, ranks):
+        """The words for ranks that have left."""
+        return "; ".join(
+            f"rank {rank} has left to start again" if self.left.get(rank) else f"rank {rank} has shut down"
+            for rank in sorted(ranks)
+        )
+
+    def end_lane(self, lane):
+        """Fail what waits for a rank that has left."""
+        entry = lane.oldest()[0]
+        what = f"{entry.request['kind']} '{entry.request['name']}' needs {listed(sorted(lane.gone))}: " if entry else ""
+        lane.abort(RankLost(what + self.says_goodbye(lane.gone)))
+
+    def failed(self, error, lane):
+        """The thread of a lane has met an error: most likely a rank has just died."""
+        ranks, why = self.watch.blame()
+        if why is not None and set(ranks) <= set(self.left) and not self.lost:
+            lane.gone.update((rank, 0.0) for rank in ranks)
+            return self.end_lane(lane)
+        if why is None:
+            why = f"a collective failed on rank {self.rank}: {type(error).__name__}: {error}"
+            why += f" ({listed(ranks)} showed no sign of life)" if ranks else ""
+        self.watch.post(lost=list(ranks), why=why)
+        self.abort(why, ranks)
 
 
 def current():
@@ -72,7 +182,7 @@ def is_initialized():
 
 
 def start(members=None):
-    """Meet the other ranks and start the engine.
+    """Meet the other ranks.
 
     Args:
         members: the ranks that meet, by the launcher's numbers (default: all).
@@ -81,197 +191,51 @@ def start(members=None):
         RankLost: not all of them came. ValueError: the launcher's variables are incomplete.
     """
     global _job
+    from torch.distributed import HashStore
+
     with _lock:
         if _job is not None:
             return
-        number, size, local_rank = place()
-        if members is None and roster.folder() and roster.chosen == 1 and number not in roster.versions()[1]:
-            members = _expected(number)
+        number, size, _ = place.place()
         members = sorted(members) if members else list(range(size))
-        if number not in members:
-            members = [number]
-        about = {"host": links.host(), "local_rank": local_rank, "process": os.getpid()}
-        job = _meet(number, members, about, (roster.chosen, next(_generation)))
-        _set_working(job)
-        _job = job
-        roster.joined(number)
-
-
-def _expected(number):
-    """The members of the version by which the others wait for this rank, which was started later."""
-    until = time.monotonic() + float(os.environ.get("HOROVOD_ELASTIC_TIMEOUT", 600))
-    while time.monotonic() < until:
-        members = roster.join(number)
-        if meeting.board(number, members, (roster.chosen, 0)).get(roster.LOOK):
-            return members
-    raise RankLost(f"rank {number} was not asked to join in time (HOROVOD_ELASTIC_TIMEOUT): no rank called commit()")
-
-
-def _meet(number, members, about, generation):
-    if len(members) == 1:
-        return _first({}, {number: about}, os.urandom(32), number, members, generation)
-    board = meeting.board(number, members, generation)
-    with meeting.tidied(board):
-        if number == members[0]:
-            channels, hellos, secret = links.gather(board, members, _patience())
-        else:
-            channel, welcome, secret = links.join(board, number, members, about, _patience())
-    if number == members[0]:
-        return _first(channels, {**hellos, number: about}, secret, number, members, generation)
-    job = Job(number, members, secret, welcome["table"], welcome["homogeneous"])
-    job.channel = channel
-
-    def end(rank, why):
-        job.engine.abort(why, [rank])
-        channel.close()
-
-    job.pulse = pulse.Pulse({0: channel}, {0: welcome["place"]}, welcome["stall"], end)
-    return job
-
-
-def _patience():
-    """How many seconds the ranks wait for each other at the start."""
-    return float(os.environ.get("HOROVOD_START_TIMEOUT", os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 30)))
-
-
-def _first(channels, hellos, secret, number, members, generation):
-    numbered = None if generation != (1, 0) else [hellos[member]["local_rank"] for member in members]
-    table, homogeneous = links.seats([hellos[member]["host"] for member in members], numbered)
-    for channel in channels.values():
-        channel.settimeout(None)
-        welcome = {"table": table, "homogeneous": homogeneous, "place": _place(hellos[number])}
-        links.tell(channel, {**welcome, "stall": pulse.stall_times()})
-    job = Job(number, members, secret, table, homogeneous)
-    job.service = Service(
-        {members.index(member): channel for member, channel in channels.items()},
-        len(members),
-        {members.index(member): _place(about) for member, about in hellos.items()},
-    )
-    job.pulse = job.service.pulse
-    return job
-
-
-def _place(about):
-    return f"process {about['process']} on {about['host'].partition('/')[0]}"
-
-
-def _set_working(job):
-    if job.service:
-        send = lambda message: job.service.take(0, message)  # noqa: E731
-    else:
-        send = job.channel.send
-    engine = job.engine = Engine(job.rank, job.size, send, job.timeline)
-    engine.on_joined, engine.silent = job.restart_names, job.pulse.silent
-    engine.patience = max(engine.patience, job.pulse.give_up + 1)  # so that a stopped rank is found at the end, too
-    if job.service:
-        job.service.start(engine)
-    else:
-        threading.Thread(target=_listen, args=(job.channel, engine), daemon=True, name="hvd-rank0").start()
-        job.pulse.start()
-    plane = importlib.import_module("platforms.horovod.plane")  # by name, because this package imports no framework
-    address = job.channels[0].address() if job.channels else "127.0.0.1"
-    try:
-        engine.start(plane.Plane(job.rank, job.size, engine.notices.post, engine.notices.read, address, _patience()))
-    except Exception as error:
-        for channel in job.channels:
-            channel.close()
-        why = engine.lost[0] if engine.lost else f"{type(error).__name__}: {error}"
-        raise RankLost(f"rank {job.rank} could not connect its data plane to the other ranks: {why}") from error
+        members = members if number in members else [number]
+        store, serves = place.store(number, size)
+        store = store if len(members) > 1 else HashStore()
+        meeting = f"hvd/{place.restart()}/{'-'.join(map(str, members))}/{next(_met[tuple(members)])}"
+        _job = Job(number, members, store, meeting, serves)
     path = os.environ.get("HOROVOD_TIMELINE", "DYNAMIC")
-    if path not in ("", "DYNAMIC") and job.rank == 0:  # DYNAMIC: the script calls start_timeline
-        job.timeline.start(path, os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0"))
-
-
-def _listen(channel, engine):
-    why = "rank 0 is gone: its process died, was killed, or has ended"
-    try:
-        while True:
-            engine.receive(channel.receive())
-    except wire.Closed:
-        pass
-    except Exception as error:
-        why = f"the connection to rank 0 carried what no rank sends ({type(error).__name__}: {error})"
-    engine.abort(why, [] if engine.first_returns else [0])
+    if path not in ("", "DYNAMIC") and _job.rank == 0:  # DYNAMIC: the script calls start_timeline
+        _job.timeline.start(path, os.environ.get("HOROVOD_TIMELINE_MARK_CYCLES", "0") not in ("", "0"))
 
 
 def stop(again=False):
     """Leave the job, if there is one; unfinished collectives fail. `again`: this rank will start again."""
-    global _job, _left_behind
+    global _job
     with _lock:
         job, _job = _job, None
-    if job is None or job.engine.forked:
+    if job is None or job.forked:
         return
-    well = not job.engine.lost
-    job.engine.leave(again)
-    if job.service:
-        job.service.stop()
-    job.engine.stop()
-    job.pulse.stop()
-    _left_behind = well and job.pulse.gave_up
-    if job.channel:
-        job.channel.close()
+    for lane in job.lanes.values():
+        lane.close()
+    job.watch.leave(again)
     job.timeline.stop()
-    job.engine.plane.close()
-
-
-def survivors():
-    """The ranks of this job that are not known to be lost or gone, by the launcher's numbers."""
-    job = current()
-    gone = job.engine.gone | set(job.engine.lost[1] if job.engine.lost else ())
-    return [member for rank, member in enumerate(job.members) if rank not in gone]
 
 
 def reset():
-    """Leave the job and start a new one with the remaining ranks and those that joined, numbered from 0.
+    """Leave the job and meet the same ranks again, after a failure that no rank was lost by.
 
     Raises:
-        HorovodInternalError: they could not meet, for example because another rank was lost in the meantime.
-        SystemExit: this rank is no longer among them.
+        HorovodInternalError: a rank is lost, so that the launcher has to start all of them again (see `elastic`).
     """
-    global _generation
-    job, members = current(), survivors()
-    _lost.update(set(job.members) - set(members))
-    if roster.chosen != job.version:
-        members = [member for member in roster.versions()[roster.chosen] if member not in _lost]
-        _generation = itertools.count()
-    number = job.members[job.rank]
+    job = current()
+    if job.lost and job.lost[1]:
+        raise HorovodInternalError(f"{job.lost[0]}; torchrun --max-restarts or --min-np starts all ranks again")
+    members = job.members
     stop(again=True)
-    if number not in members:
-        raise SystemExit(0)
     try:
         start(members)
     except RankLost as error:
         raise HorovodInternalError(f"{listed(members)} could not go on together: {error}") from None
-
-
-def sign(data):
-    """`data` (bytes) with a proof that it comes from a rank of this job."""
-    return wire.proof(current().secret, b"data" + data) + data
-
-
-def verify(data):
-    """Check what `sign` has returned; returns the data.
-
-    Raises:
-        PermissionError: it was not signed in this job.
-    """
-    claimed, data = bytes(data[: wire.PROOF]), bytes(data[wire.PROOF :])
-    if not hmac.compare_digest(claimed, wire.proof(current().secret, b"data" + data)):
-        raise PermissionError("these bytes were not sent by a rank of this job; they are not unpickled")
-    return data
-
-
-def _after_fork():
-    """A forked child, such as a DataLoader worker, keeps its rank number but no open connection of the rank."""
-    if _job is None:
-        return
-    _job.engine.forked = True
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for channel in _job.channels:
-        try:
-            os.dup2(nothing, channel.fileno())  # not closed: another file could get the same number
-        except OSError:
-            pass
 
 
 def exits(status):
@@ -284,18 +248,18 @@ def _at_exit():
     """A process that ends by an exception is lost at once; any other shuts down and lets the others finish."""
     failed = getattr(sys, "last_type", None)
     what = _exits_with or (failed and f"{failed.__name__}: {str(getattr(sys, 'last_value', ''))[:500]}")
-    if what and _job is not None and not _job.engine.forked:
+    if what and _job is not None and not _job.forked:
         why = f"rank {_job.rank} has ended with {what}"
-        try:
-            _job.engine.send({"failed": why, "rank": _job.rank})
-        except (OSError, ValueError):
-            pass
-        _job.engine.abort(why, [_job.rank])  # so that this rank waits for nobody
+        if not _job.lost:
+            _job.watch.post(lost=[_job.rank], why=why)
+        _job.abort(why, [_job.rank])  # so that this rank waits for nobody
     stop()
-    if _left_behind:  # a status that makes the launcher end the stopped rank
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(1)
+
+
+def _after_fork():
+    """A forked child, such as a DataLoader worker, keeps its rank number, and is no rank."""
+    if _job is not None:
+        _job.forked = True
 
 
 atexit.register(_at_exit)

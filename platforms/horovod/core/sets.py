@@ -107,7 +107,7 @@ def known():
 def _agree(kind, ranks):
     here = job.current()
     request = {"kind": kind, "name": here.name(kind), "set": 0, "ranks": ranks}
-    return here.engine.wait(here.engine.submit(Entry(request)))
+    return here.lanes[0].wait(here.lanes[0].submit(Entry(request), at_once=True))
 
 
 def register(process_sets):

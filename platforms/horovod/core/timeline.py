@@ -15,7 +15,7 @@ class Timeline:
         self._file, self._rows, self._lock, self._marks = None, {}, threading.Lock(), False
 
     def start(self, path, mark_cycles=False):
-        """Write to `path` (a new file) from now on; `mark_cycles`: also when requests are sent to rank 0."""
+        """Write to `path` (a new file) from now on; `mark_cycles`: also when a round begins."""
         with self._lock:
             self._close()
             self._file, self._marks = open(path, "w", encoding="utf-8", buffering=1), mark_cycles
@@ -38,7 +38,7 @@ class Timeline:
         return self._file is not None
 
     def cycle(self):
-        """Mark that this rank sends the requests it has collected, which Horovod calls a cycle."""
+        """Mark that a round begins, which Horovod calls a cycle."""
         with self._lock:
             if self._file and self._marks:
                 self._write({"name": "CYCLE_START", "ph": "i", "ts": self._ts(time.monotonic()), "s": "g"})
@@ -47,17 +47,18 @@ class Timeline:
         """Record a collective that has just ended: it waited for other ranks until `began` and ran until now."""
         if self._file is None:
             return
-        kind, name, ended = entry.request["kind"], entry.request["name"], time.monotonic()
-        name = name if name.startswith(f"{kind}.noname.") else f"{kind}.{name}"
-        with self._lock:
-            if self._file is None:
-                return
-            row = self._rows.get(name)
-            if row is None:
-                row = self._rows[name] = len(self._rows) + 1
-                self._write({"name": "process_name", "ph": "M", "pid": row, "args": {"name": name}})
-            self._phase(row, f"NEGOTIATE_{kind.upper()}", entry.submitted, began)
-            self._phase(row, kind.upper(), began, ended)
+        kind, ended = entry.request["kind"], time.monotonic()
+        for name in entry.request.get("parts") or [entry.request["name"]]:  # of an optimizer's bucket
+            name = name if name.startswith(f"{kind}.noname.") else f"{kind}.{name}"
+            with self._lock:
+                if self._file is None:
+                    return
+                row = self._rows.get(name)
+                if row is None:
+                    row = self._rows[name] = len(self._rows) + 1
+                    self._write({"name": "process_name", "ph": "M", "pid": row, "args": {"name": name}})
+                self._phase(row, f"NEGOTIATE_{kind.upper()}", entry.submitted, began)
+                self._phase(row, kind.upper(), began, ended)
 
     def _phase(self, row, name, since, until):
         times = {"ts": self._ts(since), "dur": round(1e6 * (until - since))}

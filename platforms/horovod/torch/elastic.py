@@ -6,14 +6,16 @@
             ...
             state.commit()
 
-Names and behaviour as in "Elastic Horovod" of Horovod's documentation. After a loss the surviving ranks find each
-other again by themselves (`core.reset`); ranks join where the starter looks for hosts (`platforms.horovod.discovery`).
+Names and behaviour as in "Elastic Horovod" of Horovod's documentation, with one difference: after the loss of a rank
+torchrun starts all ranks again (`python -m platforms.horovod --min-np`, torchrun --max-restarts), and `run` goes on
+from the last commit, which rank 0 has written to a file. After a failure without a loss the ranks meet again.
 """
 
 import copy
 import functools
 import itertools
 import operator
+import os
 import queue
 import random
 
@@ -75,6 +77,7 @@ class State:
     def commit(self):
         """`save()`, then `check_host_updates()`. It copies everything: once in many batches is often enough."""
         self.save()
+        _write(self)
         self.check_host_updates()
 
     def check_host_updates(self):
@@ -87,7 +90,6 @@ class State:
                 latest, updates = timestamp, updates | update
         before, self._last_updated_timestamp, updates = self._agreed((before, latest, updates))
         if self._last_updated_timestamp > before:
-            core.roster.choose(self._last_updated_timestamp)
             raise core.HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
 
     def _agreed(self, news):
@@ -108,6 +110,12 @@ class State:
     def reset(self):
         """Adapt to the new world; nothing by default."""
 
+    def saved(self):
+        """What `save()` keeps, to be written to a file; None if it is kept elsewhere."""
+
+    def load_saved(self, saved):
+        """Go back to what `saved()` has returned in a process that is gone."""
+
 
 class ObjectState(State):
     """Plain Python objects, given as keyword arguments, as attributes. They have to be picklable."""
@@ -126,6 +134,13 @@ class ObjectState(State):
     def restore(self):
         for name, value in self._saved_state.items():
             setattr(self, name, copy.deepcopy(value))
+
+    def saved(self):
+        return {"plain": self._saved_state}
+
+    def load_saved(self, saved):
+        self._saved_state = saved["plain"]
+        self.restore()
 
     def sync(self):
         if self._saved_state:
@@ -276,6 +291,14 @@ class TorchState(ObjectState):
             handler.restore()
         super().restore()
 
+    def saved(self):
+        return {**super().saved(), "handled": {name: handler._saved for name, handler in self._handlers.items()}}
+
+    def load_saved(self, saved):
+        for name, handler in self._handlers.items():
+            handler._saved = saved["handled"][name]
+        super().load_saved(saved)
+
     def sync(self):
         for handler in self._handlers.values():
             handler.sync()
@@ -293,6 +316,28 @@ class TorchState(ObjectState):
         return befores[0], max(latests), functools.reduce(operator.or_, updates)
 
 
+def _file():
+    """The file of commits, where a launcher starts lost ranks again; None elsewhere, and on all ranks but the first."""
+    if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0" or rank() != 0:
+        return None
+    return core.place.folder() / f"{core.place.parent()}.commit"
+
+
+def _write(state):
+    path, saved = _file() if core.is_initialized() else None, state.saved()
+    if path is not None and saved is not None:
+        draft = path.with_suffix(".draft")
+        torch.save(saved, draft)
+        os.replace(draft, path)
+
+
+def _resume(state):
+    """Load the last commit of the ranks that were there before a restart."""
+    path = _file()
+    if path is not None and core.place.restart() and path.exists():
+        state.load_saved(torch.load(path, weights_only=False))
+
+
 def run(func=None, reset_limit=None):
     """Decorator: `func(state, …)` starts with the state alike on all ranks, and again from there after a reset.
 
@@ -301,33 +346,35 @@ def run(func=None, reset_limit=None):
     """
     if func is None:
         return functools.partial(run, reset_limit=reset_limit)
-    return run_fn(func, core.reset, reset_limit)
+    trains = run_fn(func, core.reset, reset_limit)
+
+    @functools.wraps(func)
+    def resuming(state, *args, **kwargs):
+        core.init()
+        _resume(state)
+        answer, path = trains(state, *args, **kwargs), _file()
+        if path is not None and path.exists():
+            path.unlink()
+        return answer
+
+    return resuming
 
 
 def run_fn(func, reset, reset_limit=None):
-    """Wrap `func(state, …)` so that it goes on after ranks were lost or hosts have changed, until it returns.
+    """Wrap `func(state, …)` so that it goes on after a failure or after hosts have changed, until it returns.
 
     After a HorovodInternalError the state goes back to the last commit, after a HostsUpdatedInterrupt it stays; then
-    `reset()` brings the remaining ranks together, `state.on_reset()` is called, and `state.sync()` broadcasts it.
+    `reset()` brings the ranks together, `state.on_reset()` is called, and `state.sync()` broadcasts it.
 
     Raises:
         RuntimeError: more than `reset_limit` resets would have been needed.
         CollectiveError: the same refusal twice in a row, since a mistake in the program does not go away.
+        HorovodInternalError: a rank is lost, so that the ranks cannot meet.
         Whatever else `func` raises.
     """
 
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
-        def tell(version, added, removed):
-            state.on_hosts_updated(version, HostUpdateResult.added * added | HostUpdateResult.removed * removed)
-
-        over = core.roster.listen(tell)
-        try:
-            return attempts(state, *args, **kwargs)
-        finally:
-            over()
-
-    def attempts(state, *args, **kwargs):
         resets, refusal, skip_sync, together = 0, None, False, True
         while True:
             try:
@@ -344,7 +391,7 @@ def run_fn(func, reset, reset_limit=None):
                         raise
                     refusal = str(error)
                 if not together:
-                    raise  # the remaining ranks could not meet
+                    raise  # the ranks could not meet
                 cause, skip_sync = error, False
                 state.restore()
             except core.HostsUpdatedInterrupt as interrupt:

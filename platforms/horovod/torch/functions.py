@@ -2,7 +2,7 @@
 
 Names and behaviour as in the API reference of horovod.torch, with two differences. Horovod takes a step with zero
 gradients to create the state of an optimizer that has none; here the root's state is copied: a pickled skeleton, and
-its tensors as tensors. A pickle is signed with the job's secret, and unpickled only after the signature was checked.
+its tensors as tensors.
 """
 
 import torch
@@ -13,7 +13,6 @@ try:  # takes lambdas and classes of notebooks too
 except ImportError:
     import pickle
 
-from .. import core
 from .mpi_ops import allgather, broadcast_, broadcast_async_, global_process_set, rank, synchronize
 
 __all__ = [
@@ -77,16 +76,16 @@ def allgather_object(obj, name=None, process_set=global_process_set):
 
 
 def _pickled(obj):
-    """(signed pickle as a tensor of bytes or None, its length as a tensor, the error of pickle or None)."""
+    """(pickle as a tensor of bytes or None, its length as a tensor, the error of pickle or None)."""
     try:
-        data = core.sign(pickle.dumps(obj))
+        data = pickle.dumps(obj)
     except Exception as error:  # pickle raises whatever the object's class does
         return None, torch.tensor([UNPICKLABLE]), error
     return torch.frombuffer(bytearray(data), dtype=torch.uint8), torch.tensor([len(data)]), None
 
 
 def _unpickled(tensor):
-    return pickle.loads(core.verify(tensor.numpy().tobytes()))
+    return pickle.loads(tensor.numpy().tobytes())
 
 
 def broadcast_parameters(params, root_rank, process_set=global_process_set):
@@ -106,13 +105,15 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
 
 def _named(params):
     if isinstance(params, dict):
-        params = sorted(params.items(), key=lambda item: str(item[0]))
+        params = params.items()
     elif isinstance(params, (str, bytes, torch.Tensor)) or not hasattr(params, "__iter__"):
         raise ValueError(
             f"invalid params of type: {type(params)}; give model.state_dict(), model.named_parameters() or tensors"
         )
     pairs = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
     pairs = [(name, tensor) for name, tensor in pairs if tensor is not None]
+    if all(name is not None for name, _ in pairs):  # ranks may give them in other orders
+        pairs.sort(key=lambda pair: str(pair[0]))
     for name, tensor in pairs:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, strided
 
 from ..core import CollectiveError, Entry, job, sets
+from ..core.requests import digest_of
 
-_handles = {}  # number -> (Entry, function that makes the answer of its result)
+_handles = {}  # number -> (Entry, its lane, function that makes the answer of its result)
 _numbers = itertools.count(1)
 NAME_LIMIT = 2**14
 NAMES = 2**12  # names whose requests are remembered
@@ -17,19 +18,18 @@ NAMES = 2**12  # names whose requests are remembered
 def submit(kind, tensors, outputs, name, process_set, answer, **options):
     """Submit a collective and return its handle; invalid arguments raise here and on all other ranks."""
     here, number = job.current(), sets.number(process_set)
-    before = here.engine.given.get((number, name)) if type(name) is str else None
-    request = _repeated(before, kind, tensors, options) if before else None
-    if request is None:
-        request = _described(here, kind, tensors, outputs is not None, name, number, process_set, options)
-    entry = here.engine.submit(Entry(request, tensors, outputs, _computed(tensors)))
+    before = here.given.get((number, name)) if type(name) is str else None
+    known = _repeated(before, kind, tensors, options) if before else None
+    request, digest = known or _described(here, kind, tensors, outputs is not None, name, number, process_set, options)
+    entry = here.lanes[number].submit(Entry(request, tensors, outputs, _computed(tensors), digest))
     handle = next(_numbers)
-    _handles[handle] = entry, answer
+    _handles[handle] = entry, here.lanes[number], answer
     return handle
 
 
 def _repeated(before, kind, tensors, options):
-    """The request of an earlier call with the same name, if this one differs only in the numbers in its tensors."""
-    earlier, given, looks, request = before
+    """(request, digest) of an earlier call with the same name, if this one differs only in its tensors' numbers."""
+    earlier, given, looks, request, digest = before
     if earlier != kind or given != options or len(looks) != len(tensors):
         return None
     for tensor, (dtype, shape, device) in zip(tensors, looks):
@@ -42,28 +42,29 @@ def _repeated(before, kind, tensors, options):
             and (tensor.is_contiguous() or not _overlaps(tensor))
         ):
             return None
-    return request
+    return request, digest
 
 
 def _described(here, kind, tensors, written, name, number, process_set, options):
-    """The request; raises CollectiveError, on all other ranks too, if it is invalid."""
+    """(request, digest); raises CollectiveError, on all other ranks too, if it is invalid."""
     given = name
     name = here.name(kind, number) if name is None else str(name)
     wrong = _problem(kind, tensors, written, name, options, process_set)
     if wrong:
         name = name[:NAME_LIMIT]
-        here.engine.refuse({"kind": kind, "name": name, "set": number, "refused": wrong})
+        here.lanes[number].refuse({"kind": kind, "name": name, "set": number, "refused": wrong})
         raise CollectiveError(f"{kind} '{name[:200]}': {wrong}")
     described = [[str(t.dtype)[6:], list(t.shape), t.device.type] for t in tensors]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     request = {"kind": kind, "name": name, "set": number, "tensors": described, "bytes": size, **options}
+    digest = digest_of(request)
     if type(given) is str:
-        before = here.engine.given
+        before = here.given
         if len(before) >= NAMES:
             before.clear()
         looks = [(t.dtype, t.shape, t.device) for t in tensors]
-        before[number, given] = kind, options, looks, request
-    return request
+        before[number, given] = kind, options, looks, request, digest
+    return request, digest
 
 
 def _computed(tensors):
@@ -145,9 +146,9 @@ def poll(handle):
     """Whether the collective has ended; then `synchronize` returns at once."""
     if handle not in _handles:
         return True
-    entry = _handles[handle][0]
+    entry, lane, _ = _handles[handle]
     if not entry.ended:
-        job.current().engine.flush()
+        lane.hurry()
     return entry.ended
 
 
@@ -159,11 +160,11 @@ def synchronize(handle):
     """
     if callable(handle):  # of sparse_allreduce_async
         return handle()
-    entry, answer = _handles.get(handle, (None, None))
+    entry, lane, answer = _handles.get(handle, (None, None, None))
     if entry is None:
         return None
     try:
-        result = entry.value() if entry.ended else job.current().engine.wait(entry)
+        result = entry.value() if entry.ended else lane.wait(entry)
     finally:
         _handles.pop(handle, None)
     return answer(result)

@@ -1,9 +1,8 @@
 """Collectives on torch tensors, by Horovod's names (https://horovod.readthedocs.io/en/stable/api.html).
 
-Ranks match collectives by name and may submit them in any order; one runs when all ranks of its
-process set have submitted the same name. A call without a name gets the number of calls of its kind.
-When ranks give different arguments, each of them raises CollectiveError; when a rank is lost, the
-others raise RankLost. Both are HorovodInternalErrors, and those are RuntimeErrors.
+All ranks of a process set submit the same collectives in the same order; one runs when all of them have. A call without
+a name gets the number of calls of its kind. When ranks give different arguments, each of them raises CollectiveError;
+when a rank is lost, the others raise RankLost. Both are HorovodInternalErrors, and those are RuntimeErrors.
 """
 
 import functools
@@ -11,9 +10,9 @@ import functools
 import torch
 
 from ..core import *  # noqa: F403  (Horovod has these here too)
-from ..core import Average, Entry, ReduceOp, Sum, global_process_set, job, rank, reduction
+from ..core import Average, ReduceOp, Sum, global_process_set, job, rank, reduction, sets
 from .compression import Compression
-from .handles import first, poll, submit, synchronize, whole_splits
+from .handles import first, poll, submit, synchronize, whole_splits  # noqa: F401 - `poll` is for scripts
 
 # Each rank's indices were checked when its tensor was made; newer torch warns unless this is given.
 UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
@@ -392,42 +391,17 @@ def join(device=-1):
     Returns:
         The rank that joined last.
     """
-    here = job.current()
-    entry = here.engine.submit(Entry({"kind": "join", "name": "join", "set": 0}))
-    return here.engine.wait(entry)
+    return job.current().join()
 
 
 def barrier(process_set=global_process_set):
     """Wait until all ranks of the process set have called this."""
-    synchronize(submit("barrier", [], None, None, process_set, lambda result: None))
+    job.current().barrier(sets.number(process_set))
 
 
-__all__ = [
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "join",
-    "poll",
-    "reducescatter",
-    "reducescatter_async",
-    "sparse_allreduce_async",
-    "synchronize",
-]
+__all__ = """
+    allgather allgather_async allreduce allreduce_ allreduce_async allreduce_async_ alltoall alltoall_async
+    barrier broadcast broadcast_ broadcast_async broadcast_async_ grouped_allgather grouped_allgather_async
+    grouped_allreduce grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter
+    grouped_reducescatter_async join poll reducescatter reducescatter_async sparse_allreduce_async synchronize
+""".split()

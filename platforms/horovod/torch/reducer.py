@@ -1,24 +1,21 @@
 """Gradients averaged over ranks while backward still runs (the inside of `DistributedOptimizer`).
 
-A hook on every parameter fires when its gradient is complete and submits it; the core fuses waiting
-gradients into buckets. This code runs for every gradient of every step, so it does little.
+Parameters belong to buckets, which are sent in one fixed order on all ranks, in a lane of the optimizer's own. The
+first bucket of a step announces the others, so that the ranks compare their requests once a step. A hook on every
+parameter fires when its gradient is complete; a bucket is sent when all of its gradients are, after those before it.
+The first step sends everything after backward, as only then it is known which gradients are sparse.
 """
 
+import os
 import warnings
 import weakref
 
 import torch
 
 from .. import core
-from .functions import broadcast_object
-from .mpi_ops import (
-    UNCHECKED,
-    Average,
-    allreduce_async_,
-    grouped_allreduce_async_,
-    sparse_allreduce_async,
-    synchronize,
-)
+from ..core import Entry, job
+from ..core.requests import digest_of
+from .mpi_ops import UNCHECKED, Average, allgather_async, synchronize
 
 TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -29,29 +26,32 @@ CHANGED = (
     "change may be lost, or kept on some ranks only. Call optimizer.synchronize() before it, and optimizer.step() "
     "inside optimizer.skip_synchronize() after it."
 )
+LARGEST, SMALLEST, PARTS = 25 * 2**20, 2**16, 6  # bytes of a bucket; how many a small model has
 
 
 class Slot:
     """One parameter: how many backward passes are left before its gradient is sent, and the gradient in flight."""
 
-    __slots__ = ("parameter", "name", "left", "group", "gradient", "handle", "context", "sparse_dim", "version")
+    __slots__ = ("parameter", "name", "left", "bucket", "gradient", "context", "sparse_dim", "version")
 
     def __init__(self, parameter, name, passes):
         self.parameter, self.name, self.left = parameter, name, passes
-        self.group = self.gradient = self.handle = self.context = self.sparse_dim = None
+        self.bucket = self.gradient = self.context = self.sparse_dim = None
 
     def takes_part(self):
         """Parameters without a gradient do, since other ranks may have one; frozen ones do not."""
         return self.parameter.requires_grad or self.parameter.grad is not None
 
 
-class Group:
-    """Slots whose gradients travel together."""
+class Bucket:
+    """Slots whose gradients travel together; `missing`: how many gradients are not complete."""
 
-    __slots__ = ("slots", "ready", "dense", "handle")
+    __slots__ = ("slots", "missing", "request", "digest", "looks", "entry")
 
     def __init__(self, slots):
-        self.slots, self.ready, self.dense, self.handle = slots, 0, (), None
+        self.slots, self.missing, self.entry = slots, len(slots), None
+        for slot in slots:
+            slot.bucket = self
 
 
 class Reducer:
@@ -65,17 +65,19 @@ class Reducer:
 
     def __init__(self, named, compression, passes, op, predivide, groups, sparse_as_dense, process_set):
         self.compression, self.passes, self.sparse_as_dense = compression, passes, sparse_as_dense
-        self.shared = {"op": op, "process_set": process_set}  # arguments of every reduction
-        self.scales = {}
-        if op == Average and predivide != 1.0:
-            self.scales = {"prescale_factor": 1.0 / predivide, "postscale_factor": predivide}
-        self.slots, self.groups, self.known = [], [], set()
-        self.started = False  # a gradient has arrived since the last `finish`
+        self.op, self.process_set, self.groups = op, process_set, groups
+        self.scales = [1.0 / predivide, float(predivide)] if op == Average and predivide != 1.0 else [1.0, 1.0]
+        self.job = self.lane = None
+        self._open_lane()
+        self.slots, self.known = [], set()
+        self.planned, self.buckets, self.sparse = None, [], []
+        self.started, self.sent = False, None  # a gradient has arrived; buckets sent in this step (None: not planned)
         self.adopt(named)
-        if groups is not None:
-            self._form(groups, process_set)
 
-    # -- at the start ----------------------------------------------------------------------
+    def _open_lane(self):
+        if self.job is not job.current():  # after a reset another one
+            self.job = job.current()
+            self.lane = self.job.own_lane(core.sets.number(self.process_set))
 
     def adopt(self, named):
         """Hook the parameters that need gradients and have no hook yet."""
@@ -85,75 +87,90 @@ class Reducer:
                 self.slots.append(Slot(parameter, name, self.passes))
                 _hook(parameter, weakref.ref(self), self.slots[-1])
 
-    def _form(self, groups, process_set):
-        # In the order of one rank: another may have met the parameters in another order.
-        order = broadcast_object([slot.name for slot in self.slots], process_set.ranks[0], None, process_set)
-        place = {name: i for i, name in enumerate(order)}
-        slots = sorted(self.slots, key=lambda slot: place[slot.name])
-        if isinstance(groups, int):
-            share, rest = divmod(len(slots), groups)
-            ends = [share * (i + 1) + min(i + 1, rest) for i in range(groups)]
-            parts = [slots[end - share - (i < rest) : end] for i, end in enumerate(ends)]
-        else:
-            by_id = {id(slot.parameter): slot for slot in slots}
-            parts = [[by_id[id(p)] for p in group if id(p) in by_id] for group in groups]
-        for part in filter(None, parts):
-            self.groups.append(Group(part))
-            for slot in part:
-                slot.group = self.groups[-1]
-
     # -- during backward -------------------------------------------------------------------
 
     def arrived(self, slot):
         """A backward pass has finished the gradient of `slot`."""
         if slot.left <= 0:
             raise AssertionError(TOO_MANY)
+        if not self.started:
+            self.started = True
+            self._open_lane()
+            self.sent = 0 if self.planned is not None and self.planned == self._members() else None
         slot.left -= 1
-        self.started = True
         if slot.left == 0:
-            group = slot.group
-            if group is None:
-                self._send(slot)
-            else:
-                group.ready += 1
-                if group.ready == len(group.slots):
-                    self._send_group(group)
+            slot.gradient = slot.parameter.grad
+            slot.version = slot.gradient._version
+        if slot.left == 0 and slot.bucket is not None and self.sent is not None:
+            slot.bucket.missing -= 1
+            if slot.bucket.missing == 0:
+                self._send_ready()
 
-    def _send(self, slot):
-        tensor = self._to_send(slot)
-        if tensor.is_sparse:
-            slot.handle, slot.context = sparse_allreduce_async(tensor, name=slot.name, **self.shared), None
-            return
-        tensor, slot.context = self.compression.compress(tensor)
-        slot.handle = allreduce_async_(tensor, name=slot.name, **self.shared, **self.scales)
+    def _send_ready(self):
+        while self.sent < len(self.buckets) and self.buckets[self.sent].missing == 0:
+            self._send(self.buckets[self.sent])
 
-    def _send_group(self, group):
-        dense, tensors = [], []
-        for slot in group.slots:
-            if not slot.takes_part():
-                continue
-            tensor = self._to_send(slot)
-            if tensor.is_sparse:  # these are gathered, so they travel alone
-                self._send(slot)
-                continue
-            tensor, slot.context = self.compression.compress(tensor)
-            dense.append(slot)
+    def _members(self):
+        return [id(slot) for slot in self.slots if slot.takes_part()]
+
+    def _send(self, bucket, tensors=None):
+        self.sent += 1
+        tensors = tensors or self._to_send(bucket)
+        if [(tensor.dtype, tensor.shape) for tensor in tensors] != bucket.looks:
+            raise core.CollectiveError(f"{bucket.request['name']}: compressed to other dtypes or shapes than before")
+        ready = torch.cuda.current_stream(tensors[0].device).record_event() if tensors[0].is_cuda else None
+        entry = Entry(bucket.request, tensors, tensors, ready, bucket.digest, follower=bucket is not self.buckets[0])
+        bucket.entry = self.lane.submit(entry, at_once=True)
+
+    def _to_send(self, bucket):
+        tensors = []
+        for slot in bucket.slots:
+            gradient = slot.parameter.grad
+            if gradient is None:
+                gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
+            if slot.gradient is not gradient:
+                slot.gradient, slot.version = gradient, gradient._version
+            tensor, slot.context = self.compression.compress(gradient.to_dense() if gradient.is_sparse else gradient)
             tensors.append(tensor)
-        if dense:
-            group.dense = dense
-            group.handle = grouped_allreduce_async_(tensors, name=dense[0].name, **self.shared, **self.scales)
+        return tensors
 
-    def _to_send(self, slot):
-        parameter = slot.parameter
-        gradient = parameter.grad
-        if gradient is None:
-            gradient = parameter.grad = _nothing(parameter, slot.sparse_dim)
-        slot.gradient, slot.version = gradient, gradient._version
-        if gradient.is_sparse:
-            slot.sparse_dim = gradient.sparse_dim()
-            if self.sparse_as_dense:
-                return gradient.to_dense()
-        return gradient
+    # -- the plan --------------------------------------------------------------------------
+
+    def _plan(self):
+        """Form the buckets, now that it is known which gradients are sparse; the ranks do it alike, or are told so.
+
+        The request of the first bucket has those of the others in it, and the names of what is sparse.
+        """
+        self.planned = self._members()
+        slots = [slot for slot in self.slots if slot.takes_part()]
+        for slot in self.slots:
+            slot.bucket, gradient = None, slot.parameter.grad
+            if gradient is not None and gradient.is_sparse and not self.sparse_as_dense:
+                slot.sparse_dim = gradient.sparse_dim()
+        self.sparse = [slot for slot in slots if slot.sparse_dim is not None]
+        dense = [slot for slot in slots if slot.sparse_dim is None]
+        self.buckets = [Bucket(part) for part in _parts(dense, self.groups)]
+        everything = [self._to_send(bucket) for bucket in self.buckets]
+        for bucket, tensors in zip(self.buckets, everything):
+            bucket.looks = [(tensor.dtype, tensor.shape) for tensor in tensors]
+            bucket.request = {
+                "kind": "allreduce",
+                "name": f"gradients of {bucket.slots[0].name}",
+                "tensors": [[str(t.dtype)[6:], list(t.shape), t.device.type] for t in tensors],
+                "parts": [slot.name for slot in bucket.slots],
+                "bytes": sum(t.numel() * t.element_size() for t in tensors),
+                "op": self.op.name,
+                "scales": self.scales,
+            }
+        for bucket in self.buckets[:1]:
+            more = {
+                "more": [other.request for other in self.buckets[1:]],
+                "sparse": [slot.name for slot in self.sparse],
+            }
+            bucket.request = {**bucket.request, **more}
+        for bucket in self.buckets:
+            bucket.digest = digest_of(bucket.request)
+        return everything
 
     # -- after backward --------------------------------------------------------------------
 
@@ -161,64 +178,97 @@ class Reducer:
         """Send what has not been sent, wait for everything, put the results into the gradients.
 
         Raises:
-            HorovodInternalError: a reduction failed (the first error, after all have ended: only then are the
-                names of the others free again).
+            HorovodInternalError: a reduction failed (the first error, after all have ended).
         """
+        if self.sent is None or self.planned != self._members():
+            if self.sent:
+                raise core.CollectiveError("parameters were frozen or thawed between backward() and step()")
+            self._open_lane()
+            everything, self.sent = self._plan(), 0
+            for bucket, tensors in zip(self.buckets, everything):
+                self._send(bucket, tensors)
         failures, changed = [], []
-        try:
-            self._send_rest()
-        except core.HorovodInternalError as error:
-            failures.append(error)
-        for slots, handle, grouped in self._in_flight():
+        while self.sent < len(self.buckets):
+            self._send(self.buckets[self.sent])
+        for bucket in self.buckets:
             try:
-                outputs = handle() if callable(handle) else synchronize(handle)
+                self._put(bucket, self.lane.wait(bucket.entry), changed)
             except core.HorovodInternalError as error:
                 failures.append(error)
-                continue
-            for slot, output in zip(slots, outputs if grouped else [outputs]):
-                if slot.gradient._version != slot.version:  # results arrive without counting as a change
-                    changed.append(slot.name)
-                self._put(slot, output)
+        try:
+            for slot in self.sparse if not failures else ():
+                self._gather(slot)
+        except core.HorovodInternalError as error:
+            failures.append(error)
         self.forget()
         if changed:
             warnings.warn(CHANGED.format(", ".join(changed[:3]) + ", …" * (len(changed) > 3)), stacklevel=4)
         if failures:
+            self.planned = None
             raise failures[0]
 
-    def _send_rest(self):
-        for group in self.groups:
-            if group.ready < len(group.slots):
-                self._send_group(group)
-        for slot in self.slots:
-            if slot.group is None and slot.handle is None and slot.takes_part():
-                self._send(slot)
-
-    def _in_flight(self):
-        for group in self.groups:
-            if group.handle is not None:
-                yield group.dense, group.handle, True
-        for slot in self.slots:
-            if slot.handle is not None:
-                yield (slot,), slot.handle, False
-
-    def _put(self, slot, output):
-        gradient = slot.gradient
-        if not output.is_sparse:
+    def _put(self, bucket, outputs, changed):
+        for slot, output in zip(bucket.slots, outputs):
+            gradient = slot.gradient
+            if gradient._version != slot.version:  # results arrive without counting as a change
+                changed.append(slot.name)
             output = self.compression.decompress(output, slot.context)
-        if gradient.is_sparse:
-            gradient = output if output.is_sparse else output.to_sparse(slot.sparse_dim)
-        elif output is not gradient:
-            gradient.copy_(output)
-        if slot.parameter.grad is not gradient:
-            slot.parameter.grad = gradient
+            if gradient.is_sparse:
+                gradient = output.to_sparse(gradient.sparse_dim())
+            elif output is not gradient:
+                gradient.copy_(output)
+            if slot.parameter.grad is not gradient:
+                slot.parameter.grad = gradient
+
+    def _gather(self, slot):
+        """Reduce a sparse gradient; one that took no part in the loss is empty."""
+        gradient = slot.parameter.grad
+        if gradient is None:
+            gradient = _nothing(slot.parameter, slot.sparse_dim)
+        gradient = gradient.coalesce() if gradient.is_sparse else gradient.to_sparse(slot.sparse_dim)
+        parts = (gradient._indices().t().contiguous(), ".indices"), (gradient._values(), ".values")
+        handles = [allgather_async(part, slot.name + end, self.process_set) for part, end in parts]
+        where, what = [synchronize(handle) for handle in handles]
+        what = what / self.process_set.size() if self.op == Average else what
+        slot.parameter.grad = torch.sparse_coo_tensor(where.t(), what, gradient.shape, **UNCHECKED).coalesce()
 
     def forget(self):
         """Return to the state before the first backward pass; results still in flight are ignored."""
-        self.started = False
+        self.started, self.sent = False, None
         for slot in self.slots:
-            slot.left, slot.gradient, slot.handle, slot.context = self.passes, None, None, None
-        for group in self.groups:
-            group.ready, group.dense, group.handle = 0, (), None
+            slot.left, slot.gradient, slot.context = self.passes, None, None
+        for bucket in self.buckets:
+            bucket.missing, bucket.entry = len(bucket.slots), None
+
+
+def _parts(slots, groups):
+    """The buckets' slots in the order of sending: that of backward, the parameters' in reverse.
+
+    Args:
+        groups: None (buckets by size), a number of groups, or lists of parameters; the others have buckets by size.
+    """
+    if isinstance(groups, int):
+        count = min(groups, len(slots))
+        ends = [len(slots) * (i + 1) // count for i in range(count)]
+        return [slots[begin:end] for begin, end in zip([0, *ends], ends)][::-1]
+    listed = [{id(parameter) for parameter in group} for group in groups or ()]
+    parts = [[slot for slot in slots if id(slot.parameter) in group] for group in listed]
+    rest = [slot for slot in slots if not any(id(slot.parameter) in group for group in listed)]
+    return _by_size(rest[::-1]) + [part for part in parts[::-1] if part]
+
+
+def _by_size(slots):
+    sizes = [slot.parameter.numel() * slot.parameter.element_size() for slot in slots]
+    most = min(LARGEST, int(os.environ.get("HOROVOD_FUSION_THRESHOLD", LARGEST)))
+    most = min(most, max(SMALLEST, sum(sizes) // PARTS))
+    parts, room = [], -1
+    for slot, size in zip(slots, sizes):
+        if size > room:
+            parts.append([])
+            room = most
+        parts[-1].append(slot)
+        room -= size
+    return parts
 
 
 def _hook(parameter, reducer, slot):
@@ -232,9 +282,7 @@ def _hook(parameter, reducer, slot):
 
 
 def _nothing(parameter, sparse_dim):
-    """The gradient of a parameter that took no part in the loss; sparse if it was so in an earlier step."""
-    if sparse_dim is None:
-        return torch.zeros_like(parameter, requires_grad=False)
+    """The gradient of a sparse parameter that took no part in the loss."""
     indices = torch.zeros((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
     values = parameter.new_zeros((0,) + tuple(parameter.shape[sparse_dim:]))
     return torch.sparse_coo_tensor(indices, values, parameter.shape, **UNCHECKED)

@@ -18,7 +18,7 @@ import time
 import traceback
 
 PATIENCE = 200  # seconds for one story; a rank that waits out its own patience is found out by this
-OWN_PATIENCE = 300
+OWN_PATIENCE = 300  # of a rank that waits for the others to start
 
 
 def mother(stories):
@@ -70,9 +70,6 @@ def _live(story, rank, pipe, said):
         os.environ.update({"HOROVOD_START_TIMEOUT": str(OWN_PATIENCE)} | story.get("env", {}))
         import torch
 
-        from platforms.horovod.core import engine
-
-        engine.PATIENCE = OWN_PATIENCE
         torch.set_num_threads(1)
         work = getattr(importlib.import_module(story.get("module", __name__)), story["work"])
         story["pipe"] = pipe

@@ -83,14 +83,6 @@ def kinds_of_collective():
 
 @case("mismatch", least=2)
 def process_sets():
-    size, odd = hvd.size(), hvd.size() - 1
-    group = hvd.add_process_set([0, odd] if size > 2 else [1])
-    if size > 2:
-        own = group if hvd.rank() == odd else hvd.global_process_set
-        with refused("in which set", odd, error=core.HorovodInternalError):
-            hvd.allreduce(ones(2), name="in which set", process_set=own)
-    healthy()
-    hvd.remove_process_set(group)
     with refused(error=(core.HorovodInternalError, ValueError)):
         hvd.add_process_set(hvd.ProcessSet([1] if hvd.rank() == 0 else [0]))
     healthy("after sets that the ranks did not agree on")
@@ -125,6 +117,17 @@ def other_tensors_in_flight_are_not_touched():
         time.sleep(0.002)
     with refused("torn 0", error=core.HorovodInternalError):
         hvd.synchronize(handle)
+    healthy()
+
+
+@case("mismatch", least=2)
+def names_in_another_order():
+    """What stands at one place differs: both names are told, on all ranks, and what comes after goes on."""
+    names = ["one", "two"] if hvd.rank() else ["two", "one"]
+    handles = [hvd.allreduce_async(ones(2), name=name) for name in names]
+    for handle in handles:
+        with refused("one", "two", "same order", 0, error=core.CollectiveError):
+            hvd.synchronize(handle)
     healthy()
 
 

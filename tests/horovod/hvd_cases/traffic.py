@@ -1,6 +1,7 @@
 """Traffic that is drawn at random: what a rank does with a plan, and many tensors in flight.
 
-A plan is a list of acts (see `forms`) that wait for nobody, with an order of submission for every rank.
+A plan is a list of acts (see `forms`) that wait for nobody, with an order of submission for every rank: the same for
+the acts of one process set, any for those of different ones. In a crooked plan it is any.
 """
 
 import random
@@ -8,6 +9,7 @@ import random
 import torch
 
 import platforms.horovod.torch as hvd
+from platforms.horovod.core import CollectiveError
 
 from .forms import FORMS, LAYOUTS, acts, begin
 from .lab import healthy
@@ -17,25 +19,36 @@ DTYPES = ["uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", 
 
 
 def play_drawn(count, seed):
-    """Play `count` plans, one after the other; every rank draws the same ones from the seed."""
+    """Play `count` plans, one after the other; every rank draws the same ones from the seed. Returns the refusals."""
     hvd.init()
-    draw = random.Random(seed)
+    draw, refused = random.Random(seed), 0
     for number in range(count):
-        plan = drawn(draw, hvd.size())
+        plan = drawn(draw, hvd.size(), crooked=number % 4 == 3)
         try:
-            play(plan)
+            refused += play(plan)
         except BaseException as error:
             raise AssertionError(f"plan {number} of seed {seed}, rank {hvd.rank()}: {error}\n{plan}") from error
     hvd.shutdown()
+    return refused
 
 
-def drawn(draw, size):
+def drawn(draw, size, crooked=False):
     """A plan for `size` ranks."""
     ranks = list(range(size))
     sets = sorted({tuple(sorted(draw.sample(ranks, draw.randint(1, size - 1)))) for _ in range(draw.randint(0, 3))})
     acts = [_act(draw, number, [ranks, *map(list, sets)]) for number in range(draw.randint(1, 16))]
     orders = [draw.sample(range(len(acts)), len(acts)) for _ in ranks]
-    return {"sets": sets, "acts": acts, "orders": orders, "turns": draw.choice([1, 2, 3, 5]), "seed": draw.random()}
+    orders = orders if crooked else [_in_order(acts, order) for order in orders]
+    turns = 1 if crooked else draw.choice([1, 2, 3, 5])
+    return {"sets": sets, "acts": acts, "orders": orders, "turns": turns, "seed": draw.random(), "crooked": crooked}
+
+
+def _in_order(acts, order):
+    """`order` with the acts of each process set in the order of the plan."""
+    of_sets = {tuple(act["members"]): iter([]) for act in acts}
+    for members in of_sets:
+        of_sets[members] = iter([number for number, act in enumerate(acts) if tuple(act["members"]) == members])
+    return [next(of_sets[tuple(acts[number]["members"])]) for number in order]
 
 
 def _act(draw, number, groups):
@@ -54,8 +67,11 @@ def _act(draw, number, groups):
 
 
 def play(plan):
-    """Do the collectives of a plan, as often as it says: all submitted in this rank's order, then all compared."""
-    rank = hvd.rank()
+    """Do the collectives of a plan, as often as it says: all submitted in this rank's order, then all compared.
+
+    Returns how many were refused; in a crooked plan each is right or is refused.
+    """
+    rank, refused = hvd.rank(), 0
     sets = {tuple(range(hvd.size())): hvd.global_process_set}
     for members in plan["sets"]:
         sets[tuple(members)] = hvd.add_process_set(members)
@@ -65,18 +81,24 @@ def play(plan):
         checks = [begin(act, sets[tuple(act["members"])]) for act in mine if rank in act["members"]]
         random.Random(f"{plan['seed']} {rank}").shuffle(checks)
         for check in checks:
-            check()
+            try:
+                check()
+            except CollectiveError:
+                refused += 1
+                if not plan.get("crooked"):
+                    raise
+    healthy()
     for members in plan["sets"]:
         assert hvd.remove_process_set(sets[tuple(members)])
+    return refused
 
 
 def many(count):
-    """`count` named tensors of all kinds in flight at once, submitted in another order by every rank."""
+    """`count` named tensors of all kinds in flight at once."""
     hvd.init()
     size = hvd.size()
     dtypes = (torch.float32, torch.float64, torch.int64, torch.float16, torch.uint8)
     every = list(acts(list(range(size)), random.Random(size).choices(ASYNC, k=count // len(dtypes)), dtypes))
-    orders = [random.Random(r).sample(range(len(every)), len(every)) for r in range(size)]
-    play({"sets": [], "acts": every, "orders": orders, "turns": 3, "seed": 7})
+    play({"sets": [], "acts": every, "orders": [range(len(every))] * size, "turns": 3, "seed": 7})
     healthy()
     hvd.shutdown()

@@ -3,12 +3,10 @@
 import gc
 import json
 import os
-import random
 import shutil
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ import torch
 import platforms.horovod.core as core
 import platforms.horovod.torch as hvd
 
-from .lab import case, everyone, healthy, reduced, refused, same
+from .lab import case, healthy, refused, same
 
 UNINITIALISED = {
     "rank": (),
@@ -179,23 +177,6 @@ def memory_is_given_back():
     for n in range(40):
         hvd.allreduce(torch.ones(250_000), name=f"big {n}")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 25_000, "40 MB were kept"
-
-
-@case("world")
-def several_threads_submit_at_once():
-    def traffic(thread):
-        order = random.Random(f"{thread} {hvd.rank()}").sample(range(25), 25)
-        inputs = {n: everyone((n + 1,), torch.float32, 100 * thread + n) for n in order}
-        handles = {n: hvd.allreduce_async(inputs[n][hvd.rank()], name=f"{thread}/{n}", op=hvd.Sum) for n in order}
-        for n in reversed(order):
-            same(hvd.synchronize(handles[n]), reduced(inputs[n], hvd.Sum))
-        for n in range(5):
-            same(hvd.broadcast(torch.full((2,), hvd.rank()), 0, name=f"{thread} {n}"), [0, 0])
-        return hvd.allreduce_async(torch.ones(2), name=f"handed over {thread}")
-
-    with ThreadPoolExecutor(4) as threads:
-        for handle in threads.map(traffic, range(4), timeout=300):
-            same(hvd.synchronize(handle), [1.0, 1.0])
 
 
 @case("world")
