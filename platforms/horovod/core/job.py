@@ -64,7 +64,7 @@ class Job:
             try:
                 self._store.wait([f"at/{rank}"], timedelta(seconds=max(0.01, until - time.monotonic())))
             except (RuntimeError, TimeoutError):
-                missing = [other for other in range(self.size) if not self._store.check([f"at/{other}"])]
+                missing = [other for other in range(self.size) if not place.has(self._store, f"at/{other}")]
                 raise RankLost(
                     f"{listed(missing or [rank])} of {self.size} did not come within {patience:g} s "
                     "(HOROVOD_START_TIMEOUT). Does every rank call hvd.init(), with the same arguments?"

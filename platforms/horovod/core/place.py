@@ -84,6 +84,17 @@ def another(store):
     return dist.TCPStore(store.host, store.port, is_master=False) if isinstance(store, dist.TCPStore) else store
 
 
+def has(store, key):
+    """Whether a key is in the store; torch 1.12 has no `check`."""
+    if hasattr(store, "check"):
+        return store.check([key])
+    try:
+        store.wait([key], timedelta(milliseconds=1))
+    except RuntimeError:
+        return False
+    return True
+
+
 def folder():
     """A folder for files of this user's jobs, which no other user can read."""
     path = Path(tempfile.gettempdir(), f"helpers-hvd-{os.getuid()}")

@@ -167,7 +167,7 @@ class Watch:
         """Read the signs of life of `ranks`."""
         self._states = {}
         for rank in ranks:
-            if rank == self._job.rank or not self._store.check([f"beat/{rank}"]):
+            if rank == self._job.rank or not place.has(self._store, f"beat/{rank}"):
                 continue
             self._states[rank] = state = json.loads(self._store.get(f"beat/{rank}"))
             if self._heard.get(rank, (None, 0))[0] != state["beat"]:
