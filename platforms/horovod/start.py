@@ -108,7 +108,9 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
     if sys.version_info < (3, 10) and executable in (None, sys.executable):  # MXNet's, which cannot import helpers
-        return _launched(functools.partial(func, *args, **(kwargs or {})), np, env or {})
+        call = functools.partial(func, *args, **(kwargs or {}))
+        call.__name__ = call.__qualname__ = getattr(func, "__name__", "function")  # torch 1.12 asks for them
+        return _launched(call, np, env or {})
     from helpers.launcher.launch import launch
 
     return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))

@@ -9,14 +9,13 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from datetime import timedelta
 
 from . import place
 from .errors import HorovodInternalError, NotInitialized, RankLost
 from .lane import Lane
 from .requests import Entry, listed
 from .timeline import Timeline
-from .watch import Watch
+from .watch import GRACE, Watch
 
 _job = None
 _met = defaultdict(itertools.count)  # members -> how often they have met
@@ -43,7 +42,7 @@ class Job:
             itertools.count(1),
             {0: list(range(self.size))},
         )
-        about = self._meet({"host": place.host(), "local": place.place()[2], "process": os.getpid()})
+        about = self._meet({"host": place.host(), "local": place.place()[2], "process": os.getpid()}, serves)
         table, self.homogeneous = place.seats([a["host"] for a in about], [a["local"] for a in about])
         self.local_rank, self.local_size, self.cross_rank, self.cross_size = table[self.rank]
         self.watch = Watch(self, self._part("watch"), dict(enumerate(about)), serves)
@@ -55,21 +54,30 @@ class Job:
 
         return PrefixStore(f"{self._meeting}/{name}", place.another(self._base) if self.size > 1 else self._base)
 
-    def _meet(self, mine):
+    def _meet(self, mine, serves):
         """What every rank says of itself."""
-        self._store.set(f"at/{self.rank}", json.dumps(mine))
         patience = float(os.environ.get("HOROVOD_START_TIMEOUT", os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", 30)))
-        until = time.monotonic() + patience
-        for rank in range(self.size):
-            try:
-                self._store.wait([f"at/{rank}"], timedelta(seconds=max(0.01, until - time.monotonic())))
-            except (RuntimeError, TimeoutError):
-                missing = [other for other in range(self.size) if not place.has(self._store, f"at/{other}")]
-                raise RankLost(
-                    f"{listed(missing or [rank])} of {self.size} did not come within {patience:g} s "
-                    "(HOROVOD_START_TIMEOUT). Does every rank call hvd.init(), with the same arguments?"
-                ) from None
-        return [json.loads(self._store.get(f"at/{rank}")) for rank in range(self.size)]
+        until, ranks, missing = time.monotonic() + patience, range(self.size), None
+        try:
+            self._store.set(f"at/{self.rank}", json.dumps(mine))
+            for rank in ranks:
+                while missing is None and not place.has(self._store, f"at/{rank}"):
+                    time.sleep(0.01)
+                    if place.has(self._store, "gave up"):
+                        missing = json.loads(self._store.get("gave up"))
+                    elif time.monotonic() > until:
+                        missing = [other for other in ranks if not place.has(self._store, f"at/{other}")]
+            if missing is None:
+                return [json.loads(self._store.get(f"at/{rank}")) for rank in ranks]
+            self._store.set("gave up", json.dumps(missing))
+        except (RuntimeError, OSError):
+            missing = missing or [0]  # it serves the store, or its launcher does
+        if serves:
+            time.sleep(GRACE)  # so that the others read it
+        raise RankLost(
+            f"{listed(missing)} of {self.size} did not come within {patience:g} s (HOROVOD_START_TIMEOUT). "
+            "Does every rank call hvd.init(), with the same arguments?"
+        )
 
     # Lanes
 

@@ -44,7 +44,7 @@ class Watch:
         self._job, self._store, self._about, self._serves = job, store, about, serves
         self._warn, self._give_up = stall_times()
         self._interval = min([SELDOM, *(seconds / BEATS for seconds in (self._warn, self._give_up) if seconds)])
-        self._read, self._beats, self._next = 0, 0, 0.0
+        self._read, self._hearing, self._beats, self._next = 0, threading.Lock(), 0, 0.0
         self._heard = {}  # rank -> (its last sign of life, when it came), while this rank waits
         self._named = set()  # ranks and requests that were named already
         self._still = {}  # rank of this host -> since when it is stopped
@@ -86,13 +86,20 @@ class Watch:
             if rank in self._job.left or self._about[rank]["host"] != here or rank == self._job.rank:
                 continue
             state = place.state(self._about[rank]["process"])
-            if state == "Z":
-                self._lose([rank], gone(rank))
-                return
+            if state == "Z" and not self._has_left(rank):
+                return self._lose([rank], gone(rank))
             if state == "T":
                 self._stands_still(rank, now - self._still.setdefault(rank, now))
             elif self._still.pop(rank, None):
                 self._alive_again(rank)
+
+    def _has_left(self, rank):
+        """Whether a process that has ended had said so."""
+        try:
+            self._hear()
+        except (RuntimeError, OSError):
+            pass
+        return rank in self._job.left
 
     def blame(self):
         """([ranks], why) of a broken connection: who has left, ended or given a reason; ([…], None) if nobody has."""
@@ -130,10 +137,7 @@ class Watch:
         if now - self._looked > 2 * TICK + self._interval:  # this rank was stopped: that is no silence of the others
             self._heard.clear()
         self._looked = now
-        while self._read < int(self._store.get("events")):
-            event = json.loads(self._store.get(f"event/{self._read}"))
-            self._read += 1
-            self._take(event)
+        self._hear()
         if now >= self._next and not self._over.is_set():
             self._next, self._beats = now + self._interval, self._beats + 1
             self._store.set(f"beat/{self._job.rank}", json.dumps(self._state()))
@@ -147,6 +151,14 @@ class Watch:
                 self._judge(now, lane, entry, number)
         else:
             self._heard.clear()
+
+    def _hear(self):
+        """Read what the ranks have told since the last time."""
+        with self._hearing:
+            while self._read < int(self._store.get("events")):
+                event = json.loads(self._store.get(f"event/{self._read}"))
+                self._read += 1
+                self._take(event)
 
     def _take(self, event):
         if "lost" in event:
