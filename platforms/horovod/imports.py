@@ -33,10 +33,7 @@ ALIASES = {  # a name and all names below it -> ours; the longest counts
 }
 FOLDERS = {"perseus.torch", "perseus.torch.nn", "perseus.tensorflow"}  # modules with nothing but modules in them
 STARTED = "the ranks are started from outside: python -m platforms.horovod -np N script.py, torchrun or mpirun"
-REFUSED = {
-    "horovod.spark": "there is no Spark here; " + STARTED,
-    "horovod.ray": "there is no Ray here; " + STARTED,
-}
+REFUSED = {"horovod.spark": "there is no Spark here; " + STARTED, "horovod.ray": "there is no Ray here; " + STARTED}
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

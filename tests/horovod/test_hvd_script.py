@@ -171,11 +171,7 @@ def interruptible():
 
 @pytest.mark.parametrize(
     "number, status",
-    [
-        (signal.SIGINT, 130),
-        (signal.SIGKILL, -9),
-        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
-    ],
+    [(signal.SIGINT, 130), (signal.SIGKILL, -9), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)],
 )
 def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
     path = script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")

@@ -186,6 +186,7 @@ class Lane:
             bell.set()
 
     def _round(self, mover, batch):
+        self.job.timeline.cycle()
         first = batch[0]
         if first.follower:
             if self._refused is None:

@@ -39,26 +39,14 @@ def _allreduce(tensors, outputs, name, op, scales, process_set, answer, average=
 
 
 def allreduce_async(
-    tensor,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
+    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
 ):
     """Begin to reduce `tensor` over the ranks into a new tensor; returns a handle. See `allreduce`."""
     return _allreduce([tensor], None, name, op, (prescale_factor, postscale_factor), process_set, first, average)
 
 
 def allreduce_async_(
-    tensor,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
+    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
 ):
     """Begin to reduce `tensor` over the ranks in place; returns a handle. See `allreduce`."""
     own = [tensor]
@@ -110,26 +98,14 @@ class _Allreduce(torch.autograd.Function):
 
 
 def grouped_allreduce_async(
-    tensors,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
+    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
 ):
     """Begin to reduce a list of tensors at one time into new tensors; returns one handle."""
     return _allreduce(list(tensors), None, name, op, (prescale_factor, postscale_factor), process_set, list, average)
 
 
 def grouped_allreduce_async_(
-    tensors,
-    average=None,
-    name=None,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
+    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
 ):
     """Begin to reduce a list of tensors at one time in place; returns one handle."""
     tensors = list(tensors)

@@ -193,7 +193,7 @@ def a_tensor_larger_than_the_fusion_buffer():
 def a_timeline_that_rank_0_alone_writes():
     """All ranks give the same file, as scripts do."""
     path = Path(hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None), "timeline.json")
-    hvd.start_timeline(str(path), mark_cycles=False)
+    hvd.start_timeline(str(path), mark_cycles=True)
     assert core.job.current().timeline.writes() == (hvd.rank() == 0)
     for n in range(5):
         hvd.allreduce(torch.ones(10), name=f"drawn{n}")
@@ -202,5 +202,6 @@ def a_timeline_that_rank_0_alone_writes():
     *events, end = json.loads(path.read_text())
     drawn = [event for event in events if event["name"] == "ALLREDUCE"]
     assert "drawn3" in json.dumps(events) and len(drawn) == 5 and end == {}, events
+    assert len([event for event in events if event["name"] == "CYCLE_START"]) >= 5, events
     hvd.barrier()
     shutil.rmtree(path.parent, ignore_errors=True)
