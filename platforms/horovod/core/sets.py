@@ -104,6 +104,14 @@ def known():
     return list(_registered.values())
 
 
+def aside(process_set):
+    """The same ranks with an order of their own, for a thread that works beside the program; all members call it."""
+    lane = job.current().own_lane(number(process_set))
+    own = ProcessSet(process_set.ranks)
+    own.process_set_id = lane.key
+    return own
+
+
 def _agree(kind, ranks):
     here = job.current()
     request = {"kind": kind, "name": here.name(kind), "set": 0, "ranks": ranks}

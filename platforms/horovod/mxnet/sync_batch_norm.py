@@ -18,7 +18,7 @@ from .. import arrays, core
 NAME = "PerseusSyncBatchNorm"
 # Layers that wait for other ranks have to begin in the same order on all of them.
 os.environ.setdefault("MXNET_CUSTOM_OP_NUM_THREADS", "1")
-_hosts = {}  # the job -> the set of this rank's host
+_scopes = {}  # (the job, comm_scope) -> the process set
 
 
 def scope(comm_scope):
@@ -30,19 +30,23 @@ def scope(comm_scope):
     if comm_scope not in (0, 1):
         raise ValueError(f"comm_scope is {comm_scope}; give 0 (the ranks of a host) or 1 (all ranks)")
     core.init()
-    if comm_scope == 1 or core.local_size() == core.size():
-        return core.global_process_set
     job = core.job.current()
-    if job not in _hosts:
-        seats = arrays.allgather_object((core.local_rank(), core.cross_rank(), core.local_size()), name=NAME)
-        sizes = {cross: count for local, cross, count in seats if local == 0}  # of each host; not all have a last rank
-        hosts = [[host for host in sorted(sizes) if sizes[host] > local][cross] for local, cross, _ in seats]
-        members = [[rank for rank, host in enumerate(hosts) if host == each] for each in sorted(sizes)]
-        known = {tuple(each.ranks): each for each in core.sets.known()}
-        sets = [known.get(tuple(ranks)) or core.add_process_set(ranks) for ranks in members]
-        _hosts.clear()
-        _hosts[job] = next(each for each in sets if each.included())
-    return _hosts[job]
+    if (job, comm_scope) not in _scopes:  # aside: MXNet's thread calls these while the script may call others
+        _scopes[job, comm_scope] = core.sets.aside(core.global_process_set if comm_scope else _host())
+    return _scopes[job, comm_scope]
+
+
+def _host():
+    """The set of this rank's host."""
+    if core.local_size() == core.size():
+        return core.global_process_set
+    seats = arrays.allgather_object((core.local_rank(), core.cross_rank(), core.local_size()), name=NAME)
+    sizes = {cross: count for local, cross, count in seats if local == 0}  # of each host; not all have a last rank
+    hosts = [[host for host in sorted(sizes) if sizes[host] > local][cross] for local, cross, _ in seats]
+    members = [[rank for rank, host in enumerate(hosts) if host == each] for each in sorted(sizes)]
+    known = {tuple(each.ranks): each for each in core.sets.known()}
+    sets = [known.get(tuple(ranks)) or core.add_process_set(ranks) for ranks in members]
+    return next(each for each in sets if each.included())
 
 
 class _Operator(mx.operator.CustomOp):
