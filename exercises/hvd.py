@@ -1,4 +1,4 @@
-"""Checks of 08_horovod_api: a script in ten steps, tensors that meet by name, uneven data.
+"""Checks of 08_horovod_api: a script in ten steps, one order on all ranks, uneven data.
 
 All run the answer on real ranks, on the CPU and so on any machine.
 """

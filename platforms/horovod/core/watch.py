@@ -48,7 +48,7 @@ class Watch:
         self._heard = {}  # rank -> (its last sign of life, when it came), while this rank waits
         self._named = set()  # ranks and requests that were named already
         self._still = {}  # rank of this host -> since when it is stopped
-        self._looked, self._over = time.monotonic(), threading.Event()
+        self._looked, self._over, self._knows = time.monotonic(), threading.Event(), False
         self._thread = threading.Thread(target=self._work, daemon=True, name="hvd-watch")
         if job.size > 1:
             store.add("events", 0)
@@ -65,18 +65,28 @@ class Watch:
         return True
 
     def leave(self, again):
-        """Tell that this rank leaves, and end; who serves the store waits until nobody uses it any more."""
+        """Tell that this rank leaves, and end; who serves the store waits until all know why."""
         self._over.set()
-        if self._job.size == 1 or self._job.lost or 0 in self._job.left:
+        why, lost = self._job.lost or (None, ())
+        if self._job.size == 1 or 0 in self._job.left or 0 in lost:
             return
-        self.post(left=self._job.rank, again=again)
+        if why is None:
+            self.post(left=self._job.rank, again=again)
         try:
-            knowing, until = self._store.add("know", 1), time.monotonic() + 2 * GRACE
-            while self._serves and knowing < self._job.size and time.monotonic() < until:
+            self._know()
+            until = time.monotonic() + 2 * GRACE
+            while self._serves and time.monotonic() < until:
+                if int(self._store.get("know")) >= self._job.size - len(lost):
+                    return
                 time.sleep(TICK / 10)
-                knowing = int(self._store.get("know"))
         except (RuntimeError, OSError):
             pass
+
+    def _know(self):
+        """Count this rank, once, among those that know how the job ends."""
+        if not self._knows:
+            self._knows = True
+            self._store.add("know", 1)
 
     def glance(self, ranks):
         """Look at the processes of this host, without the store, while a thread waits for `ranks`."""
@@ -163,10 +173,11 @@ class Watch:
     def _take(self, event):
         if "lost" in event:
             self._job.abort(event["why"], event["lost"])
+            self._know()
         elif event["left"] != self._job.rank:
             self._job.rank_left(event["left"], event["again"])
             if event["left"] == 0:  # it may serve the store, and waits until nobody uses that
-                self._store.add("know", 1)
+                self._know()
                 self._over.set()
 
     def _state(self):
