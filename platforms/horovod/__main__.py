@@ -5,23 +5,11 @@
     mpirun -np 2 python -m platforms.horovod train.py               one rank of mpirun
     python -m platforms.horovod train.py                            a world of one
 
-`-m package.module` in place of the script works as with python itself. Other options are horovodrun's:
-
-    -H localhost:2, --hosts, --hostfile FILE   hosts and ranks on each; this machine only (mpirun: several)
-    --min-np 1                   when a rank is lost, start all again: scripts with `hvd.elastic.run` go on from their
-                                 last commit; --max-np N limits -np, as no rank joins later
-    --output-filename DIR        also write what the ranks print to files there
-    --network-interface eth0     of gloo and NCCL
-    --fusion-threshold-mb, --cycle-time-ms, --start-timeout, --gloo-timeout-seconds, --log-level,
-    --stall-check-warning-time-seconds, --stall-check-shutdown-time-seconds, --no-stall-check,
-    --timeline-filename, --timeline-mark-cycles       the environment variables of these names
-    --verbose                    show the command and torchrun's messages
-    --check-build                show what this can do, and end
-    --gloo, --disable-cache, -p PORT, --ssh-port      accepted: gloo moves the data, there is no cache, nothing uses ssh
-
-Any other option of horovodrun is refused.
+`-m package.module` in place of the script works as with python itself. The options are horovodrun's; any other option of
+horovodrun is refused.
 """
 
+import argparse
 import importlib.util
 import os
 import runpy
@@ -29,102 +17,118 @@ import sys
 
 from . import imports, start
 
-USAGE = "usage: python -m platforms.horovod [-np N] [options] script.py [arguments…]   or   … -m module [arguments…]"
-SAME = {"--num-proc": "-np", "--max-num-proc": "--max-np", "--min-num-proc": "--min-np"}
-SAME.update({"--hosts": "-H", "--host": "-H", "-hostfile": "--hostfile"})  # other spelling -> ours
-NUMBERS = {  # option with a number -> environment variable of the ranks, and what the number is multiplied by
-    "--start-timeout": ("HOROVOD_START_TIMEOUT", 1),
-    "--gloo-timeout-seconds": ("HOROVOD_GLOO_TIMEOUT_SECONDS", 1),
-    "--stall-check-warning-time-seconds": ("HOROVOD_STALL_CHECK_TIME_SECONDS", 1),
-    "--stall-check-shutdown-time-seconds": ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 1),
-    "--cycle-time-ms": ("HOROVOD_CYCLE_TIME", 1),
-    "--fusion-threshold-mb": ("HOROVOD_FUSION_THRESHOLD", 2**20),
-}
-TEXTS = {
-    "--timeline-filename": ("HOROVOD_TIMELINE",),
-    "--log-level": ("HOROVOD_LOG_LEVEL",),
-    "--network-interface": ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
-}
-FLAGS = {"--timeline-mark-cycles": "HOROVOD_TIMELINE_MARK_CYCLES", "--no-stall-check": "HOROVOD_STALL_CHECK_DISABLE"}
-VALUED = {"-np", "--min-np", "--max-np", "-H", "--hostfile", "--output-filename", "-p", "--ssh-port", *NUMBERS, *TEXTS}
-PLAIN = {"--gloo", "--verbose", "--disable-cache", "--check-build", *FLAGS}
+USAGE = "python -m platforms.horovod [-np N] [options] script.py [arguments…]   or   … -m module [arguments…]"
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")  # a launcher sets one of them in its processes
+IGNORED = "accepted: gloo moves the data, there is no cache, nothing uses ssh"
 
 
 class Refused(ValueError):
     """The command line is wrong; nothing was started."""
 
 
+def _number(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}; give a number, 0 or more")
+    return f"{value:g}"
+
+
+def _megabytes(text):
+    return str(int(float(_number(text)) * 2**20))
+
+
+def _count(text):
+    most = max(64, 8 * (os.cpu_count() or 1))
+    if not text.isdigit() or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r}; give a number of ranks from 1 to {most}, which this machine can start")
+    return int(text)
+
+
+VARIABLES = {  # option -> (how its value is read, variables of the ranks that it sets); True: it takes no value
+    "--start-timeout": (_number, "HOROVOD_START_TIMEOUT"),
+    "--gloo-timeout-seconds": (_number, "HOROVOD_GLOO_TIMEOUT_SECONDS"),
+    "--stall-check-warning-time-seconds": (_number, "HOROVOD_STALL_CHECK_TIME_SECONDS"),
+    "--stall-check-shutdown-time-seconds": (_number, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"),
+    "--no-stall-check": (True, "HOROVOD_STALL_CHECK_DISABLE"),
+    "--cycle-time-ms": (_number, "HOROVOD_CYCLE_TIME"),
+    "--fusion-threshold-mb": (_megabytes, "HOROVOD_FUSION_THRESHOLD"),
+    "--timeline-filename": (os.path.abspath, "HOROVOD_TIMELINE"),
+    "--timeline-mark-cycles": (True, "HOROVOD_TIMELINE_MARK_CYCLES"),
+    "--log-level": (str, "HOROVOD_LOG_LEVEL"),
+    "--network-interface": (str, "GLOO_SOCKET_IFNAME NCCL_SOCKET_IFNAME"),
+}
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        usage=USAGE, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("-np", "--num-proc", type=_count, metavar="N", help="ranks to start")
+    least = "when a rank is lost, start all again: scripts with hvd.elastic.run go on from their last commit"
+    add("--min-np", "--min-num-proc", type=_count, metavar="N", help=least)
+    add("--max-np", "--max-num-proc", type=_count, metavar="N", help="limits -np, as no rank joins later")
+    here = "and ranks on each; this machine only (mpirun: several)"
+    add("-H", "--hosts", "--host", metavar="HOST:N,…", help=f"hosts {here}")
+    add("--hostfile", "-hostfile", metavar="FILE", help=f"a file with hosts {here}")
+    add("--output-filename", metavar="DIR", help="also write what the ranks print to files there")
+    add("--verbose", action="store_true", help="show the command and torchrun's messages")
+    add("--check-build", action="store_true", help="show what this can do, and end")
+    for option, (kind, names) in VARIABLES.items():
+        how = {"action": "store_const", "const": "1"} if kind is True else {"type": kind, "metavar": "VALUE"}
+        add(option, dest=names, help=f"sets {names}", **how)
+    add("--gloo", "--disable-cache", action="store_true", help=IGNORED)
+    add("-p", "--ssh-port", metavar="PORT", help=IGNORED)
+    add("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+    def refuse(message):
+        raise Refused(f"{message} (--help lists the options; those of the script come after its name)")
+
+    parser.error = refuse
+    return parser
+
+
 def parse(arguments):
     """Read a command line.
 
     Returns:
-        (options given, variables of the ranks, number of ranks or None, is it a module, script or module, arguments).
+        (the options, number of ranks or None, is it a module, [script or module, arguments…]).
     """
-    rest, given = list(arguments), {}
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        option, _, value = rest.pop(0).partition("=")
-        option = SAME.get(option, option)
-        if option in ("-h", "--help"):
-            print(USAGE + "\n\n" + __doc__)
-            raise SystemExit(0)
-        if option in VALUED:
-            value = value or (rest.pop(0) if rest else "")
-            if not value:
-                raise Refused(f"{option} needs a value")
-        elif option not in PLAIN:
-            raise Refused(
-                f"there is no option {option} here (--help lists those that there are); options of the script come "
-                "after its name"
-            )
-        given[option] = value
-    if "--check-build" in given:
-        return given, {}, None, False, "", []
-    variables, count = _environment(given), _ranks(given)
-    if rest and os.path.basename(rest[0]).rstrip(".0123456789") == "python":  # horovodrun -np 2 python train.py
-        rest.pop(0)
-    module = rest[:1] == ["-m"]
-    target, rest = rest[module : module + 1], rest[module + 1 :]
-    if not target:
+    given = _parser().parse_args(arguments)
+    if given.check_build:
+        return given, None, False, []
+    count, module = _ranks(given), given.module is not None
+    command = given.module if module else given.command
+    if not module and command and os.path.basename(command[0]).rstrip(".0123456789") == "python":
+        command = command[1:]  # horovodrun -np 2 python train.py
+        module, command = command[:1] == ["-m"], command[command[:1] == ["-m"] :]
+    if not command:
         raise Refused("which script?")
-    (_check_module if module else _check_script)(target[0])
+    if module and not _is_module(command[0]):
+        raise Refused(f"there is no module {command[0]!r}")
+    if not module and not any(map(os.path.isfile, (command[0], os.path.join(command[0], "__main__.py")))):
+        raise Refused(f"there is no script {command[0]!r} in {os.getcwd()}")
     if count and any(name in os.environ for name in RANKS):
         raise Refused("this process is a rank of a launcher already; give the number of ranks there, not by -np")
-    return given, variables, count, module, target[0], rest
-
-
-def _environment(given):
-    """The variables of the ranks for the options in `given`."""
-    variables = {FLAGS[option]: "1" for option in given if option in FLAGS}
-    for option, names in TEXTS.items():
-        if option in given:
-            value = os.path.abspath(given[option]) if option == "--timeline-filename" else given[option]
-            variables.update(dict.fromkeys(names, value))
-    for option, (name, factor) in NUMBERS.items():
-        try:
-            value = float(given.get(option, 0))
-        except ValueError:
-            value = -1
-        if value < 0:
-            raise Refused(f"{option} is {given[option]!r}; give a number, 0 or more")
-        if option in given:
-            variables[name] = f"{value * factor:g}" if factor == 1 else str(int(value * factor))
-    return variables
+    return given, count, module, command
 
 
 def _ranks(given):
     """The number of ranks, or None."""
-    hosts = given["-H"].split(",") if "-H" in given else _hostfile(given["--hostfile"]) if "--hostfile" in given else ()
-    slots = _slots(hosts, given.get("-np", "N")) if hosts else None
-    most = next((_count(given[option], option) for option in ("--max-np", "-np") if option in given), slots)
-    count = _count(given["-np"]) if "-np" in given else most
+    hosts = given.hosts.split(",") if given.hosts else _hostfile(given.hostfile) if given.hostfile else ()
+    slots = _slots(hosts, given.num_proc or "N") if hosts else None
+    most = given.max_np or given.num_proc or slots
+    count = given.num_proc or most
     if slots and count > slots:
         raise Refused(f"-np is {count}, but there is room for {slots}; give localhost:{count}")
-    if "-np" in given and count > most:
+    if count and count > most:
         raise Refused(f"-np is {count}, but --max-np is {most}")
-    least = _count(given["--min-np"], "--min-np") if "--min-np" in given else None
-    if least and not least <= (most or 0):
-        raise Refused(f"--min-np is {least}, but {most or 0} ranks are started; give -np {least} or more")
+    if given.min_np and given.min_np > (most or 0):
+        raise Refused(f"--min-np is {given.min_np}, but {most or 0} ranks are started; give -np {given.min_np} or more")
     return count
 
 
@@ -156,25 +160,11 @@ def _slots(hosts, count):
     return own
 
 
-def _count(text, option="-np"):
-    most = max(64, 8 * (os.cpu_count() or 1))
-    if not text.isdigit() or not 1 <= int(text) <= most:
-        raise Refused(f"{option} is {text!r}; give a number of ranks from 1 to {most}, which this machine can start")
-    return int(text)
-
-
-def _check_script(path):
-    if not os.path.isfile(path) and not os.path.isfile(os.path.join(path, "__main__.py")):
-        raise Refused(f"there is no script {path!r} in {os.getcwd()}")
-
-
-def _check_module(name):
+def _is_module(name):
     try:
-        found = importlib.util.find_spec(name.partition(".")[0])  # finding a submodule would import its package
+        return importlib.util.find_spec(name.partition(".")[0])  # finding a submodule would import its package
     except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise Refused(f"there is no module {name!r}")
+        return None
 
 
 def check_build():
@@ -224,19 +214,21 @@ def _without_our_frames(hook):
 
 def main(arguments):
     try:
-        given, variables, count, module, target, rest = parse(arguments)
+        given, count, module, command = parse(arguments)
     except Refused as error:
-        start.say(f"{error}\n{USAGE}")
+        start.say(f"{error}\nusage: {USAGE}")
         return 2
-    if "--check-build" in given:
+    if given.check_build:
         print(check_build())
         return 0
-    os.environ.update(variables)
+    for _, names in VARIABLES.values():
+        if getattr(given, names) is not None:
+            os.environ.update(dict.fromkeys(names.split(), getattr(given, names)))
     if count is None:
-        run(module, target, rest)
+        run(module, command[0], command[1:])
         return 0
-    restarts, output = start.RESTARTS if "--min-np" in given else 0, given.get("--output-filename")
-    return start.start([*(["-m"] if module else []), target, *rest], count, "--verbose" in given, restarts, output)
+    restarts = start.RESTARTS if given.min_np else 0
+    return start.start(["-m"] * module + command, count, given.verbose, restarts, given.output_filename)
 
 
 if __name__ == "__main__":

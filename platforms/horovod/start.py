@@ -1,6 +1,5 @@
 """Start N ranks on this machine by torchrun: a command, as `horovodrun -np N` does, or a function, as `horovod.run`."""
 
-import functools
 import logging
 import os
 import signal
@@ -100,33 +99,16 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     rank that fails is a `helpers.RankError`. Options that choose between Horovod's own transports are accepted.
 
     Raises:
-        ValueError: `hosts` is not host:slots or names another machine, or an option has no counterpart.
+        ValueError: `hosts` is not host:slots or names another machine, an option has no counterpart, or this Python
+            cannot import `helpers`.
     """
     if elsewhere := slots((hosts or "").split(","))[1]:
         raise ValueError(f"hosts names {elsewhere[0]}; ranks on several machines are started by mpirun or torchrun")
     unknown = sorted(name for name, value in others.items() if value is not None and name not in INDIFFERENT)
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
-    if sys.version_info < (3, 10) and executable in (None, sys.executable):  # MXNet's, which cannot import helpers
-        call = functools.partial(func, *args, **(kwargs or {}))
-        call.__name__ = call.__qualname__ = getattr(func, "__name__", "function")  # torch 1.12 asks for them
-        return _launched(call, np, env or {})
+    if sys.version_info < (3, 10):
+        raise ValueError("horovod.run needs Python 3.10; start the ranks by python -m platforms.horovod -np N script.py")
     from helpers.launcher.launch import launch
 
     return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))
-
-
-def _launched(call, count, env):
-    """`run` by torchrun's own launcher, whose output is not labelled."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    os.environ.update(env)
-    meeting = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": f"hvd-{os.getpid()}"}
-    config = LaunchConfig(1, 1, count, max_restarts=0, monitor_interval=0.1, **meeting)
-    try:
-        results = elastic_launch(config, call)()
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        raise RuntimeError(f"rank {rank} {_how(failure.exitcode)}: {failure.message}") from error
-    return [results[rank] for rank in range(count)]

@@ -80,27 +80,3 @@ def test_the_public_shape_of_script_trains_unchanged():
     _, said = run("-m", "platforms.horovod", "-np", "2", script, "--fp16-allreduce", "--gradient-predivide-factor", "2")
     last = [line for line in said.splitlines() if "Validation" in line]
     assert len(last) == 3 and "Epoch[2]" in last[-1], said
-
-
-RUN = """
-from platforms.horovod import imports; imports.install()
-import os, horovod
-
-def meet(offset=1, dies=False):
-    import horovod.mxnet as hvd, mxnet as mx
-    hvd.init()
-    if dies and hvd.rank() == 1:
-        os._exit(3)
-    return hvd.allreduce(mx.nd.array([hvd.rank() + offset]), op=hvd.Sum).asscalar().item()
-
-if __name__ == "__main__":
-    print(horovod.run(meet, (1,), np=2))
-    horovod.run(meet, kwargs={"dies": True}, np=2)
-"""
-
-
-@real
-def test_horovod_run_under_the_older_torch(tmp_path):
-    (tmp_path / "script.py").write_text(RUN)
-    printed, said = run(tmp_path / "script.py", ok=False)
-    assert printed.splitlines()[-1] == "[3.0, 3.0]" and "RuntimeError: rank" in said

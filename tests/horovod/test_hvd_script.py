@@ -181,7 +181,7 @@ def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
         ranks = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
         process.send_signal(number)
         _, told = process.communicate(timeout=300)
-    assert process.returncode == status and ("interrupted" in told) == (number == signal.SIGINT)
+    assert process.returncode == status and ("interrupted" in told) == (number != signal.SIGKILL)
     assert wait_until(lambda: not any(map(running, ranks)), 300) is not None
 
 
@@ -204,7 +204,7 @@ def test_exit_status_modules_and_a_world_of_one(tmp_path):
         (["--start-timeout", "soon", "x.py"], "give a number"),
         (["-np", "2", "--min-np", "3", "x.py"], "give -np 3 or more"),
         (["-np", "3", "--max-np", "2", "x.py"], "--max-np is 2"),
-        (["--host-discovery-script", "x.sh", "x.py"], "no option --host-discovery-script"),
+        (["--host-discovery-script", "x.sh", "x.py"], "unrecognized arguments: --host-discovery-script"),
         (["--hostfile", "nowhere", "x.py"], "No such file"),
         (["nowhere.py"], "no script 'nowhere.py'"),
         (["-np", "2", "-m", "nowhere.at_all"], "no module 'nowhere.at_all'"),

@@ -14,34 +14,17 @@ from the last commit, which rank 0 has written to a file. After a failure withou
 import copy
 import functools
 import itertools
-import operator
 import os
-import queue
 import random
 
 import torch
 from torch.utils.data import Sampler
 
 from .. import core
-from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from .mpi_ops import rank, size
 
-__all__ = [
-    "run",
-    "State",
-    "ObjectState",
-    "TorchState",
-    "ElasticSampler",
-    "HostUpdateResult",
-    "get_handler_registry",
-    "set_handler_registry",
-]
-
-
-class HostUpdateResult:
-    """What has happened to the hosts; values can be or-ed."""
-
-    no_update, removed, added, mixed = 0, 1, 2, 3
+__all__ = ["run", "State", "ObjectState", "TorchState", "ElasticSampler"]
 
 
 class State:
@@ -53,10 +36,7 @@ class State:
     """
 
     def __init__(self, bcast_object, get_rank):
-        self._bcast_object = bcast_object
-        self._rank = get_rank
-        self._host_messages = queue.Queue()
-        self._last_updated_timestamp = 0
+        self._bcast_object, self._rank = bcast_object, get_rank
         self._reset_callbacks = []
 
     def register_reset_callbacks(self, callbacks):
@@ -64,36 +44,22 @@ class State:
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self):
-        """Called when the remaining ranks have met again, before `sync`."""
-        self._host_messages = queue.Queue()
+        """Called when the ranks have met again, before `sync`."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
-    def on_hosts_updated(self, timestamp, update_res):
-        """Note that hosts have changed: `update_res` is a `HostUpdateResult`; any thread may call it."""
-        self._host_messages.put((timestamp, update_res))
-
     def commit(self):
-        """`save()`, then `check_host_updates()`. It copies everything: once in many batches is often enough."""
+        """`save()`, also for a restart. It copies everything: once in many batches is often enough."""
         self.save()
-        _write(self)
-        self.check_host_updates()
+        path, saved = _file() if core.is_initialized() else None, self.saved()
+        if path is not None and saved is not None:
+            draft = path.with_suffix(".draft")
+            torch.save(saved, draft)
+            os.replace(draft, path)
 
     def check_host_updates(self):
-        """Raise HostsUpdatedInterrupt, on all ranks together, if hosts have changed."""
-        before = latest = self._last_updated_timestamp
-        updates = HostUpdateResult.no_update
-        while not self._host_messages.empty():
-            timestamp, update = self._host_messages.get()
-            if timestamp > latest:
-                latest, updates = timestamp, updates | update
-        before, self._last_updated_timestamp, updates = self._agreed((before, latest, updates))
-        if self._last_updated_timestamp > before:
-            raise core.HostsUpdatedInterrupt(skip_sync=updates == HostUpdateResult.removed)
-
-    def _agreed(self, news):
-        return self._bcast_object(news)
+        """Nothing, since no rank joins later; scripts call it between commits."""
 
     def save(self):
         """Keep a copy of the state in memory."""
@@ -202,59 +168,17 @@ class ElasticSampler(Sampler):
         return self.num_samples
 
 
-class StateHandler:
-    """Saves, restores and sends to all ranks what has a `state_dict`; subclass it and register the subclass."""
-
-    def __init__(self, value):
-        self.value = value
-        self.save()
-
-    def save(self):
-        self._saved = copy.deepcopy(self.value.state_dict())
-
-    def restore(self):
-        self.value.load_state_dict(copy.deepcopy(self._saved))
-
-    def sync(self):
-        self.value.load_state_dict(broadcast_object(self.value.state_dict()))
-
-    def set_value(self, value):
-        self.value = value
-        self.save()
-
-
-class ModelStateHandler(StateHandler):
-    def sync(self):
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
-
-
-class OptimizerStateHandler(StateHandler):
-    def sync(self):
-        broadcast_optimizer_state(self.value, root_rank=0)
+def _send_state(value):
+    value.load_state_dict(broadcast_object(value.state_dict()))
 
 
 _LRScheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", torch.optim.lr_scheduler._LRScheduler)  # before torch 2
-_handler_registry = [
-    (torch.nn.Module, ModelStateHandler),
-    (torch.optim.Optimizer, OptimizerStateHandler),
-    (_LRScheduler, StateHandler),
-    (ElasticSampler, StateHandler),
-]
-
-
-def get_handler_registry():
-    """Pairs (type, handler class), first come, first served."""
-    return _handler_registry
-
-
-def set_handler_registry(registry):
-    """Replace the pairs; states made from now on use them."""
-    global _handler_registry
-    _handler_registry = registry
-
-
-def _handler(value):
-    return next((handler(value) for kind, handler in _handler_registry if isinstance(value, kind)), None)
+SENT_BY = {  # type of what has a state_dict -> how all ranks get that of rank 0
+    torch.nn.Module: lambda model: broadcast_parameters(model.state_dict(), root_rank=0),
+    torch.optim.Optimizer: lambda optimizer: broadcast_optimizer_state(optimizer, root_rank=0),
+    _LRScheduler: _send_state,
+    ElasticSampler: _send_state,
+}
 
 
 class TorchState(ObjectState):
@@ -269,51 +193,47 @@ class TorchState(ObjectState):
 
     def __init__(self, model=None, optimizer=None, **kwargs):
         kwargs.update(model=model, optimizer=optimizer)
-        handlers = {name: _handler(value) for name, value in kwargs.items()}
-        self._handlers = {name: handler for name, handler in handlers.items() if handler is not None}
-        for name, handler in self._handlers.items():
-            object.__setattr__(self, name, handler.value)
-        plain = {name: value for name, value in kwargs.items() if name not in self._handlers}
-        super().__init__(bcast_object=broadcast_object, get_rank=rank, **plain)
+        self._states = {name: None for name, value in kwargs.items() if isinstance(value, tuple(SENT_BY))}
+        for name in self._states:
+            setattr(self, name, kwargs.pop(name))
+        super().__init__(bcast_object=broadcast_object, get_rank=rank, **kwargs)
 
     def __setattr__(self, name, value):
-        if name in self.__dict__.get("_handlers", ()):
-            self._handlers[name].set_value(value)
         super().__setattr__(name, value)
+        if name in self.__dict__.get("_states", ()):
+            self._keep(name)
+
+    def _keep(self, name):
+        self._states[name] = copy.deepcopy(getattr(self, name).state_dict())
 
     def save(self):
-        for handler in self._handlers.values():
-            handler.save()
+        for name in self._states:
+            self._keep(name)
         super().save()
 
     def restore(self):
-        for handler in self._handlers.values():
-            handler.restore()
+        for name, state in self._states.items():
+            getattr(self, name).load_state_dict(copy.deepcopy(state))
         super().restore()
 
     def saved(self):
-        return {**super().saved(), "handled": {name: handler._saved for name, handler in self._handlers.items()}}
+        return {**super().saved(), "states": self._states}
 
     def load_saved(self, saved):
-        for name, handler in self._handlers.items():
-            handler._saved = saved["handled"][name]
+        self._states = saved["states"]
         super().load_saved(saved)
 
     def sync(self):
-        for handler in self._handlers.values():
-            handler.sync()
-            handler.save()
+        for name in self._states:
+            value = getattr(self, name)
+            next(send for kind, send in SENT_BY.items() if isinstance(value, kind))(value)
+            self._keep(name)
         super().sync()
 
     def reset(self):
-        for handler in self._handlers.values():
-            if isinstance(handler.value, ElasticSampler):
-                handler.value.reset()  # this rank's number and the world size may have changed
-
-    def _agreed(self, news):
-        # The news of any rank counts, not only that of rank 0.
-        befores, latests, updates = zip(*allgather_object(news))
-        return befores[0], max(latests), functools.reduce(operator.or_, updates)
+        for value in map(self.__dict__.get, self._states):
+            if isinstance(value, ElasticSampler):
+                value.reset()  # this rank's number and the world size may have changed
 
 
 def _file():
@@ -323,81 +243,38 @@ def _file():
     return core.place.folder() / f"{core.place.parent()}.commit"
 
 
-def _write(state):
-    path, saved = _file() if core.is_initialized() else None, state.saved()
-    if path is not None and saved is not None:
-        draft = path.with_suffix(".draft")
-        torch.save(saved, draft)
-        os.replace(draft, path)
+def run(func):
+    """Decorator: `func(state, …)` starts with the state alike on all ranks, and again after a failure, until it returns.
 
-
-def _resume(state):
-    """Load the last commit of the ranks that were there before a restart."""
-    path = _file()
-    if path is not None and core.place.restart() and path.exists():
-        state.load_saved(torch.load(path, weights_only=False))
-
-
-def run(func=None, reset_limit=None):
-    """Decorator: `func(state, …)` starts with the state alike on all ranks, and again from there after a reset.
-
-    Collectives outside of `func` have to happen before the first call. `@run(reset_limit=3)` gives up, with a
-    RuntimeError, when more resets are needed. See `run_fn`.
-    """
-    if func is None:
-        return functools.partial(run, reset_limit=reset_limit)
-    trains = run_fn(func, core.reset, reset_limit)
-
-    @functools.wraps(func)
-    def resuming(state, *args, **kwargs):
-        core.init()
-        _resume(state)
-        answer, path = trains(state, *args, **kwargs), _file()
-        if path is not None and path.exists():
-            path.unlink()
-        return answer
-
-    return resuming
-
-
-def run_fn(func, reset, reset_limit=None):
-    """Wrap `func(state, …)` so that it goes on after a failure or after hosts have changed, until it returns.
-
-    After a HorovodInternalError the state goes back to the last commit, after a HostsUpdatedInterrupt it stays; then
-    `reset()` brings the ranks together, `state.on_reset()` is called, and `state.sync()` broadcasts it.
+    After a HorovodInternalError the state goes back to the last commit, and the ranks meet again. Collectives outside of
+    `func` have to happen before the first call.
 
     Raises:
-        RuntimeError: more than `reset_limit` resets would have been needed.
         CollectiveError: the same refusal twice in a row, since a mistake in the program does not go away.
-        HorovodInternalError: a rank is lost, so that the ranks cannot meet.
+        HorovodInternalError: a rank is lost, so that the ranks cannot meet; a launcher may start all of them again.
         Whatever else `func` raises.
     """
 
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
-        resets, refusal, skip_sync, together = 0, None, False, True
+        core.init()
+        path, refusal = _file(), None
+        if path is not None and core.place.restart() and path.exists():
+            state.load_saved(torch.load(path, weights_only=False))
         while True:
             try:
-                if not together:
-                    reset()
-                    state.on_reset()
-                    together = True
-                if not skip_sync:
-                    state.sync()
-                return func(state, *args, **kwargs)
+                state.sync()
+                answer = func(state, *args, **kwargs)
+                break
             except core.HorovodInternalError as error:
-                if isinstance(error, core.CollectiveError):
-                    if str(error) == refusal:
-                        raise
-                    refusal = str(error)
-                if not together:
-                    raise  # the ranks could not meet
-                cause, skip_sync = error, False
+                if isinstance(error, core.CollectiveError) and str(error) == refusal:
+                    raise
+                refusal = str(error)
                 state.restore()
-            except core.HostsUpdatedInterrupt as interrupt:
-                cause, skip_sync = interrupt, interrupt.skip_sync
-            if reset_limit is not None and resets >= reset_limit:
-                raise RuntimeError(f"the ranks were reset {resets} times, and reset_limit is {reset_limit}") from cause
-            resets, together = resets + 1, False
+            core.reset()
+            state.on_reset()
+        if path is not None and path.exists():
+            path.unlink()
+        return answer
 
     return wrapper

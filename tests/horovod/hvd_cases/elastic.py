@@ -36,35 +36,13 @@ def sync_comes_first():
 
 
 @case("elastic", least=2)
-def goes_on_without_restoring():
-    """After HostsUpdatedInterrupt nothing is undone, and rank 0's present state counts."""
-    state, calls = new_state(list=[]), []
-
-    @hvd.elastic.run
-    def train(state):
-        calls.append(state.batch)
-        if len(calls) == 1:
-            state.batch = 7 + hvd.rank()
-            state.list.append("kept")
-            nn.init.constant_(state.model.weight, 5.0 + hvd.rank())
-            raise hvd.HostsUpdatedInterrupt()
-
-    train(state)
-    assert calls == [0, 7] and state.list == ["kept"] and state.model.weight[0, 0].item() == 5.0
-
-
-@case("elastic", least=2)
 def what_ends_it():
-    """`reset_limit`; a mistake that ranks make again, instead of repeating it for ever; any other error."""
-    endings = [
-        ({"reset_limit": 2}, hvd.HorovodInternalError("again"), RuntimeError, "reset 2 times, and reset_limit is 2", 3),
-        ({}, None, hvd.HorovodInternalError, "crooked", 2),
-        ({}, KeyError("mine"), KeyError, "mine", 1),
-    ]
-    for options, error, kind, words, times in endings:
+    """A mistake that ranks make again, instead of repeating it for ever; any other error."""
+    endings = [(None, hvd.HorovodInternalError, "crooked", 2), (KeyError("mine"), KeyError, "mine", 1)]
+    for error, kind, words, times in endings:
         calls = []
 
-        @hvd.elastic.run(**options)
+        @hvd.elastic.run
         def train(state, calls=calls, error=error):
             calls.append(1)
             if error is not None:
