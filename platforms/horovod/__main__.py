@@ -5,8 +5,8 @@
     mpirun -np 2 python -m platforms.horovod train.py               one rank of mpirun
     python -m platforms.horovod train.py                            a world of one
 
-`-m package.module` in place of the script works as with python itself. The options are horovodrun's; any other option of
-horovodrun is refused.
+`-m package.module` in place of the script works as with python itself. The options are horovodrun's; any other option
+of horovodrun is refused.
 """
 
 import argparse
@@ -43,7 +43,9 @@ def _megabytes(text):
 def _count(text):
     most = max(64, 8 * (os.cpu_count() or 1))
     if not text.isdigit() or not 1 <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r}; give a number of ranks from 1 to {most}, which this machine can start")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; give a number of ranks from 1 to {most}, which this machine can start"
+        )
     return int(text)
 
 

@@ -108,7 +108,9 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
     if unknown:
         raise ValueError(f"run() has no counterpart here for {', '.join(unknown)}")
     if sys.version_info < (3, 10):
-        raise ValueError("horovod.run needs Python 3.10; start the ranks by python -m platforms.horovod -np N script.py")
+        raise ValueError(
+            "horovod.run needs Python 3.10; start the ranks by python -m platforms.horovod -np N script.py"
+        )
     from helpers.launcher.launch import launch
 
     return launch(func, np, *args, python=executable, env=env, **(kwargs or {}))

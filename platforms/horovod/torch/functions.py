@@ -1,8 +1,7 @@
 """What ranks send each other at the start of a training: parameters, the state of optimizers, objects.
 
-Names and behaviour as in the API reference of horovod.torch, with two differences. Horovod takes a step with zero
-gradients to create the state of an optimizer that has none; here the root's state is copied: a pickled skeleton, and
-its tensors as tensors.
+Names and behaviour as in the API reference of horovod.torch, with one difference. Horovod takes a step with zero
+gradients to create the state of an optimizer that has none; here the root's state is sent, pickled.
 """
 
 import torch
@@ -135,16 +134,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state: its history has no fixed form; create a new one")
     _check_alike(optimizer, process_set)
-    name = "broadcast_optimizer_state"
-    if rank() == root_rank:
-        tensors = []
-        broadcast_object(_skeleton(_state_of(optimizer), tensors), root_rank, name, process_set)
-    else:
-        tensors, skeleton = [], broadcast_object(None, root_rank, name, process_set)
-        state = _with_room(skeleton, _parameters(optimizer), tensors)
-    handles = [broadcast_async_(t, root_rank, f"{name}.{i}", process_set) for i, t in enumerate(tensors)]
-    for handle in handles:
-        synchronize(handle)
+    ours = tree_map(_parcel, _state_of(optimizer)) if rank() == root_rank else None
+    state = broadcast_object(ours, root_rank, "broadcast_optimizer_state", process_set)
     if rank() != root_rank:
         _install(optimizer, state)
 
@@ -175,61 +166,33 @@ def _state_of(optimizer):
     }
 
 
-class Room:
-    """Stands in a skeleton for a tensor that travels by itself."""
+class Parcel:
+    """Stands for a tensor of a device, which may have another number on another rank."""
 
     def __init__(self, tensor):
-        self.shape, self.dtype, self.on_cpu = tuple(tensor.shape), tensor.dtype, tensor.device.type == "cpu"
-
-    def tensor(self, like):
-        """An empty tensor for it: on the CPU if the root's was there, else where the parameter `like` is."""
-        if self.on_cpu and like.device.type != "cpu":
-            return torch.empty(self.shape, dtype=self.dtype)
-        if self.shape == tuple(like.shape):  # fused steps want moments laid out as their parameters
-            return torch.empty_like(like, dtype=self.dtype, requires_grad=False)
-        return torch.empty(self.shape, dtype=self.dtype, device=like.device)
+        self.tensor = tensor.cpu()
 
 
-def _skeleton(state, tensors):
-    """`state` with every dense tensor replaced by a `Room` and appended to `tensors`."""
-
-    def room(value):
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            return value
-        tensors.append(value.detach().contiguous())  # a view; a copy of the few that have gaps
-        return Room(value)
-
-    return tree_map(room, state)
-
-
-def _with_room(skeleton, parameters, tensors):
-    """`skeleton` with an empty tensor in every `Room`, appended to `tensors` in the order of `_skeleton`."""
-
-    def fill(value, like):
-        if not isinstance(value, Room):
-            return value
-        tensors.append(value.tensor(like))
-        return tensors[-1]
-
-    def filled(part, like=parameters[0]):
-        return tree_map(lambda value: fill(value, like), part)
-
-    return {
-        "options": filled(skeleton["options"]),
-        "states": {place: filled(state, parameters[place]) for place, state in skeleton["states"].items()},
-        "others": filled(skeleton["others"]),
-    }
+def _parcel(value):
+    if not isinstance(value, torch.Tensor):
+        return value
+    return Parcel(value) if value.device.type != "cpu" else value.detach().clone()  # a part alone, if it is a part
 
 
 def _install(optimizer, state):
-    for group, options in zip(optimizer.param_groups, state["options"]):
+    parameters = _parameters(optimizer)
+
+    def unpacked(part, like=parameters[0]):
+        return tree_map(lambda value: value.tensor.to(like.device) if isinstance(value, Parcel) else value, part)
+
+    for group, options in zip(optimizer.param_groups, unpacked(state["options"])):
         for key, value in options.items():
             ours = group.get(key)
             if isinstance(ours, torch.Tensor) and isinstance(value, torch.Tensor) and ours.shape == value.shape:
                 ours.copy_(value)  # a scheduler or a captured graph may hold on to this very tensor
             else:
                 group[key] = value
-    parameters = _parameters(optimizer)
     optimizer.state.clear()
-    optimizer.state.update((parameters[place], value) for place, value in state["states"].items())
-    optimizer.state.update(state["others"])
+    for place, value in state["states"].items():
+        optimizer.state[parameters[place]] = unpacked(value, parameters[place])
+    optimizer.state.update(unpacked(state["others"]))
