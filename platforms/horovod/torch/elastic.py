@@ -244,10 +244,10 @@ def _file():
 
 
 def run(func):
-    """Decorator: `func(state, …)` starts with the state alike on all ranks, and again after a failure, until it returns.
+    """Decorator: `func(state, …)` starts with the state alike on all ranks, and again after each failure.
 
-    After a HorovodInternalError the state goes back to the last commit, and the ranks meet again. Collectives outside of
-    `func` have to happen before the first call.
+    After a HorovodInternalError the state goes back to the last commit, and the ranks meet again. Collectives outside
+    of `func` have to happen before the first call.
 
     Raises:
         CollectiveError: the same refusal twice in a row, since a mistake in the program does not go away.
