@@ -121,7 +121,7 @@ def grouped_reducescatter(
 ):
     """This rank's rows of the averages (or sums) of `tensors`; the first ranks get one more if they do not divide."""
     scales = prescale_factor, postscale_factor
-    return _grouped(arrays.grouped_reducescatter, tensors, name, op, process_set, *scales)
+    return _grouped(arrays.grouped_reducescatter, tensors, name, op, *scales, process_set)
 
 
 @parameters("tensor op name priority process_set prescale_factor postscale_factor", grouped_reducescatter)
