@@ -48,7 +48,7 @@ class Watch:
         self._heard = {}  # rank -> (its last sign of life, when it came), while this rank waits
         self._named = set()  # ranks and requests that were named already
         self._still = {}  # rank of this host -> since when it is stopped
-        self._looked, self._over, self._knows = time.monotonic(), threading.Event(), False
+        self._looked, self._over = time.monotonic(), threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True, name="hvd-watch")
         if job.size > 1:
             store.add("events", 0)
@@ -74,19 +74,17 @@ class Watch:
             self.post(left=self._job.rank, again=again)
         try:
             self._know()
-            until = time.monotonic() + 2 * GRACE
+            others, until = set(range(self._job.size)) - set(lost), time.monotonic() + 2 * GRACE
             while self._serves and time.monotonic() < until:
-                if int(self._store.get("know")) >= self._job.size - len(lost):
+                if all(place.has(self._store, f"knows/{rank}") for rank in others):
                     return
                 time.sleep(TICK / 10)
         except (RuntimeError, OSError):
             pass
 
     def _know(self):
-        """Count this rank, once, among those that know how the job ends."""
-        if not self._knows:
-            self._knows = True
-            self._store.add("know", 1)
+        """Note that this rank knows how the job ends."""
+        self._store.set(f"knows/{self._job.rank}", "")
 
     def glance(self, ranks):
         """Look at the processes of this host, without the store, while a thread waits for `ranks`."""
