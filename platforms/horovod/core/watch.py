@@ -67,20 +67,25 @@ class Watch:
     def leave(self, again):
         """Tell that this rank leaves, and end; who serves the store waits until all know why."""
         self._over.set()
-        why, lost = self._job.lost or (None, ())
-        if self._job.size == 1 or 0 in self._job.left or 0 in lost:
+        if self._job.size == 1:
             return
-        if why is None:
+        why, lost = self._job.lost or (None, ())
+        if 0 not in self._job.left and 0 not in lost:  # else nobody serves the store
+            try:
+                self._say_goodbye(why is None, again, set(range(self._job.size)) - set(lost))
+            except (RuntimeError, OSError):
+                pass
+        self._thread.join(2 * GRACE)  # a thread that is inside of torch when Python ends would abort the process
+
+    def _say_goodbye(self, well, again, others):
+        if well:
             self.post(left=self._job.rank, again=again)
-        try:
-            self._know()
-            others, until = set(range(self._job.size)) - set(lost), time.monotonic() + 2 * GRACE
-            while self._serves and time.monotonic() < until:
-                if all(place.has(self._store, f"knows/{rank}") for rank in others):
-                    return
-                time.sleep(TICK / 10)
-        except (RuntimeError, OSError):
-            pass
+        self._know()
+        until = time.monotonic() + 2 * GRACE
+        while self._serves and time.monotonic() < until:
+            if all(place.has(self._store, f"knows/{rank}") for rank in others):
+                return
+            time.sleep(TICK / 10)
 
     def _know(self):
         """Note that this rank knows how the job ends."""
