@@ -63,7 +63,7 @@ def observe(script, folder, updates=12):
         (device, "of_rank", noting(bound, device.of_rank, lambda number=0, *_: number)),
         (torch.cuda, "set_device", noting(bound, set_device, lambda number: torch.device("cuda", number).index)),
         (torch, "save", noting(saved, torch.save)),
-        (torch, "load", noting(loaded, torch.load)),
+        (torch, "load", noting(loaded, torch.load, lambda file, *_, **__: not isinstance(file, io.BytesIO))),
     )
     place, said, left = os.path.join(folder, f"host{number}"), io.StringIO(), {"__name__": "__main__"}
     os.makedirs(place, exist_ok=True)
@@ -83,7 +83,7 @@ def observe(script, folder, updates=12):
         "bound": bound,
         "split": None in split,
         "saved": len(saved),
-        "loaded": len(loaded),
+        "loaded": sum(loaded),  # from files: tensors that another rank has sent are loaded, too
         "files": sorted(os.listdir(place)),
         "said": said.getvalue().splitlines(),
         "lr": left["optimizer"].param_groups[0]["lr"] if "optimizer" in left else None,
