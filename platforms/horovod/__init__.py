@@ -2,8 +2,8 @@
 
     import platforms.horovod.torch as hvd        # was: import horovod.torch as hvd
 
-    core         matches tensors by name, decides their order, watches the ranks; knows no framework
-    plane        moves the data with torch.distributed; collectives are its operations
+    core         compares what the ranks ask for, in program order, and watches the ranks; knows no framework
+    collectives  moves the data with torch.distributed
     torch, tensorflow, keras, mxnet, caffe   Horovod's API for each framework
     arrays, compression   what the frameworks other than torch share
     ddp          a drop-in for torch.distributed and DistributedDataParallel

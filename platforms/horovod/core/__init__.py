@@ -12,7 +12,7 @@ Importing it imports no framework. What bindings of frameworks use (see `arrays`
     RankLost                           a rank died, left, never came, or stands still
 
 All ranks of a process set have to submit the same requests in the same order; who may run operations at the same time,
-as TensorFlow does, has to force that order, or reduce everything in one call (`gradients.allreduce_groups`).
+as TensorFlow does, has to force that order, or reduce everything in one call.
 
 lane       the order, the rounds, join           requests   what a rank asks for, and whether the ranks agree
 job        start and end, lanes, process sets    watch      ranks that are lost or stand still

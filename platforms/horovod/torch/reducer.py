@@ -15,7 +15,7 @@ import torch
 from .. import core
 from ..core import Entry, job
 from ..core.requests import digest_of
-from .mpi_ops import UNCHECKED, Average, allgather_async, synchronize
+from .mpi_ops import UNCHECKED, Average, sparse_allreduce_async
 
 TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -225,12 +225,9 @@ class Reducer:
         gradient = slot.parameter.grad
         if gradient is None:
             gradient = _nothing(slot.parameter, slot.sparse_dim)
-        gradient = gradient.coalesce() if gradient.is_sparse else gradient.to_sparse(slot.sparse_dim)
-        parts = (gradient._indices().t().contiguous(), ".indices"), (gradient._values(), ".values")
-        handles = [allgather_async(part, slot.name + end, self.process_set) for part, end in parts]
-        where, what = [synchronize(handle) for handle in handles]
-        what = what / self.process_set.size() if self.op == Average else what
-        slot.parameter.grad = torch.sparse_coo_tensor(where.t(), what, gradient.shape, **UNCHECKED).coalesce()
+        elif not gradient.is_sparse:
+            gradient = gradient.to_sparse(slot.sparse_dim)
+        slot.parameter.grad = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)()
 
     def forget(self):
         """Return to the state before the first backward pass; results still in flight are ignored."""
