@@ -6,6 +6,8 @@ import sys
 import pytest
 from kernel import ROOT
 
+import helpers
+
 sys.path.insert(0, str(ROOT / "tools"))
 import render_pages
 
@@ -33,6 +35,11 @@ def test_links_and_commands_exist(page):
     for module in re.findall(r"-m (helpers(?:\.\w+)*|benchmarks|tools\.\w+)\b", text):
         path = ROOT.joinpath(*module.split("."))
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+def test_the_api_page_holds_every_public_name():
+    page = (ROOT / "tools" / "site" / "api.md").read_text(encoding="utf-8")
+    assert set(helpers.__all__) <= set(re.findall(r":: helpers\.(?:\w+\.)*(\w+)", page))
 
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: page.name)

@@ -33,9 +33,6 @@ ONE_OF_EACH_COLOUR = """() => {
 in_browser = pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not())
 
 
-# What Sphinx reads
-
-
 # The site. `make site` has its own environment; it is made here if there is none.
 
 
@@ -66,7 +63,7 @@ class Read(HTMLParser):
         self.ids.add(attributes.get("id"))
         if tag == "img":
             self.pictures.append(attributes)
-        for name in {"href", "src", "data"} & set(attributes):
+        for name in {"href", "src", "data"} & set(attributes) if tag != "base" else ():
             (self.links if tag == "a" else self.loaded).append(attributes[name])
 
 
@@ -78,6 +75,7 @@ def html_pages(folder):
 def test_every_link_and_picture_is_there(built):
     """All pages are built; their links, anchors and files exist; pictures say what they show."""
     read = cache(Read)
+    assert "OWNER" not in (built / "notebooks/00_start_here.html").read_text(encoding="utf-8")
     pages, missing = html_pages(built), []
     assert {Path(address) for address in site.pages(ROOT).values()} <= set(pages)
     for page in pages:
@@ -156,7 +154,11 @@ def test_pages_are_accessible_and_fit_a_phone(built, tab, axe, name):
     for page in html_pages(built):
         tab.goto(f"{tab.address}/{page}", wait_until="networkidle")
         width = tab.evaluate("Math.max(...[...document.querySelectorAll('html, h1, h2')].map(one => one.scrollWidth))")
-        assert name == "dark" or width <= PHONE["width"], f"{page} is wider than a phone"
+        assert width <= tab.viewport_size["width"], f"{page} is wider than the window"
+        drawn = tab.evaluate(
+            "[...document.querySelectorAll('.bd-article img')].map(one => getComputedStyle(one).filter)"
+        )
+        assert set(drawn) <= {"none"}, f"figures of {page} are not shown as they are"
         tab.add_style_tag(content="* { animation: none !important; transition: none !important }")  # it fades in
         tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         tab.evaluate(ONE_OF_EACH_COLOUR)

@@ -4,8 +4,8 @@
     .venv-site/bin/python -m tools.site --to elsewhere
 
 English pages lie at the top, Chinese ones in zh/; each language is a site of its own for Sphinx, with its own search.
-Links are those of the files: to another page, or else to the file in the repository. GITHUB_REPOSITORY names the
-latter, as it does in GitHub's workflows.
+Links are those of the files: to another page, or else to the file in the repository, if tools/publish.toml, or
+GITHUB_REPOSITORY, says where that is; else their text stays.
 """
 
 import argparse
@@ -23,21 +23,23 @@ from pathlib import Path, PurePosixPath
 import nbformat
 
 from tools import minutes
+from tools.site import api, home, places
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACEHOLDER = "OWNER/training-helpers"  # what files say where the account that publishes the kit belongs
-REPOSITORY = os.environ.get("GITHUB_REPOSITORY") or PLACEHOLDER
-WORDS_A_MINUTE = 200
+REPOSITORY = places.repository()
+API = "tools/site/api.md"
 FOLDERS = ("notebooks", "notebooks/more", "docs/howto", "docs", "docs/teaching", "docs/project")
 LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
-# Code stays as it is; what follows "](" in the rest leads somewhere.
-LINK = re.compile(r"^ *(```+).*?^ *\1|(`+)[^`].*?\2|(?<=\]\()(?!\w+:|#)([^)\s#]*)", re.DOTALL | re.MULTILINE)
+# Code stays as it is; a link in the rest has a text, a target and perhaps a part of it.
+LINK = re.compile(
+    r"^ *(```+).*?^ *\1|(?<!\[)(`+)[^`].*?\2"
+    r"|\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)(?P<file>[^)\s#]+)(?P<part>#[^)\s]*)?\)",
+    re.DOTALL | re.MULTILINE,
+)
 WORDS = {
     "en": {
-        "minutes": "{} minutes",
         "exercises": "{} minutes with exercises",
         "open": "Open in",
-        "other": "中文",
         "notebooks": "Notebooks",
         "more": "More depth",
         "howto": "How-to",
@@ -46,10 +48,8 @@ WORDS = {
         "project": "The project",
     },
     "zh_CN": {
-        "minutes": "{} 分钟",
         "exercises": "连同练习 {} 分钟",
         "open": "打开：",
-        "other": "English",
         "notebooks": "笔记本",
         "more": "深入阅读",
         "howto": "操作指南",
@@ -68,7 +68,7 @@ def pages(root) -> dict:
             for path in sorted([*(root / place).glob("*.ipynb"), *(root / place).glob("*.md")]):
                 name = path.stem.replace("README", "index")
                 found[path.relative_to(root).as_posix()] = f"{prefix}{folder}/{name}.html"
-    return found | {"CONTRIBUTING.md": "docs/project/contributing.html"}
+    return found | {"CONTRIBUTING.md": "docs/project/contributing.html", API: "api.html"}
 
 
 def chinese(path) -> str:
@@ -95,9 +95,13 @@ class Page:
         self.source = stage / self.language / self.address.removeprefix(LANGUAGES[self.language])
 
     def text(self):
+        if self.file == API:
+            return api.text()
         if self.file.endswith(".md"):
             text = (self.root / self.file).read_text(encoding="utf-8")
             text = re.sub(r"^\[[^]]+\]\(README[.\w]*\)\n", "", text, count=1, flags=re.MULTILINE)  # the bar has it
+            if self.file.startswith("README"):
+                text = home.text(text, self.language)
             return self.prose(text, first=True) + self.contents()
         notebook = nbformat.read(self.root / self.file, as_version=4)
         cells = []
@@ -107,6 +111,8 @@ class Page:
                 cell.source = self.prose(cell.source, first=not cells, anchor=anchor)
             else:
                 cells.append(nbformat.v4.new_markdown_cell(anchor))
+                if cell.id == "hosted":  # it fetches the kit, which a reader of the site has or does not need
+                    continue
                 for output in cell.get("outputs", []):
                     self.picture(output)
             cells.append(cell)
@@ -114,12 +120,16 @@ class Page:
         return nbformat.writes(notebook)
 
     def prose(self, text, first=False, anchor=""):
-        text = LINK.sub(lambda found: self.link(found[3]) if found[3] else found[0], text)
-        text = text.replace(PLACEHOLDER, REPOSITORY)
+        text = LINK.sub(lambda found: self.linked(found) if found["file"] else found[0], text)
         if not first:
             return anchor + text
         title, _, rest = text.partition("\n")
         return f"{title}\n\n{anchor}{self.bar()}\n{rest}"
+
+    def linked(self, found):
+        """A link as it is in the site; its text where there is nowhere to go."""
+        target = self.link(found["file"])
+        return f"[{found['text']}]({target}{found['part'] or ''})" if target else found["text"]
 
     def link(self, target):
         """Where the link leads: to a page of the site, to a picture that is taken along, or into the repository."""
@@ -132,7 +142,7 @@ class Page:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.root / file, place)
             return os.path.relpath(place, self.source.parent)
-        return f"https://github.com/{REPOSITORY}/blob/main/{file}"
+        return f"https://github.com/{REPOSITORY}/blob/main/{file}" if REPOSITORY else ""
 
     def relative(self, address):
         return os.path.relpath(address, os.path.dirname(self.address) or ".")
@@ -153,39 +163,19 @@ class Page:
         output.data["text/html"] = f'<img class="figure" src="{self.relative(address)}" alt="{alt}" {size}>'
 
     def bar(self):
-        """Below the title: minutes, the page in the other language, where a notebook opens (`make lab`, too)."""
-        words, parts = WORDS[self.language], [self.minutes()]
-        if other := self.other():
-            code = "en" if self.language == "zh_CN" else "zh-CN"
-            href = self.relative(self.found[other])
-            parts.append(f'<a class="language" href="{href}" hreflang="{code}" lang="{code}">{words["other"]}</a>')
-        if self.file.endswith(".ipynb"):
-            github = f"github.com/{REPOSITORY}/blob/main/{self.file}"
-            there = {
-                "Colab": f"https://colab.research.google.com/{github.replace('.com', '', 1)}",
-                "Kaggle": f"https://kaggle.com/kernels/welcome?src=https://{github}",
-                "JupyterLab": f"http://localhost:8888/lab/tree/{self.file.replace('notebooks', 'workshop', 1)}",
-            }
-            links = " · ".join(f'<a href="{href}">{name}</a>' for name, href in there.items())
-            parts.append(f"{words['open']} {links}")
-        return f'<p class="bar">{" · ".join(parts)}</p>\n'
-
-    def other(self):
-        """The file of the same page in the other language, if there is one."""
-        pairs = {file: chinese(file) for file in self.found if chinese(file) in self.found.keys() - {file}}
-        pairs |= {"README.md": "README.zh.md"}
-        pairs |= {there: here for here, there in pairs.items()}
-        return pairs.get(self.file)
-
-    def minutes(self):
-        """As README has them for a notebook; for another page, from its words."""
+        """Below the title of a notebook: its minutes, as README has them, and where it opens (`make lab`, too)."""
+        if not self.file.endswith(".ipynb"):
+            return ""
         words = WORDS[self.language]
-        if self.file.endswith(".ipynb"):
-            english = self.root / self.file.replace("/zh/", "/")
-            return words["exercises"].format(minutes.reading(english).with_exercises)
-        text = (self.root / self.file).read_text(encoding="utf-8")
-        count = len(re.findall(r"[A-Za-z]{2,}", text)) + len(re.findall("[\u4e00-\u9fff]", text)) / 2
-        return words["minutes"].format(max(1, round(count / WORDS_A_MINUTE)))
+        there = {"JupyterLab": f"http://localhost:8888/lab/tree/{self.file.replace('notebooks', 'workshop', 1)}"}
+        if REPOSITORY:
+            github = f"github.com/{REPOSITORY}/blob/main/{self.file}"
+            there["Colab"] = f"https://colab.research.google.com/{github.replace('.com', '', 1)}"
+            there["Kaggle"] = f"https://kaggle.com/kernels/welcome?src=https://{github}"
+        links = " · ".join(f'<a href="{href}">{name}</a>' for name, href in there.items())
+        found = minutes.reading(self.root / self.file.replace("/zh/", "/"))
+        time = words["exercises"].format(found.with_exercises)
+        return f'<p class="bar">{time} · {words["open"]} {links}</p>\n'
 
     def contents(self):
         """What the home page of a language ends in: all its other pages, for the column at the side."""
@@ -197,11 +187,11 @@ class Page:
             if language(address) == self.language
         ]
         text = ""
-        for part in map(os.path.basename, FOLDERS):
+        for part in ("", *map(os.path.basename, FOLDERS)):
             listed = [page for page in mine if page != "index" and part_of(page) == part]
             if listed:
-                caption = WORDS[self.language][part]
-                text += "\n```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(listed) + "\n```\n"
+                caption = f":caption: {WORDS[self.language][part]}\n" if part else ""
+                text += "\n```{toctree}\n:hidden:\n" + caption + "\n" + "\n".join(listed) + "\n```\n"
         return text
 
 
@@ -235,6 +225,9 @@ def main(arguments=None):
         ]
         subprocess.run(command, check=True)
     shutil.copytree(stage / "figures", to, dirs_exist_ok=True)
+    base = f"/{REPOSITORY.partition('/')[2]}/" if REPOSITORY else "/"  # the page is shown under any address
+    (to / "404.html").write_text((Path(__file__).with_name("404.html")).read_text().replace("BASE", base))
+    (to / "llms.txt").write_text(home.for_models((ROOT / "README.md").read_text(encoding="utf-8")), encoding="utf-8")
     print(f"{len(pages(ROOT))} pages in {to}")
 
 

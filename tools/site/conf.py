@@ -2,18 +2,27 @@
 
 import csv
 import re
+import sys
 from pathlib import Path
 
+import tomllib
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.search.zh import SearchChinese
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tools.site import api, places  # noqa: E402  Sphinx runs this file from another folder
+
 HAN = "[\u4e00-\u9fff]"
 
 project = "Train on more than one device"
 copyright = "the authors, Apache License 2.0"
-extensions = ["myst_nb"]
+release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_mock_imports = api.MOCKED
+autodoc_typehints, autodoc_preserve_defaults, autodoc_class_signature = "none", True, "mixed"
+default_role = "code"  # docstrings have `names` in single backticks
 exclude_patterns = []
 templates_path = ["templates"]
 suppress_warnings = ["myst.header"]  # a notebook's section may begin two levels deeper
@@ -35,7 +44,9 @@ html_sidebars = {"**": ["all-pages"]}
 html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "training-helpers"},  # short enough for a phone
-    "navbar_center": [],
+    "navbar_center": ["header-links"],
+    "navbar_end": ["theme-switcher", "header-end"],
+    "navbar_persistent": ["search-button"],
     "show_prev_next": True,
     "secondary_sidebar_items": ["page-toc"],
     "article_header_start": [],
@@ -76,6 +87,34 @@ class Search(SearchChinese):
         return words
 
 
+HEADER = {  # {page: its name in the header}
+    "en": {"notebooks/00_start_here": "Notebooks", "api": "API", "docs/howto/index": "How-to", "other": "中文"},
+    "zh_CN": {"notebooks/00_start_here": "笔记本", "api": "API", "docs/howto/index": "操作指南", "other": "English"},
+}
+
+
+def add_context(app, page, _template, context, doctree):
+    """What templates need: the header's links, the page in the other language, and what search engines show."""
+    chinese, names = app.config.language == "zh_CN", dict(HEADER[app.config.language])
+    up = "../" * (page.count("/") + chinese)  # from here to the top of the site
+    other = Path(app.srcdir).parent / ("en" if chinese else "zh_CN")
+    twin = page if any(other.joinpath(page + ending).exists() for ending in (".md", ".ipynb")) else "index"
+    context["other"] = {"href": f"{up}{'' if chinese else 'zh/'}{twin}.html", "name": names.pop("other")}
+    context["other"]["lang"] = "en" if chinese else "zh-CN"
+    folder = "zh/" if chinese else ""
+    context["header"] = [(f"{up}{folder if to != 'api' else ''}{to}.html", name) for to, name in names.items()]
+    context["repository"], context["release"] = places.repository(), release
+    said = (node.astext() for node in doctree.findall(nodes.paragraph)) if doctree else ()
+    about = " ".join(next((text for text in said if len(text) > (20 if chinese else 40)), project).split())
+    about, title = (
+        text.replace('"', "&quot;") for text in (about[:200], re.sub("<[^>]*>", "", context.get("title", "")))
+    )
+    properties = {"og:title": title, "og:description": about, "og:type": "website", "og:site_name": project}
+    tags = [f'<meta name="description" content="{about}">']
+    tags += [f'<meta property="{name}" content="{text}">' for name, text in properties.items()]
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
+
+
 def set_language(_, config):
     """What depends on the language of the pages, which is known only now."""
     config.html_search_language = config.language[:2]
@@ -100,3 +139,4 @@ def setup(app):
     app.connect("doctree-read", add_anchors)
     app.add_search_language(Search)
     app.connect("config-inited", set_language)
+    app.connect("html-page-context", add_context)

@@ -26,3 +26,17 @@ function splitQuery(query) {
     return words.length ? words : [run];
   }) ?? [];
 }
+
+// A button that copies a block of code.
+document.addEventListener("DOMContentLoaded", () => {
+  const [copy, done] = document.documentElement.lang.startsWith("zh") ? ["复制", "已复制"] : ["Copy", "Copied"];
+  for (const block of document.querySelectorAll(".bd-article .highlight:not(.cell_output *)")) {
+    const button = Object.assign(document.createElement("button"), { className: "copy", type: "button", textContent: copy });
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(block.querySelector("pre").textContent);
+      button.textContent = done;
+      setTimeout(() => button.textContent = copy, 1500);
+    });
+    block.append(button);
+  }
+});

@@ -1,0 +1,77 @@
+"""The home page, made from README's own words: a drawing, a start button, three paths, and a card for each notebook."""
+
+import html
+import re
+
+WORDS = {
+    "en": (
+        "Start with notebook 00",
+        "How do I install it?",
+        "{} minutes",
+        "docs/install.md",
+        "From a cell to the ranks and back",
+    ),
+    "zh_CN": ("从 notebook 00 开始", "操作指南", "{} 分钟", "docs/zh/howto/README.md", "从单元格到各个 rank，再返回"),
+}
+ROW = re.compile(r"^\| \[(?P<title>[^]]+)\]\((?P<file>[^)]+)\) \| (?P<about>.+) \| (?P<minutes>\d+) \|$", re.MULTILINE)
+
+
+def text(readme, language) -> str:
+    """README as a home page, with links as the files have them."""
+    start, install, minutes, page, alt = WORDS[language]
+    head, *sections = re.split(r"^## ", readme, flags=re.MULTILINE)
+    title, intro, code = re.match(r"(# .*?)\n\n(?:\[[^]]+\]\(README\S+\n\n)?(.*?)\n\n(```.*)", head, re.DOTALL).groups()
+    finds, commands, paths, _, others, *_ = (f"## {section}" for section in sections)
+    first = ROW.search(paths)["file"]
+    folder = first.rpartition("/")[0]
+    paths, table, rest = re.split(r"((?:^\|.*\n)+)", paths, maxsplit=1, flags=re.MULTILINE)
+    cards = "".join(_card(row, minutes) for row in ROW.finditer(table))
+    return f"""{title}
+
+<div class="hero">
+
+{intro}
+
+[{start}]({first}) [{install}]({page})
+
+![{alt}]({folder}/drawings/launch.svg)
+
+</div>
+
+{code}
+{paths}
+<div class="cards">
+{cards}
+</div>
+
+{rest}
+{finds}{commands}{others}"""
+
+
+def _card(row, minutes):
+    about = row["about"]
+    return f"""
+<div class="one">
+
+[{row["title"]}]({row["file"]})
+
+{about}
+
+<p class="minutes">{minutes.format(row["minutes"])}</p>
+
+</div>
+"""
+
+
+def for_models(readme) -> str:
+    """llms.txt: what the kit is and where its pages are, for programs that read (llmstxt.org)."""
+    title, intro = re.match(r"# (.*?)\n\n\S+\n\n(.*?)\n\n", readme, re.DOTALL).groups()
+    pages = {"api.html": "every function, setting, error and command", "docs/howto/index.html": "one page a question"}
+    pages |= {"docs/faq.html": "frequent questions", "docs/glossary.html": "terms, in English and Chinese"}
+    lines = [f"# {title}", "", "> " + " ".join(intro.split()), "", "## Docs", ""]
+    lines += [f"- [{page}]({page}): {about}" for page, about in pages.items()]
+    lines += ["", "## Notebooks", ""]
+    for row in ROW.finditer(readme):
+        address = row["file"].replace(".ipynb", ".html")
+        lines.append(f"- [{row['title']}]({address}): {row['about']} ({row['minutes']} minutes)")
+    return html.unescape("\n".join(lines)) + "\n"
