@@ -14,7 +14,7 @@ import time
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
-from . import context, forkserver, interpreter, shortage
+from . import context, engine, interpreter, shortage
 from .errors import LauncherError
 
 PATIENCE = 120  # seconds; a cold disk can take most of a minute to deliver torch
@@ -86,7 +86,7 @@ class Server:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                socket.send_fds(self.control, [forkserver.RUN], [theirs.fileno()])
+                socket.send_fds(self.control, [engine.RUN], [theirs.fileno()])
             except OSError:
                 ours.close()
                 raise self._lost() from None
@@ -96,14 +96,14 @@ class Server:
     def prepare(self):
         """Wait until the server has imported all that ranks need. Raises LauncherError when it cannot."""
         self.wait()
-        if forkserver.PREPARED not in self.said:
+        if engine.PREPARED not in self.said:
             try:
-                self.control.send(forkserver.PREPARE)
+                self.control.send(engine.PREPARE)
             except OSError:
                 raise self._lost() from None
-            self.wait(forkserver.PREPARED)
+            self.wait(engine.PREPARED)
 
-    def wait(self, word=forkserver.READY):
+    def wait(self, word=engine.READY):
         """Wait until the server has said `word`. Raises LauncherError when it does not."""
         deadline = time.monotonic() + PATIENCE
         while word not in self.said:

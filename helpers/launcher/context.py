@@ -132,6 +132,12 @@ def displayed(rank, data, metadata, display_id, update):
     display(data, raw=True, metadata=metadata, **identity)
 
 
+def moved(state, where):
+    """Show that a run is "queued" or "running", and where."""
+    if shown_by := progress():
+        shown_by.moved(state, where)
+
+
 def folded(title, text):
     """Show long text of the launcher: in a notebook below a line that opens it by a click."""
     if not in_notebook() or not _in_main_thread():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ..language import N_, _, shown
 
-WORDS = {name: name for name in (N_("waiting"), N_("running"), N_("stopped"), N_("left out"))}
+WORDS = {name: name for name in (N_("waiting"), N_("queued"), N_("running"), N_("stopped"), N_("left out"))}
 WORDS |= {"completed": N_("done"), "failed": N_("FAILED")}
 
 
@@ -16,6 +16,7 @@ class Row:
     label: str
     state: str = "waiting"  # a key of WORDS
     share: float | None = None  # of its steps that are done, 0 to 1
+    where: str = ""  # it runs, or is queued, if not on this machine
     numbers: str = ""
     printed: str = ""  # the last line that a rank printed
     redrawn: dict = field(default_factory=dict)  # the line that each rank redraws, its progress bar
@@ -25,7 +26,8 @@ class Row:
 
     def summary(self) -> str:
         """What it does now, in a line."""
-        return self.numbers or " · ".join(filter(None, [f"{time.monotonic() - self.began:.0f} s", self.printed]))
+        numbers = self.numbers or " · ".join(filter(None, [f"{time.monotonic() - self.began:.0f} s", self.printed]))
+        return f"{self.where} · {numbers}" if self.where else numbers
 
 
 def name(rows, row) -> str:
@@ -67,7 +69,7 @@ class Text(NullDisplay):
     """A line when a run ends, without numbers that change from run to run."""
 
     def update(self, rows, row):
-        if row.state != "running":
+        if row.state not in ("queued", "running"):
             self.say(state(rows, row))
 
     def say(self, text, passing=False):

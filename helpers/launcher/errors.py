@@ -95,10 +95,11 @@ class Failure:
     """How one rank failed, as the supervisor saw it."""
 
     rank: int
-    when: float  # time.monotonic(), one clock for all processes of a machine
+    when: float  # time.time(), the clock that machines agree on
     text: str = ""  # traceback; empty when the rank could not report
     exception: BaseException | None = None
     exitcode: int | None = None
+    why: str = ""  # what became of its machine or its job
 
     def __post_init__(self):
         self.text = in_cells(self.text)
@@ -116,6 +117,8 @@ class Failure:
             return f"rank {self.rank} failed: {self.exception}"
         if self.text:
             return f"rank {self.rank} failed"
+        if self.why:
+            return f"rank {self.rank} was lost: {self.why}"
         if self.exitcode is None or self.exitcode >= 0:
             return f"rank {self.rank} left with exit code {self.exitcode} before its function returned"
         number = -self.exitcode

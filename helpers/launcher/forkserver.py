@@ -28,11 +28,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 
 from . import shortage
+from .engine import FDS_OF_RANK, FDS_OF_RUN, PREPARE, PREPARED, READY, RUN
 
-FDS_OF_RANK = ("out", "err", "channel", "stacks")
-FDS_OF_RUN = ("payload", "store")
-READY, PREPARED = b"+", b"!"  # what the server says: it serves; all is imported
-RUN, PREPARE = b"R", b"P"  # what the notebook asks for: take a run; import all now
 MADV_COLLAPSE = 25
 QUIET = 1.0  # s without a word from the notebook, after which the server imports the rest; a busy client is slow
 

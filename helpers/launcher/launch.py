@@ -22,6 +22,7 @@ from numbers import Integral
 from .. import device, releases
 from ..language import Message
 from . import client, context, interpreter, logs, payload, shared_message, surroundings
+from .engine import ForkServerEngine
 from .errors import RankError, RankTimeout  # noqa: F401  what it raises
 from .progress import launching
 from .shared_message import SharedMessage
@@ -42,6 +43,7 @@ def launch(
     on_event=None,
     python=None,
     background=False,
+    on=None,
     **kwargs,
 ):
     """Call `fn(*args, **kwargs)` on `nprocs` ranks; return the list of their return values.
@@ -63,6 +65,8 @@ def launch(
             packages) the ranks use; None for this one. The first launch in it takes some seconds more.
         background: return at once with a handle of the run (`status`, `stop()`, `result()`, `logs(rank)`), so
             that other cells can run meanwhile. Runs of one notebook take turns: one at a time.
+        on: what starts the ranks on other machines, "slurm" or "ray"; its options, such as nodes=2, stand beside it
+            (`helpers.cluster`). None for this machine.
 
     Raises:
         TypeError, ValueError: bad arguments; no rank was started.
@@ -72,8 +76,12 @@ def launch(
         RankOutOfMemory: a rank (a RankError, too) asked for more than `memory`.
         KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
     """
+    if on is not None:
+        from .. import cluster
+
+        on, kwargs = cluster.taken(on, fn, kwargs)
     check_function(fn, args, kwargs)
-    options = Options(nprocs, timeout, threads, env, on_event, python, memory)
+    options = Options(nprocs, timeout, threads, env, on_event, python, memory, on)
     data = options.packed(fn, args, kwargs)
     name, n = _shown_name(fn, args), options.nprocs
     label = (
@@ -95,10 +103,7 @@ def _in_turn(options, data, label, progress=None):
 
 def _run(options, message):
     with closing(message):
-        server = client.server(options.python, options.environment)
-        if options.memory:
-            server.prepare()  # else what a rank imports itself would count
-        with Supervisor(server, options.nprocs, message, options.on_event) as run:
+        with Supervisor(options.engine(), options.nprocs, message, options.on_event) as run:
             return run.run(options.timeout)
 
 
@@ -123,16 +128,16 @@ def _shown_name(fn, args):
 class Options:
     """What a launch, or persistent ranks, were asked to run with; checked, before any process starts."""
 
-    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None, memory=None):
+    def __init__(self, nprocs, timeout=None, threads=None, env=None, on_event=None, python=None, memory=None, on=None):
         for name, value in (env or {}).items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"env[{name!r}] is {value!r}; environment variables are text, write {str(value)!r}")
         self.environment = {**os.environ, **(env or {})}
-        _check_ranks(nprocs, self.environment)
+        _check_ranks(nprocs, self.environment, here=on is None)
         self.nprocs = int(nprocs)  # NumPy's integers are welcome, but do not travel as JSON
-        if threads is None:
+        if threads is None and on is None:  # another machine counts its own cores
             threads = max(1, device.usable_cores() // self.nprocs)
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise ValueError(f"threads is {threads!r}; give a whole number of threads a rank, 1 or more")
         check_timeout(timeout)
         if on_event is not None and not callable(on_event):
@@ -146,6 +151,21 @@ class Options:
         self.python = interpreter.checked(python)
         if self.python is None:
             releases.check()
+        self.on = on and on()
+        if on:
+            if self.python is not None:
+                raise TypeError("python= is an interpreter of this machine: leave it out, or leave out on=")
+            self.environment = env or {}
+            self.on.check(self.nprocs)
+
+    def engine(self):
+        """What starts the ranks."""
+        if self.on:
+            return self.on
+        server = client.server(self.python, self.environment)
+        if self.memory:
+            server.prepare()  # else what a rank imports itself would count
+        return ForkServerEngine(server)
 
     def packed(self, fn, args, kwargs):
         """The SharedMessage that is the payload of ranks which call `fn(*args, **kwargs)`."""
@@ -196,11 +216,13 @@ def check_timeout(timeout):
         raise ValueError(f"timeout is {timeout!r}; give a positive number of seconds, or None to wait")
 
 
-def _check_ranks(nprocs, environment):
+def _check_ranks(nprocs, environment, here):
     if isinstance(nprocs, bool) or not isinstance(nprocs, Integral):
         raise TypeError(f"nprocs is {nprocs!r}; give a whole number of ranks, 1 or more")
     if nprocs < 1:
         raise ValueError(f"nprocs is {nprocs}; a run needs at least 1 rank")
+    if not here:
+        return
     count = device.accelerator_count(environment)
     if count and nprocs > count:
         raise ValueError(

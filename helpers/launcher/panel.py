@@ -11,7 +11,15 @@ import ipywidgets
 from ..language import _
 from . import display
 
-SIGNS = {"waiting": "○", "running": "▶", "completed": "✓", "failed": "✗", "stopped": "■", "left out": "–"}
+SIGNS = {
+    "waiting": "○",
+    "queued": "◷",
+    "running": "▶",
+    "completed": "✓",
+    "failed": "✗",
+    "stopped": "■",
+    "left out": "–",
+}
 # Jupyter's own colours, so that dark themes hold; the values after the comma are for pages without a theme.
 STYLE = """<style>
 .helpers-panel {font: 13px/1.5 system-ui, sans-serif; color: var(--jp-content-font-color1, #222); max-width: 62rem}
@@ -96,7 +104,7 @@ def _row(rows, row):
     label, state = escape(display.name(rows, row)), row.state
     word = _(display.WORDS[state])
     share = 1.0 if state == "completed" else row.share or 0.0
-    text = row.summary() if state == "running" else " · ".join(filter(None, [row.numbers, row.why]))
+    text = row.summary() if state in ("queued", "running") else " · ".join(filter(None, [row.numbers, row.why]))
     text = escape(text or (f"{row.seconds:.1f} s" if row.seconds else ""))
     return (
         f'<div class="helpers-run"><span class="helpers-label" title="{label}">{label}</span>'

@@ -107,6 +107,14 @@ class Progress:
             self.row.numbers = _("step {step}/{steps} · loss {loss} · {speed}").format(**of)
             self.tick(now=event["step"] == event["steps"])
 
+    def moved(self, state, where):
+        """The run is "queued" or "running" on other machines."""
+        if (self.row.state, self.row.where) != (state, where := shown(where)):
+            self.row.state, self.row.where = state, where
+            if not self.display.moves:
+                self.display.say(where)
+            self.tick(now=True)
+
     def printed(self, rank, stream, text):
         """A rank printed whole lines."""
         if self.row is not None and text.strip():

@@ -70,7 +70,9 @@ def emit(event, **values):
 def main(plan, rank, fds):
     """Run the payload as `rank` and leave the process; never returns.
 
-    `plan` has nprocs, port, payload (where its parts lie), parent (process id of the starter), folder (for temporary
+    `rank` counts those of this machine. `plan` has nprocs, first (the number of the machine's first rank), world (ranks
+    on all machines), address and port of the store, surroundings (what a machine has of its own instead of the
+    notebook's), payload (where its parts lie), parent (process id of the starter), folder (for temporary
     files of multiprocessing) and device_plugins (whether torch has plugins still to be loaded); `fds` are the
     file descriptors out, err, channel, stacks, payload and store (a listening socket).
     """
@@ -84,7 +86,7 @@ def main(plan, rank, fds):
     _set_up_multiprocessing(plan["folder"])
     pickling.set_up_main()
     surroundings, *call = shared_message.mapped(fds.payload, plan["payload"])
-    surroundings = pickle.loads(surroundings)
+    surroundings = {**pickle.loads(surroundings), **plan["surroundings"]}
     _move_in(surroundings, plan, rank)
     stacks = os.fdopen(fds.stacks, "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)  # the signal may hit any thread
@@ -97,7 +99,7 @@ def main(plan, rank, fds):
     try:
         try:
             _settle_torch(surroundings["threads"], plan["device_plugins"])
-            if rank == 0:
+            if os.environ["RANK"] == "0":
                 store = releases.serve_store(fds.store, plan["port"])
             isolate_rendezvous_keys()
             answer = "value", perform(call, surroundings["memory"])
@@ -153,7 +155,7 @@ def failed(error):
         pickle.loads(pickled)
     except Exception:  # its text is sent all the same
         pickled = None
-    return SharedMessage((text, pickled, time.monotonic()))
+    return SharedMessage((text, pickled, time.time()))
 
 
 def flush():
@@ -241,20 +243,20 @@ def _not_put(error, _):
 
 def _move_in(surroundings, plan, rank):
     """Take on the notebook's environment, import path, arguments, folder and cell sources."""
-    world = str(plan["nprocs"])
     os.environ.clear()
     os.environ.update(surroundings["environment"])
     os.environ.update(
-        RANK=str(rank),
+        RANK=str(plan["first"] + rank),
         LOCAL_RANK=str(rank),
-        WORLD_SIZE=world,
-        LOCAL_WORLD_SIZE=world,
-        MASTER_ADDR="127.0.0.1",
+        WORLD_SIZE=str(plan["world"]),
+        LOCAL_WORLD_SIZE=str(plan["nprocs"]),
+        MASTER_ADDR=plan["address"],
         MASTER_PORT=str(plan["port"]),
         # The store is already served when the function starts, so nobody binds a port of its own.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
+    if plan["world"] == plan["nprocs"]:  # all on this machine
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     sys.path[:], sys.argv[:] = surroundings["path"], surroundings["argv"]
     os.chdir(surroundings["folder"])
     linecache.cache.update(surroundings["sources"])

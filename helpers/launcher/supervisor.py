@@ -4,19 +4,16 @@ It streams what the ranks print, collects their answers, finds out which rank fa
 and never leaves before every rank has ended.
 """
 
-import os
+import math
 import pickle
 import re
-import selectors
 import signal
-import socket
 import threading
 import time
 from contextlib import suppress
 from linecache import getline
-from multiprocessing.connection import Connection
 
-from . import context, errors, forkserver, shared_message, shortage
+from . import context, errors, shared_message, shortage
 from .output import Output, OutputReader
 
 SETTLE = 0.05  # s to wait after a failure for one that happened earlier but is reported later
@@ -37,88 +34,48 @@ class Supervisor:
         failures: those that ended in another way.
     """
 
-    def __init__(self, server, nprocs, message, on_event=None):
-        self.nprocs, self.on_event = nprocs, on_event
+    def __init__(self, engine, nprocs, message, on_event=None):
+        self.engine, self.nprocs, self.on_event = engine, nprocs, on_event
         self.pids, self.answers, self.exits, self.failures, self.stacks = {}, {}, {}, [], {}
-        self.waiting, self.channels, self.readers = list(range(nprocs)), {}, {}
-        self.stopping, self.line, self.output = False, None, Output()
+        self.waiting, self.readers, self.began = list(range(nprocs)), {}, time.monotonic()
+        self.stopping, self.output = False, Output()
         self.fate = f"all {nprocs} ranks were stopped" if nprocs > 1 else "the rank was stopped"
-        self.selector = selectors.DefaultSelector()
         try:
-            self.line = server.open_run()
-            self._hand_over(message)
+            for rank in range(nprocs):
+                for name, stream in (("stdout", "stdout"), ("stderr", "stderr"), ("stacks", None)):
+                    self.readers[rank, name] = OutputReader(rank, stream, self.output.show)
+            engine.start(nprocs, message)
         except BaseException as error:  # the stop button too: `with` cannot clean up after __init__
             self.close()
             if isinstance(error, (OSError, errors.Shortage)):
                 raise errors.LauncherError(f"the run could not be started: {shortage.explained(error)}") from None
             raise
 
-    def _hand_over(self, message):
-        """Give the server the plan and the far ends of all pipes; watch the near ends."""
-        shortage.check_ports(self.nprocs)
-        raw = socket.socket(fileno=os.dup(self.line.fileno()))
-        # Listening before anybody connects: no port is ever picked, released and hoped for.
-        with raw, socket.create_server(("127.0.0.1", 0), backlog=max(64, self.nprocs)) as store:
-            plan = {"nprocs": self.nprocs, "port": store.getsockname()[1], "payload": message.head}
-            self.line.send(plan)
-            socket.send_fds(raw, [b"f"], [message.file.fileno(), store.fileno()])
-            for rank in range(self.nprocs):
-                theirs = self._pipes(rank)
-                try:
-                    socket.send_fds(raw, [b"f"], [theirs[name] for name in forkserver.FDS_OF_RANK])
-                finally:
-                    for fd in theirs.values():
-                        os.close(fd)
-        self.selector.register(self.line, selectors.EVENT_READ, (self._server_says, None))
-
-    def _pipes(self, rank):
-        theirs = {}
-        for name, stream in (("out", "stdout"), ("err", "stderr"), ("stacks", None)):
-            ours, theirs[name] = os.pipe()
-            os.set_blocking(ours, False)
-            self.readers[ours] = OutputReader(rank, stream, self.output.show)
-            self.selector.register(ours, selectors.EVENT_READ, (self._read_pipe, rank))
-        ours, far = socket.socketpair()
-        theirs["channel"] = far.detach()
-        self.channels[rank] = Connection(ours.detach())
-        self.selector.register(self.channels[rank], selectors.EVENT_READ, (self._rank_says, rank))
-        return theirs
-
     # -- what can happen ------------------------------------------------------------------
 
     def pump(self, timeout):
         """Handle what has happened; wait up to `timeout` seconds for something to happen."""
-        for key, _ in self.selector.select(timeout):
-            if key.fileobj in self.selector.get_map():  # an exit handled just before may have closed it
-                handle, rank = key.data
-                handle(key.fileobj, rank)
+        self._handle(self.engine.events(timeout))
         for reader in self.readers.values():
             reader.show_unfinished()
         if progress := context.progress():
             progress.tick()
 
-    def _read_pipe(self, fd, _):
-        data = os.read(fd, 1 << 16)
-        self.readers[fd].feed(data)
-        if not data:
-            self.selector.unregister(fd)
+    def _handle(self, events):
+        for kind, *what in events:
+            getattr(self, f"_on_{kind}")(*what)
 
-    def _rank_says(self, channel, rank):
-        try:
-            kind, *rest = channel.recv()
-        except (EOFError, OSError):
-            self.selector.unregister(channel)
-            return
-        if kind == "event" and self.on_event is not None:
-            self.on_event(rest[0])
-        if kind == "display":
-            self._read_pipes(rank)  # what it printed before
-            context.displayed(rank, *rest)
-        if kind == "answer":
-            number, how, head = rest
-            self._take(rank, number, how, shared_message.receive(channel, head, copy=True))
+    def _on_output(self, rank, stream, data):
+        self.readers[rank, stream].feed(data)
 
-    def _take(self, rank, number, how, received):
+    def _on_event(self, rank, event):
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _on_display(self, rank, *what):
+        context.displayed(rank, *what)
+
+    def _on_answer(self, rank, number, how, received):
         """Take the answer of a rank; that to call 0, the payload, is its last."""
         if how == "value":
             self.answers[rank] = received
@@ -129,41 +86,30 @@ class Supervisor:
 
     def _tell(self, ranks, *message):
         for rank in ranks:
-            with suppress(OSError):  # it has ended: the server says so in a moment
-                self.channels[rank].send(message)
+            with suppress(OSError):  # it has ended: the engine says so in a moment
+                self.engine.tell(rank, *message)
 
-    def _server_says(self, line, _):
-        try:
-            message = line.recv()
-        except (EOFError, OSError):
-            raise errors.LauncherError("the fork server was lost; all ranks of the run were stopped") from None
-        if message[0] == "started":
-            self.pids = message[1]
-            return
-        if message[0] == "refused":
-            raise errors.LauncherError(f"the run could not be started: {message[1]}")
-        _, rank, code = message
+    def _on_waiting(self, why):
+        self.began = math.inf
+        context.moved("queued", why)
+
+    def _on_started(self, where):
+        if isinstance(where, dict):
+            self.pids = where
+        else:
+            self.began = time.monotonic()
+            context.moved("running", where)
+
+    def _on_refused(self, why):
+        if not why:
+            raise errors.LauncherError("the fork server was lost; all ranks of the run were stopped")
+        raise errors.LauncherError(f"the run could not be started: {why}")
+
+    def _on_exit(self, rank, code, why):
         self.exits[rank] = code
-        self._drain(rank)
         self.waiting = [one for one in self.waiting if one != rank]
         if rank not in self.answers and not self.stopping and all(f.rank != rank for f in self.failures):
-            self.failures.append(errors.Failure(rank, time.monotonic(), exitcode=code))
-
-    def _drain(self, rank):
-        """Read what an ended rank left in its pipes; a child it leaves behind may keep them open."""
-        watched, channel = self.selector.get_map(), self.channels[rank]
-        while channel in watched and channel.poll():
-            self._rank_says(channel, rank)
-        self._read_pipes(rank)
-
-    def _read_pipes(self, rank):
-        watched = self.selector.get_map()
-        for fd, reader in self.readers.items():
-            while reader.rank == rank and fd in watched:
-                try:
-                    self._read_pipe(fd, rank)
-                except BlockingIOError:
-                    break
+            self.failures.append(errors.Failure(rank, time.time(), exitcode=code, why=why))
 
     # -- the course of a run --------------------------------------------------------------
 
@@ -174,11 +120,11 @@ class Supervisor:
 
     def _wait(self, timeout):
         """Wait for the ranks; raise what ended this otherwise, once the ranks have been dealt with."""
-        end = float("inf") if timeout is None else time.monotonic() + timeout
+        self.began = time.monotonic() if self.began < math.inf else self.began
         try:
             while self.waiting and not self._any_failed():
                 context.raise_if_stopped()
-                left = end - time.monotonic()
+                left = (timeout or math.inf) + self.began - time.monotonic()
                 if left <= 0:
                     waiting = self._give_up()
                     raise errors.timeout_error(timeout, self.stacks, waiting, self.nprocs, self.fate)
@@ -240,12 +186,12 @@ class Supervisor:
 
     def _signal(self, signum):
         with suppress(OSError):  # no server, no ranks
-            self.line.send(("signal", int(signum), set(range(self.nprocs)) - set(self.exits)))
+            self.engine.signal(signum, set(range(self.nprocs)) - set(self.exits))
 
     def ask_for_stacks(self):
         """Collect each rank's stack trace, as text, in `self.stacks`."""
         alive = set(range(self.nprocs)) - set(self.exits)
-        readers = {r.rank: r for r in self.readers.values() if r.stream is None and r.rank in alive}
+        readers = {rank: self.readers[rank, "stacks"] for rank in sorted(alive)}
         for reader in readers.values():
             reader.text = ""
         self._signal(signal.SIGUSR1)
@@ -255,16 +201,11 @@ class Supervisor:
         self.stacks = {rank: readable_stack(reader.text) for rank, reader in readers.items()}
 
     def close(self):
-        """Drop the run: the server kills whatever is left of it."""
-        if self.line is not None:
-            self.line.close()
-        for channel in self.channels.values():
-            channel.close()
-        for fd, reader in self.readers.items():
+        """Drop the run: the engine ends whatever is left of it."""
+        self.engine.close()
+        for reader in self.readers.values():
             reader.finish()
-            os.close(fd)
         self.output.end()
-        self.selector.close()
 
     def __enter__(self):
         return self

@@ -20,12 +20,12 @@ class Ended(errors.RankError):
 class RankPool(Supervisor):
     """The processes of one `helpers.ranks`. One thread at a time may use it."""
 
-    def __init__(self, server, nprocs, message, on_event=None, group=True):
+    def __init__(self, engine, nprocs, message, on_event=None, group=True):
         self.group, self.grouped, self.attempt = group, False, 0
         self.number, self.name, self.called = 0, "", ()  # of the last call
         self.values, self.raised = {}, []  # what came of it
         self.sources = {rank: set() for rank in range(nprocs)}  # the cells whose source a rank has
-        super().__init__(server, nprocs, message, on_event)
+        super().__init__(engine, nprocs, message, on_event)
         self.waiting = []  # the ranks that have not answered the last call
         self.fate = f"the {nprocs} ranks were interrupted, and keep what they hold"
 
@@ -63,7 +63,7 @@ class RankPool(Supervisor):
             new = {cell: sources[cell] for cell in sources.keys() - self.sources[rank]}
             self.sources[rank].update(new)
             try:
-                message.send(self.channels[rank], "call", self.number, (new, around))
+                message.send(self.engine.channels[rank], "call", self.number, (new, around))
             except OSError:  # it has ended: the server says so in a moment
                 continue
         self._wait(timeout)
@@ -71,9 +71,9 @@ class RankPool(Supervisor):
         values, self.values = self.values, {}  # the caller alone keeps what may be large
         return values
 
-    def _take(self, rank, number, how, received):
+    def _on_answer(self, rank, number, how, received):
         if number == 0:
-            super()._take(rank, number, how, received)
+            super()._on_answer(rank, number, how, received)
         elif number == self.number:
             self.waiting = [one for one in self.waiting if one != rank]  # an interrupt may have come in between
             if how == "value":
@@ -87,7 +87,7 @@ class RankPool(Supervisor):
     def _drain_output(self):
         """Show all that the ranks printed before their answers."""
         for rank in self.called:
-            self._drain(rank)
+            self._handle(self.engine.drain(rank))
         for reader in self.readers.values():
             reader.finish()
         self.output.end()
@@ -147,7 +147,7 @@ class RankPool(Supervisor):
         """End all ranks: idle ones by themselves, others by force."""
         if not self.failures and not self._ended():
             self._tell(self.waiting, "interrupt", self.number)
-            self._tell(self.channels, "close")
+            self._tell(range(self.nprocs), "close")
             self.waiting = []
             self._pump_until(self._ended, FAREWELL)
         self.stop()

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 
 from ..language import Message
 from ..launcher import client, context, errors, shared_message
+from ..launcher.engine import ForkServerEngine
 from ..launcher.launch import Options, check_function, check_timeout
 from ..launcher.progress import launching
 from ..launcher.supervisor import TICK
@@ -67,7 +68,7 @@ class Ranks:
             with context.interrupts_held_back(), closing(options.packed(worker.main, (), {})) as message:
                 server = client.server(options.python, options.environment)
                 server.prepare()  # else each rank would import torch's compiler for its first optimizer
-                self._pool = RankPool(server, self.nprocs, message, on_event, bool(group))
+                self._pool = RankPool(ForkServerEngine(server), self.nprocs, message, on_event, bool(group))
                 self._pool.regroup(timeout)
                 opened.append(self)
         except BaseException:  # the stop button too: nobody has them yet

@@ -16,6 +16,7 @@ from kernel import descendants, running, wait_until
 import helpers
 from helpers import RankError, launch
 from helpers.launcher import client
+from helpers.launcher.engine import ForkServerEngine
 from helpers.launcher.launch import Options
 from helpers.launcher.supervisor import Supervisor
 
@@ -242,7 +243,10 @@ def test_the_server_is_one_process_and_imports_the_rest_while_a_run_goes_on():
     server = client.Server("fork")
     server.prepare = lambda: None  # which the tests' `open_run` calls
     try:
-        with closing(Options(1).packed(time.sleep, (600,), {})) as message, Supervisor(server, 1, message) as run:
+        with (
+            closing(Options(1).packed(time.sleep, (600,), {})) as message,
+            Supervisor(ForkServerEngine(server), 1, message) as run,
+        ):
             del server.prepare
             while not run.pids:
                 run.pump(1)

@@ -7,7 +7,7 @@ import torch
 
 import helpers
 from helpers import device, launch
-from helpers.launcher import client, forkserver
+from helpers.launcher import client, engine
 from helpers.launcher.errors import OutOfMemory
 
 ON_CPU = {"threads": 1, "env": {"HELPERS_DEVICE": "cpu"}, "timeout": 600}
@@ -52,7 +52,7 @@ def test_a_rank_with_a_limit_waits_until_its_server_has_imported_all(monkeypatch
     open_run, whole = client.Server.open_run, []
 
     def watched(server):
-        whole.append(forkserver.PREPARED in server.said)
+        whole.append(engine.PREPARED in server.said)
         return open_run(server)
 
     monkeypatch.setattr(client.Server, "open_run", watched)

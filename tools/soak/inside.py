@@ -225,10 +225,10 @@ def sabotage(plant, outcome):
     elif plant == "memory":
         keep.append(bytearray(b"x" * (64 << 20)))
     elif plant == "server":  # a run that nobody closes, with no ranks
-        from helpers.launcher import client, shared_message, supervisor
+        from helpers.launcher import client, engine, shared_message, supervisor
 
         message = shared_message.SharedMessage(None, before=b"")
-        keep.append(supervisor.Supervisor(client.server(), 0, message))
+        keep.append(supervisor.Supervisor(engine.ForkServerEngine(client.server()), 0, message))
         message.close()
     elif plant == "rank":
         outcome["rank"] = None if outcome["rank"] is None else outcome["rank"] + 1
