@@ -35,13 +35,17 @@ def _parser():
         return sub
 
     about = "One run. Under torchrun or mpirun this process is one rank; else ranks are launched, with ddp for several."
-    add_options(command("train", _train, about), "train", SETTINGS)
+    train = command("train", _train, about)
+    add_options(train, "train", SETTINGS)
     about = "The ladder on this machine (baseline, DataParallel, DDP) and a report; on accelerators of resnet50."
     ladder = command("run", _run, about)
     add_options(ladder, "run", SETTINGS)
     ladder.add_argument("--devices", type=int, help="the most devices to use (default: all)")
     ladder.add_argument("--rounds", type=int, default=2, help="how often to climb, up and down in turn (default: 2)")
     ladder.add_argument("--batch-size", dest="global_batch", type=int, help="the same as --global-batch")
+    for sub in (train, ladder):
+        words = "start the ranks on other machines: slurm, with options as in slurm:partition=all,time=30"
+        sub.add_argument("--on", help=words)
     add_cluster(commands)
     add_report(commands)
     return parser
@@ -64,12 +68,12 @@ def _train(options):
     devices = settings["nproc_per_node"]
     if launched and (devices != here or size % here):
         raise ValueError(f"--nproc-per-node is {devices}, and {here} of {size} ranks were started on this host")
-    config = RunConfig(**{"strategy": "ddp" if devices > 1 or size > 1 else "baseline", **settings})
+    config = RunConfig(**{"strategy": "ddp" if devices * settings["nnodes"] > 1 else "baseline", **settings})
     if launched and config.compiler == "xla":
         command = f"python -m helpers train --nproc_per_node={devices} --compiler-opt=xla"
         raise ValueError(f"--compiler-opt=xla needs the XLA environment; let the command start the ranks: {command}")
     log = Log(options.log_every)
-    record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log)
+    record = run_as_rank(config, rank, local_rank, log) if launched else run(config, progress=log, on=options.on)
     if record is not None:
         path = results_root() / "runs" / f"{record['run_id']}.json"
         host = f"{record['measured']['hosts'][0]['name']}:" if config.nnodes > 1 else ""
@@ -84,15 +88,16 @@ def _run(options):
 
     settings = chosen(options, SETTINGS)
     here = device.machine(settings.get("device"))
-    if here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
+    if not options.on and here.kind == "cpu" and "device" not in settings and (idle := releases.idle_gpus()):
         raise ValueError(idle)
-    print(f"torch {releases.version_of('torch')} of {sys.prefix}; {here.describe()}", flush=True)
-    if here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
+    where = f"on {options.on}" if options.on else here.describe()
+    print(f"torch {releases.version_of('torch')} of {sys.prefix}; {where}", flush=True)
+    if not options.on and here.kind != "cpu":  # enough work for a device that is thousands of times faster than a core
         settings = {"model": "resnet50", "global_batch": 64 * here.count, **settings}
     if "steps" not in settings:
         settings.setdefault("epochs", 10)
     settings.setdefault("schedule", "cooldown")  # a constant rate leaves the accuracy at the end to chance
-    made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, **settings)
+    made = compare(name="ladder", full=True, devices=options.devices, rounds=options.rounds, on=options.on, **settings)
     found = report.everything(runs=made.runs)
     print("", found.text(), "", sep="\n", flush=True)
     paths = found.write_ladder(results_root() / "report", made)

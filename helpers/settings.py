@@ -14,13 +14,10 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, get_args
 
-# Settings that are no option of a command, since it decides them itself. The ladder of `run` begins with a baseline,
-# stays on this machine, varies strategy and devices at the same global batch, and saves nothing.
-NO_OPTION = {
-    "train": ("nnodes",),
-    "run": "strategy nproc_per_node nnodes local_batch sync_batch_norm shard offload label checkpoint_dir "
-    "checkpoint_every resume".split(),
-}
+# Settings that are no option of `run`, since it decides them itself. Its ladder begins with a baseline, stays on one
+# machine, varies strategy and devices at the same global batch, and saves nothing.
+NO_OPTION = """strategy nproc_per_node nnodes local_batch sync_batch_norm shard offload label checkpoint_dir
+checkpoint_every resume""".split()
 # Further names of options, as the scripts of the source articles spell them.
 ALSO = {"local_batch": "batch-size", "precision": "amp-level", "compiler": "compiler-opt", "num_workers": "workers"}
 FROM_1, FROM_0, ABOVE_0, BELOW_1 = "1 or more", "0 or more", "above 0", "0 or more and below 1"
@@ -114,7 +111,7 @@ def settings_of(config_class) -> dict:
 def add_options(parser, command, settings) -> None:
     """Add the options of `train` or `run` for all settings that the command leaves to the reader; None if not given."""
     for name, one in settings.items():
-        if one.type is object or name in NO_OPTION[command]:
+        if one.type is object or (command == "run" and name in NO_OPTION):
             continue
         flags = [f"--{flag}" for flag in (ALSO.get(name), name.replace("_", "-")) if flag]
         words = one.help if one.default in (None, "") else f"{one.help} (default: {one.default})"

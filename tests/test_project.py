@@ -37,7 +37,8 @@ def pins_of(name):
 def direct(group):
     """The direct requirements in pyproject.toml: of .venv (with those of the tests), or of a dependency group."""
     data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    project = data["project"]["dependencies"] + sum(data["project"]["optional-dependencies"].values(), [])
+    extras = data["project"]["optional-dependencies"]  # of which those of engines are for who has a cluster
+    project = data["project"]["dependencies"] + extras["vision"] + extras["test"]
     return [Requirement(line) for line in (project if group == "project" else data["dependency-groups"][group])]
 
 

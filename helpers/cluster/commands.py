@@ -200,9 +200,10 @@ def _train_options(train, nnodes, nproc_per_node):
     parser = _TrainOptions(add_help=False, allow_abbrev=False)
     add_options(parser, "train", SETTINGS)
     settings = {"strategy": "ddp", **chosen(parser.parse_args(map(hyphens, words)), SETTINGS)}
-    if settings.setdefault("nproc_per_node", nproc_per_node) != nproc_per_node:
-        raise ValueError(f"train is given --nproc-per-node {settings['nproc_per_node']}, hosts {nproc_per_node}")
-    config = RunConfig(**settings, nnodes=nnodes)
+    for name, hosts in (("nproc_per_node", nproc_per_node), ("nnodes", nnodes)):
+        if settings.setdefault(name, hosts) != hosts:
+            raise ValueError(f"train is given --{name.replace('_', '-')} {settings[name]}, hosts {hosts}")
+    config = RunConfig(**settings)
     if config.compiler == "xla":
         raise ValueError("--compiler-opt=xla trains in an environment of its own on one host; leave it out")
     if not STRATEGIES[config.strategy].ranks:

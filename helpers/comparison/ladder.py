@@ -4,7 +4,7 @@ import math
 import time
 from functools import partial
 
-from .. import device
+from .. import cluster, device
 from ..config import RunConfig
 from ..language import Message
 from ..launcher.errors import RankError
@@ -65,6 +65,7 @@ def compare(
     timeout=None,
     rounds=1,
     background=False,
+    on=None,
     **settings,
 ):
     """Run the ladder, or the given `configs`, one after the other; return a Comparison.
@@ -82,6 +83,7 @@ def compare(
             that gets slower or faster meanwhile does so for all runs alike; the steps of all rounds
             count together.
         background: return at once with a handle whose `result()` is the Comparison; see `launch`.
+        on: what starts the ranks on other machines, such as "slurm:partition=all"; see `run`.
 
     Raises:
         TypeError, ValueError: before anything runs.
@@ -92,24 +94,26 @@ def compare(
         raise TypeError("give either a list of RunConfigs, or model, dataset and settings for the ladder; not both")
     if configs is None:
         settings.update({k: v for k, v in (("model", model), ("data", dataset)) if v is not None})
+        if on and settings.get("devices") is None:
+            raise TypeError("on= needs devices=, the most to use: those of the other machines are not known here")
         configs = ladder(**settings)
-    configs = list(configs)
+    configs, on = list(configs), on and cluster.engine(on)
     _check(configs, prediction, rounds)
-    pairs = [(config, ready(config)) for config in configs]
+    pairs = [(config, ready(config, on)) for config in configs]
     group = f"{time.strftime('%Y%m%d-%H%M%S')}-{name or 'comparison'}"
     runs = [pair for k in range(rounds) for pair in pairs[:: -1 if k % 2 else 1]]
-    work = partial(_one_after_the_other, runs, prediction or {}, group, timeout)
+    work = partial(_one_after_the_other, runs, prediction or {}, group, timeout, on)
     title = Message("the comparison of {label} and {configs} more", label=configs[0].label, configs=len(configs) - 1)
     return in_turn(title, work, [config.label for config, _ in runs], background)
 
 
-def _one_after_the_other(runs, prediction, group, timeout, progress):
+def _one_after_the_other(runs, prediction, group, timeout, on, progress):
     records, broken = [], set()
     for config, machine in runs:
         if config.label in broken:
             continue
         expected = prediction.get(config.label)
-        record, error = recorded(config, machine, progress, prediction=expected, group=group, timeout=timeout)
+        record, error = recorded(config, machine, progress, prediction=expected, group=group, timeout=timeout, on=on)
         if error:
             if not records or not isinstance(error, RankError):
                 raise error

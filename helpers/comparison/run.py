@@ -1,11 +1,12 @@
 """One training run from its configuration to its record."""
 
+import os
 import time
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import entry_points
 
-from .. import releases
+from .. import cluster, device, releases
 from ..cluster import torchrun
 from ..config import TORCHVISION_MODELS
 from ..launcher.background import start
@@ -15,14 +16,16 @@ from ..records import store
 from .alone import alone
 
 
-def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False) -> dict:
-    """Train as `config` says on this machine and return the record, which is also on disk.
+def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False, on=None) -> dict:
+    """Train as `config` says and return the record, which is also on disk.
 
     A run that fails or is stopped leaves a record too, and then raises what stopped it:
     ValueError before anything starts, RankError, RankTimeout or KeyboardInterrupt afterwards.
-    With `background` it returns at once: see `launch`.
+    With `background` it returns at once, and `on` is what starts the ranks on other machines: see `launch`. Options of
+    an engine are text, as in on="slurm:partition=all"; its nodes are `config.nnodes`.
     """
-    work = partial(_completed, config, ready(config), prediction=prediction, group=group, timeout=timeout)
+    on = on and cluster.engine(on)
+    work = partial(_completed, config, ready(config, on), on=on, prediction=prediction, group=group, timeout=timeout)
     return in_turn(config.label, work, [config.label], background, progress)
 
 
@@ -39,8 +42,10 @@ def in_turn(title, work, labels, background, progress=None):
         return work(progress)
 
 
-def ready(config):
+def ready(config, on=None):
     """The machine that `config` is to run on, with its data prepared there: once, rather than on every rank.
+
+    Where `on` makes the engine it is the CPU here, until the ranks say which they have.
 
     Raises:
         FileNotFoundError, NotWritable, UnfitTorch, ValueError: the run cannot be made here.
@@ -50,14 +55,14 @@ def ready(config):
 
     if config.model in TORCHVISION_MODELS or config.input_path == "workers":
         releases.need_torchvision("this run")
-    if config.nnodes > 1:
+    if config.nnodes > 1 and not on:
         raise ValueError(
-            f"{config.label} takes {config.nnodes} hosts, and this is one of them; `python -m helpers cluster` prints "
-            "what to start on each"
+            f"{config.label} takes {config.nnodes} hosts, and this is one of them; give on= (helpers.cluster), or see "
+            "`python -m helpers cluster`, which prints what to start on each"
         )
     _training(config)
     store.check_places(config)
-    machine = config.check_machine()
+    machine = device.machine("cpu") if on else config.check_machine()
     if isinstance(config.data, str):
         sets.ensure(config.data)
     samples = sets.training_samples(config.data)
@@ -115,7 +120,7 @@ def other_environment(compiler):
     return found[0].load()
 
 
-def recorded(config, machine, progress, *, prediction=None, group="", timeout=None) -> tuple:
+def recorded(config, machine, progress, *, prediction=None, group="", timeout=None, on=None) -> tuple:
     """(the record of a run on the machine that `ready` gave, the exception that ended it or None).
 
     Raises:
@@ -124,16 +129,33 @@ def recorded(config, machine, progress, *, prediction=None, group="", timeout=No
     record = store.new_record(config, machine, group)
     record["prediction"] = prediction
     function, python, environment = _training(config)
-    _advise(record, config, machine, progress, measure=not python)
-    prepare_launcher(**python)  # the start of a run is measured too, and should not include importing torch
-    options = dict(timeout=timeout, threads=config.threads or machine.threads, env=environment, **python)
+    _advise(record, config, machine, progress, measure=not (python or on))
+    threads, ranks = config.threads or machine.threads, config.processes
+    if on:
+        function, threads, ranks = partial(_there, function), config.threads, ranks * config.nnodes
+        on = partial(on, nodes=config.nnodes)
+        record["environment"]["engine"] = cluster.described(on)
+    else:
+        prepare_launcher(**python)  # the start of a run is measured too, and should not include importing torch
+    options = dict(timeout=timeout, threads=threads, env=environment, on=on, **python)
     try:
         with _written(record), progress.showing(config.label):
-            answers = launch(function, config.processes, config, time.time(), on_event=progress.event, **options)
-            record["measured"] = answers[0]
+            record["measured"] = launch(function, ranks, config, time.time(), on_event=progress.event, **options)[0]
+            if on:
+                record["environment"]["machine"] = record["measured"].pop("machine")
     except Exception as error:
         return record, error
     return record, None
+
+
+def _there(train, config, began):
+    """Train as a rank on another machine, which prepares the data and says what it is."""
+    from ..data import sets
+
+    if isinstance(config.data, str) and os.environ["LOCAL_RANK"] == "0":
+        sets.ensure(config.data)
+    measured = train(config, began)
+    return measured and {**measured, "machine": config.check_machine().as_dict()}
 
 
 def run_as_rank(config, rank, local_rank, progress) -> dict | None:

@@ -10,7 +10,7 @@ interpreter  the environment of another interpreter, in which ranks can run
 forkserver   a process that imported torch once and forks fresh ranks from that clean state
 rank         what one rank does from its first line to its last; `limit`: how much it may hold
 output       what ranks print, also floods and progress bars; `rich_output`: figures; `logs`: the notebook's logging
-protocol     what an engine does that starts ranks; `engine`: the default one, on this machine
+protocol     what an engine does that starts ranks; `engine`: the default one; `engines`: all, by name
 supervisor   watches one run: finds the rank that failed first, stops the others
 context      what surrounds a launch in its thread: stop buttons, output, progress
 shortage     shared memory, processes and ports that the system gives no more of

@@ -65,7 +65,7 @@ def launch(
             packages) the ranks use; None for this one. The first launch in it takes some seconds more.
         background: return at once with a handle of the run (`status`, `stop()`, `result()`, `logs(rank)`), so
             that other cells can run meanwhile. Runs of one notebook take turns: one at a time.
-        on: what starts the ranks on other machines, "slurm" or "ray"; its options, such as nodes=2, stand beside it
+        on: what starts the ranks on other machines, "slurm"; its options, such as nodes=2, stand beside it
             (`helpers.cluster`). None for this machine.
 
     Raises:
@@ -77,9 +77,9 @@ def launch(
         KeyboardInterrupt: the stop button; prints where each rank stood, leaves nothing running.
     """
     if on is not None:
-        from .. import cluster
+        from .engines import taken
 
-        on, kwargs = cluster.taken(on, fn, kwargs)
+        on, kwargs = taken(on, fn, kwargs)
     check_function(fn, args, kwargs)
     options = Options(nprocs, timeout, threads, env, on_event, python, memory, on)
     data = options.packed(fn, args, kwargs)
