@@ -1,55 +1,10 @@
 """Checks of what follows from its arguments: a table of questions, the right formula, and the wrong ones with hints."""
 
 from functools import partial
-from math import inf
 
 from helpers import costmodel
 
-from .verdict import attempt, formula, number, same
-
-
-@formula(
-    (  # ms of the parts of a step, a part, how many times as fast it becomes
-        ({"input": 30, "forward": 20, "backward": 50}, "backward", 4),
-        ({"input": 10, "computing": 30}, "input", inf),
-        ({"forward": 1, "backward": 2, "optimizer": 1}, "optimizer", 4),
-        ({"step": 8}, "step", 3),
-    ),
-    number,
-    turned=lambda *case: 1 / sped_up.right(*case),
-    time=lambda parts, *which: sum(parts.values()) / sped_up.right(parts, *which),
-    part=lambda parts, part, factor: factor,
-    speeds=lambda parts, part, factor: 1 + parts[part] / sum(parts.values()) * (factor - 1),
-)
-def sped_up(parts, part, factor):
-    """`function(parts, part, factor)`: the speed-up of a step whose `part` gets `factor` times as fast."""
-    whole = sum(parts.values())
-    return whole / (whole - parts[part] + parts[part] / factor)
-
-
-CURVES = (  # (seconds, accuracy) of each evaluation
-    ((1.0, 0.3), (2.0, 0.7), (3.0, 0.9), (4.0, 0.95)),
-    ((2.5, 0.2), (5.0, 0.92), (7.5, 0.88), (10.0, 0.97)),
-    ((1.5, 0.1), (3.0, 0.4), (4.5, 0.6)),
-    ((2.0, 0.95),),
-)
-
-
-@formula(
-    tuple((curve, target) for curve in CURVES for target in (0.9, curve[-1][1])),
-    attempt,
-    never=lambda value, *case: time_to.right(*case) is None,
-    just=lambda value, curve, target: (
-        (value is None or dict(curve).get(value, 0) >= target) and (time_to.right(curve, target), target) in curve
-    ),
-    none=lambda value, *case: value is None,
-    accuracy=lambda value, curve, target: value in dict(curve).values(),
-    elsewhere=lambda value, curve, target: value not in dict(curve),
-    later=lambda value, curve, target: dict(curve)[value] >= target,
-)
-def time_to(curve, target):
-    """`answer(curve, target)`: seconds until the first (seconds, accuracy) that reached `target`, or None."""
-    return next((seconds for seconds, accuracy in curve if accuracy >= target), None)
+from .verdict import formula, number, same
 
 
 @formula(

@@ -6,7 +6,6 @@ All run the answer on real ranks, on the CPU and so on any machine.
 import contextlib
 import functools
 import os
-import pathlib
 import shutil
 import tempfile
 
@@ -15,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from .ranks import call, on_ranks
-from .verdict import NotYet, Say, exercise, flat, formula
+from .verdict import NotYet, Say, exercise, flat, formula, script_of
 
 RATE = 0.02  # of notebooks/scripts/two_models.py
 SAY = Say("horovod")
@@ -46,11 +45,7 @@ def _asked(work, world_size, *given):
 @exercise
 def ten_steps(answer, say):
     """`answer`: the text of a training script, or the name of its file, with all ten steps made."""
-    script = str(answer)
-    if "\n" not in script:
-        with contextlib.suppress(OSError):
-            script = pathlib.Path(script).read_text(encoding="utf-8")
-    yield "\n" not in script and say("text", answer=script[:60])
+    script = script_of(answer)
     from platforms.horovod.observed import observe, weights_apart
 
     with tempfile.TemporaryDirectory() as folder:

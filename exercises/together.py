@@ -5,23 +5,22 @@ On two of them, and often on three, because a 2 in the answer may be the number 
 
 import copy
 import io
+import math
 import os
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch.utils.data import TensorDataset
 
 from helpers import releases
 from helpers.training.gpt import gpt, next_token_loss
 
 from .ranks import call, in_group, on_ranks
-from .trials import noted_updates
-from .verdict import exercise, flat, formula, number, same
+from .verdict import exercise, flat, formula, nearest, number, same
 
 
 @formula(
@@ -38,71 +37,36 @@ def mean_of_squares(n):
     return [sum(rank**2 for rank in range(n)) / n] * n
 
 
-SAMPLES, BATCH, EPOCHS, RATE = 48, 12, 2, 0.1
-
-
 @exercise
-def train_on_ranks(answer, say):
-    """`answer(data, make_model, epochs, batch)`, called on every rank, returns the model trained with DDP."""
-    for n in (2, 3):
-        say.case(n=n)
-        read, updates, starts, trained = zip(*in_group(_try_train, n, answer), strict=True)
-        yield any(weights is None for weights in trained) and say("no model")
-        yield all(len(seen) == SAMPLES * EPOCHS for seen in read) and say("everything", samples=SAMPLES)
-        halves = [[seen[half * SAMPLES // n :][: SAMPLES // n] for seen in read] for half in range(EPOCHS)]
-        for epoch, shares in enumerate(halves):
-            yield sorted(sum(shares, [])) != list(range(SAMPLES)) and say("shares", epoch=epoch, samples=SAMPLES)
-        moved = [end - start for start, end in zip(starts, trained, strict=True)]
-        apart = max((weights - trained[0]).abs().max().item() for weights in trained)
-        alike = max((way - moved[0]).abs().max().item() for way in moved) < 1e-9
-        yield apart > 1e-9 and say("start" if alike else "apart", apart=apart)
-        steps = SAMPLES // BATCH * EPOCHS
-        yield set(updates) != {steps} and say("updates", updates=updates[0], steps=steps)
-        yield halves[0] == halves[1] and say("order")
-        yield not same(trained[0], _trained_alone(read, starts[0], steps, n)) and say("otherwise")
+def accuracy(answer, say):
+    """`answer(test, samples)`, called on every rank: the share of all samples that are right, each tested once."""
+    for n, samples in ((2, 9), (3, 10), (3, 2)):
+        say.case(n=n, samples=samples)
+        values, asked = zip(*in_group(_try_accuracy, n, answer, samples), strict=True)
+        values, counts = [number(lambda one=one: one) for one in values], Counter(sum(asked, []))
+        yield len(counts) < samples and say("untested", n=samples - len(counts))
+        yield counts.total() == n * samples and say("all")
+        yield max(counts.values()) > 1 and say("twice", sample=max(counts, key=counts.get))
+        shares = [[_RIGHT[k] for k in range(rank, samples, n)] for rank in range(n)]
+        rates = [sum(share) / len(share) if share else math.nan for share in shares]
+        guesses = {"right": [sum(_RIGHT[:samples]) / samples] * n, "own": rates, "rates": [sum(rates) / n] * n}
+        key = nearest(values, guesses)
+        yield any(map(math.isnan, values)) and say("empty")
+        yield key != "right" and say(key, value=values[0])
 
 
-class _Noted(TensorDataset):
-    """Samples of 4 numbers with a label of 3; notes which were read."""
-
-    def __init__(self):
-        generator = torch.Generator().manual_seed(1)
-        inputs = torch.randn(SAMPLES, 4, generator=generator, dtype=torch.float64)
-        super().__init__(inputs, torch.randint(0, 3, (SAMPLES,), generator=generator))
-        self.read = []
-
-    def __getitem__(self, index):
-        self.read.append(int(index))
-        return super().__getitem__(index)
+_RIGHT = (False, True, True, True, False, True, True, True, False, False)  # what the model says of each sample
 
 
-def _try_train(world, answer):
-    """(samples in the order of reading, updates, weights at the start, weights at the end or None)."""
-    made, data = [], _Noted()
+def _try_accuracy(world, answer, samples):
+    """(what the answer returns, the numbers of the samples that it has tested)."""
+    asked = []
 
-    def make_model():
-        model = torch.nn.Linear(4, 3).double()
-        made.append(flat(model.parameters()).clone())
-        return model
+    def test(numbers):
+        asked.extend(mine := [int(number) for number in numbers])
+        return torch.tensor([_RIGHT[k] for k in mine], dtype=torch.bool)
 
-    torch.manual_seed(world.rank)  # so that ranks start with different weights unless somebody makes them equal
-    with noted_updates() as updates:
-        model = answer(data, make_model, EPOCHS, BATCH)
-    trained = flat(model.parameters()) if isinstance(model, torch.nn.Module) else None
-    return data.read, len(updates), made[0], trained
-
-
-def _trained_alone(read, start, steps, n):
-    """The weights of one device that trains on the ranks' batches, put together."""
-    (inputs, labels), part, net = _Noted().tensors, BATCH // n, torch.nn.Linear(4, 3).double()
-    torch.nn.utils.vector_to_parameters(start, net.parameters())
-    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
-    for step in range(steps):
-        rows = [index for seen in read for index in seen[step * part : (step + 1) * part]]
-        optimizer.zero_grad()
-        F.cross_entropy(net(inputs[rows]), labels[rows]).backward()
-        optimizer.step()
-    return flat(net.parameters())
+    return answer(test, samples), asked
 
 
 def _until(batches, *ends):

@@ -5,6 +5,7 @@ import operator
 import shlex
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,24 +13,22 @@ import torch.nn.functional as F
 from torch.optim import optimizer as hooks
 
 from helpers import measure
-from helpers.training import schedules
 
-from .verdict import attempt, exercise, flat, nearest, number, same
+from .verdict import attempt, exercise, flat, formula, nearest
 
 
 @exercise
 def slices(function, say):
-    """`function(rank, world_size, samples)` gives (start, stop), the rank's piece of all samples.
-
-    Right if every sample has exactly one owner and the pieces differ by one sample at most.
-    """
+    """`function(rank, world_size, samples)` gives (start, stop): one owner a sample, pieces of the same size but one."""
     for samples, n in ((1437, 1), (1437, 2), (1437, 4), (1437, 8), (8, 3), (2, 3)):
         say.case(n=n, samples=samples)
         owners, sizes = [0] * samples, []
         for rank in range(n):
             answer = attempt(function, rank, n, samples)
-            start, stop = _piece(answer) or (None, None)
-            yield start is None and say("no pair", rank=rank, answer=answer)
+            try:
+                start, stop = map(operator.index, answer)
+            except (TypeError, ValueError):
+                yield say("no pair", rank=rank, answer=answer)
             inside = 0 <= start <= stop <= samples
             yield not inside and say("outside", rank=rank, start=start, stop=stop, last=samples - 1)
             owners[start:stop] = [count + 1 for count in owners[start:stop]]
@@ -38,17 +37,6 @@ def slices(function, say):
         most = max(owners)
         yield most > 1 and say("shared", sample=owners.index(most), owners=most)
         yield max(sizes) - min(sizes) > 1 and say("uneven", least=min(sizes), most=max(sizes))
-
-
-def _piece(answer):
-    """(start, stop) of a pair of whole numbers of any kind, a slice or a range, else None."""
-    if isinstance(answer, (slice, range)):
-        answer = answer.step in (None, 1) and (answer.start or 0, answer.stop)
-    try:
-        start, stop = map(operator.index, answer)
-    except (TypeError, ValueError):
-        return None
-    return start, stop
 
 
 WORK = [90, 40, 10, 12, 11, 10, 14]  # ms that a device needs for each step
@@ -75,10 +63,7 @@ class Device:
 
 @exercise
 def timed_steps(function, say):
-    """`function(step, steps, warmup, clock, synchronize)` gives the time of each step after the warm-up.
-
-    Tried on a device that only exists here, whose `step` returns before its work is done.
-    """
+    """`function(step, steps, warmup, clock, synchronize)` gives the times after the warm-up; tried on a Device."""
     for steps, warmup in ((7, 2), (5, 0)):
         device, wanted = Device(), [ORDERS + work for work in WORK[warmup:steps]]
         say.case(steps=steps, warmup=warmup)
@@ -86,17 +71,9 @@ def timed_steps(function, say):
         listed = isinstance(times, (list, tuple)) and all(isinstance(time, (int, float)) for time in times)
         yield not listed and say("no list", times=times)
         yield device.steps != steps and say("calls", calls=device.steps)
-        yield len(times) > len(wanted) and say("many", n=len(times))
-        yield len(times) < len(wanted) and say("few", n=len(times))
-        short = [time - ORDERS for time in wanted]
-        guesses = {
-            "right": wanted,
-            "queued": [ORDERS] * len(wanted),
-            "short": short,
-            "first": [*times[:1], *wanted[1:]],
-        }
-        key = nearest(times, guesses)
-        key = "long" if key == "otherwise" and sum(times) > sum(wanted) else key
+        yield len(times) != len(wanted) and say("count", n=len(times))
+        guesses = {"right": wanted, "queued": [ORDERS] * len(wanted), "first": [*times[:1], *wanted[1:]]}
+        key = nearest(times, guesses | {"short": [time - ORDERS for time in wanted]})
         yield key != "right" and say(key, times=times, wanted=wanted, orders=ORDERS)
 
 
@@ -108,14 +85,16 @@ def reduce_gradients(answer, say):
     own piece of `sizes[i]` samples.
     """
     for sizes in ((4, 4), (5, 3), (4, 2, 1)):
-        whole, *gradients = _gradients(sum(sizes), *sizes)
+        n, (whole, *gradients) = len(sizes), _gradients(sum(sizes), *sizes)
         say.case(sizes=" + ".join(map(str, sizes)))
         found = attempt(answer, [[g.clone() for g in of_one] for of_one in gradients], list(sizes))
         yield not (isinstance(found, (list, tuple)) and len(found) == len(whole)) and say("list", n=len(whole))
         shaped = all(torch.is_tensor(g) and g.shape == w.shape for g, w in zip(found, whole, strict=True))
         yield not shaped and say("shape")
-        weights = {"sum": [1] * len(sizes), "mean": [1 / len(sizes)] * len(sizes), "weighted": sizes}
-        key = nearest(found, {"right": whole} | {key: _weighted(gradients, of) for key, of in weights.items()})
+        guesses = {"right": whole}
+        for key, weights in {"sum": [1] * n, "mean": [1 / n] * n, "weighted": sizes}.items():
+            guesses[key] = [sum(w * g for w, g in zip(weights, of, strict=True)) for of in zip(*gradients, strict=True)]
+        key = nearest(found, guesses)
         yield key != "right" and say(key)
 
 
@@ -129,46 +108,14 @@ def _gradients(samples, *sizes):
     return [torch.autograd.grad(F.cross_entropy(net(some), of), list(net.parameters())) for some, of in pieces]
 
 
-def _weighted(gradients, weights):
-    """The sum of the replicas' gradients with these weights, parameter by parameter."""
-    return [sum(w * g for w, g in zip(weights, of_all, strict=True)) for of_all in zip(*gradients, strict=True)]
-
-
-@exercise
-def visits(answer, say):
-    """`answer(data, rank, world_size, epochs)`: what a rank trains on, a list of samples for each of `epochs`."""
-    data, found = list(range(100, 124)), {}
-    for epochs in (range(4), range(2, 4)):
-        for rank in (0, 1):
-            got = attempt(lambda *given: [list(map(int, seen)) for seen in answer(*given)], data, rank, 2, epochs)
-            yield len(got) != len(epochs) and say("lists", asked=len(epochs), given=len(got))
-            found[rank, epochs.start] = got
-    orders = found[0, 0]
-    for epoch, (some, others) in enumerate(zip(orders, found[1, 0], strict=True)):
-        if sorted(some + others) != data:
-            yield set(some + others) - set(data) and say("positions")
-            yield some == others and say("same", epoch=epoch)
-            shared = len(set(some) & set(others))
-            yield shared and say("both", epoch=epoch, n=shared)
-            yield say("none", epoch=epoch, n=len(data) - len(some + others), all=len(data))
-    yield orders[0] in (data[0::2], sorted(orders[0])) and say("unshuffled")
-    late = next((late for late, seen in enumerate(orders) if seen in orders[:late]), None)
-    if late is not None:
-        yield late == 1 and len(set(map(tuple, orders))) > 1 and say("behind")
-        yield say("repeated", early=orders.index(orders[late]), late=late)
-    yield found[0, 2] != orders[2:] and say("resumed")
-
-
 @contextmanager
 def noted_updates():
-    """A list that grows with each optimizer's step: (weights, gradients, momentum) just before it."""
+    """A list that grows with each optimizer's step: (weights, gradients) just before it."""
     notes = []
 
     def note(optimizer, *_):
         used = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        momentum = [optimizer.state[p].get("momentum_buffer") for p in used]
-        momentum = [torch.zeros_like(p) if m is None else m for m, p in zip(momentum, used, strict=True)]
-        notes.append([flat(of).clone() for of in (used, [p.grad for p in used], momentum)])
+        notes.append([flat(of).clone() for of in (used, [p.grad for p in used])])
 
     handle = hooks.register_optimizer_step_pre_hook(note)
     try:
@@ -190,9 +137,9 @@ def resumable(answer, say):
     yield (whole, first) != ([0, 1, 2], [0]) and say("epochs", whole=whole, first=first)
     yield resumed != [1, 2] and say("again" if 0 in resumed else "next", resumed=resumed)
     for step, (one, other) in enumerate(zip(noted[len(done) :], went_on, strict=False), 1):
-        weights, gradients, momentum = map(torch.equal, one, other)
-        key = "weights" if not weights else "momentum" if not momentum else "gradients"
-        yield not (weights and gradients and momentum) and say(key, step=step)
+        weights, gradients = map(torch.equal, one, other)
+        yield not weights and say("weights" if step == 1 else "momentum", step=step)
+        yield not gradients and say("gradients", step=step)
 
 
 def _run(answer, path, until):
@@ -210,28 +157,53 @@ def _run(answer, path, until):
     return epochs, updates
 
 
-RATES = ((0.02, 64, 256, 5), (0.1, 256, 512, 0), (0.05, 64, 64, 3), (0.1, 256, 8192, 1))  # lr, base, batch, warm-up
+def _amp(step, micro, max_norm, bad):
+    """The weights and the loss scale after three steps, where `bad` of them meet an infinite gradient."""
+    generator = torch.Generator().manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for k in range(3):
+        inputs = torch.randn(micro, 8, 4, generator=generator) * (1e37 if k < bad else 1)
+        labels = torch.randint(0, 3, (micro, 8), generator=generator)
+        step(model, optimizer, scaler, list(zip(inputs, labels, strict=True)), max_norm)
+    return [*(p.detach().nan_to_num() for p in model.parameters()), scaler.get_scale()]
 
 
-@exercise
-def learning_rate(answer, say):
-    """`answer(update, lr, base_batch, global_batch, warmup)`: linear scaling, after a linear warm-up."""
-    for lr, base, batch, warmup in RATES:
-        peak = schedules.peak_lr(lr, "linear", batch, base)
-        wanted = [peak * schedules.factor(update, 100, warmup_steps=warmup) for update in range(warmup + 4)]
-        say.case(lr=lr, base=base, batch=batch, warmup=warmup)
-        found = [number(answer, update, lr, base, batch, warmup) for update in range(len(wanted))]
-        if same(found, wanted):
-            continue
-        last = found[-1]
-        yield max(found) > peak * (1 + 1e-6) and last > found[-2] and say("rises", peak=peak)
-        guesses = {"right": peak, "small": lr, "falls": lr * base / batch, "root": lr * math.sqrt(batch / base)}
-        key = nearest(last, guesses)
-        yield key != "right" and say("peak" if key == "otherwise" else key, last=last, peak=peak)
-        yield same(found, [peak] * len(found)) and say("no warm-up", peak=peak)
-        yield found[0] == 0 and say("zero")
-        yield warmup > 0 and same(found[warmup - 1], peak) and say("early", warmup=warmup)
-        yield say("otherwise", first=", ".join(f"{value:.3g}" for value in found[: warmup + 1]))
+def _step(order="unscale clip step update", mean=True):
+    """A step of AMP with these calls in this order, right or wrong."""
+
+    def step(model, optimizer, scaler, micro_batches, max_norm):
+        calls = {
+            "unscale": lambda: scaler.unscale_(optimizer),
+            "clip": lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm),
+            "step": lambda: scaler.step(optimizer),
+            "plain": optimizer.step,
+            "update": scaler.update,
+        }
+        optimizer.zero_grad()
+        for inputs, labels in micro_batches:
+            loss = F.cross_entropy(model(inputs), labels) / (len(micro_batches) if mean else 1)
+            scaler.scale(loss).backward()
+        for name in order.split():
+            calls[name]()
+
+    return partial(_amp, step)
+
+
+@formula(
+    ((1, math.inf, 0), (4, math.inf, 0), (4, 0.1, 0), (4, 0.1, 1)),
+    partial(attempt, _amp),
+    scaled=_step("plain"),
+    sum=_step(mean=False),
+    early=_step("clip step update"),
+    unclipped=_step("unscale step update"),
+    plain=_step("unscale clip plain update"),
+)
+def amp_step(micro, max_norm, bad):
+    """`answer(model, optimizer, scaler, micro_batches, max_norm)` makes one step with clipping and a loss scale."""
+    return _step()(micro, max_norm, bad)
 
 
 @exercise
@@ -307,3 +279,11 @@ def difference(answer, say):
 def _span(seconds, say):
     low, high = measure.median_interval(seconds)
     return say("span", low=1000 * low, high=1000 * high, n=len(seconds))
+
+
+@exercise
+def diagnosis(answer, say):
+    """`answer`: {run: what is wrong with it}, of the four recorded runs of notebook 05."""
+    yield not isinstance(answer, dict) and say("no dict", answer=answer)
+    for run, cause in zip("ABCD", ("more work", "few updates", "too long steps", "nothing"), strict=True):
+        yield answer.get(run) != cause and say(run)

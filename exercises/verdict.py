@@ -5,6 +5,7 @@ tried, every other key is what to say to one mistake.
 """
 
 import configparser
+import contextlib
 import functools
 import inspect
 import math
@@ -127,6 +128,17 @@ def attempt(function, *arguments):
         return function(*arguments)
     except Exception as error:  # the reader's code may raise anything
         raise NotYet(SAY("raised", kind=type(error).__name__, error=first_line(error))) from error
+
+
+def script_of(answer):
+    """The text of a script, given as it is or by the name of its file."""
+    text = str(answer)
+    if "\n" not in text:
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(text).read_text(encoding="utf-8")
+    if "\n" not in text:
+        raise NotYet(SAY("no script", answer=text[:60]))
+    return text
 
 
 def first_line(error) -> str:
