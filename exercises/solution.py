@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 
 from IPython.display import Markdown
 
@@ -17,7 +18,8 @@ def solution(name):
     if name not in tried:
         raise ValueError(f"try it first: run the cell with check.{name}(...); then the solution is shown")
     folder = project_root() / "notebooks" / ("zh" if chosen() == "zh" else "")
-    for path in (*folder.glob("*.ipynb"), *folder.glob("more/*.ipynb")):
+    patterns = ("*.ipynb", "more/*.ipynb")[:: -1 if Path.cwd().name == "more" else 1]  # the reader's folder first
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
         for text, after in pairwise("".join(cell["source"]) for cell in json.loads(path.read_bytes())["cells"]):
             if f"check.{name}(" in text and (folded := re.search(r"</summary>(.*?)</details>", after, re.DOTALL)):
                 return Markdown(folded[1].strip())

@@ -12,18 +12,10 @@ class TestBaseline(Checks):
             "        synchronize()\n => ",
             "    synchronize()\n    for => \n    for",
             "return times[warmup:] => return times",
-            "return times[warmup:] => return times[warmup + 1 :]",
             "range(steps) => range(steps - warmup)",
             "return times[warmup:] => return sum(times[warmup:])",
             "began = clock()\n        step() => step()\n        began = clock()",
             "step()\n        synchronize() => step()\n        len(times) % 2 or synchronize()",
-        ],
-        "sped_up": [
-            lambda parts, part, factor: factor,
-            "return whole / after => return after / whole",
-            "return whole / after => return after",
-            lambda parts, part, factor: 1 + parts[part] / sum(parts.values()) * (factor - 1),
-            "whole - parts[part] + => ",
         ],
     }
 
@@ -42,30 +34,30 @@ class TestDataParallel(Checks):
     }
 
 
-RAMP = "min(1, (update + 1) / (warmup + 1))"
+class TestPrecision(Checks):
+    notebook = "04_mixed_precision.ipynb"
+    right = {"amp_step": ["nn.utils.clip_grad_norm_ => torch.nn.utils.clip_grad_norm_"]}
+    mistakes = {
+        "amp_step": [
+            " / len(micro_batches) => ",
+            "    scaler.unscale_(optimizer)\n => ",
+            "scaler.step(optimizer) => optimizer.step()",
+            (
+                "    scaler.unscale_(optimizer)\n =>  ;; scaler.step(optimizer) => optimizer.step() ;; "
+                "scaler.update() => pass"
+            ),
+        ],
+    }
 
 
 class TestBatch(Checks):
     notebook = "05_batch_and_accuracy.ipynb"
     mistakes = {
-        "learning_rate": [
-            f"{RAMP} => min(1, update / max(1, warmup))",
-            "(warmup + 1) => max(1, warmup)",
-            f"{RAMP} => (update + 1) / (warmup + 1)",
-            f"{RAMP} => 1",
-            f"{RAMP} => {RAMP} ** 2",
-            "lr * global_batch / base_batch => lr",
-            "global_batch / base_batch => base_batch / global_batch",
-            "global_batch / base_batch => (global_batch / base_batch) ** 0.5",
-        ],
-        "time_to": [
-            lambda curve, target: next((s for s, a in curve if a >= target), curve[-1][0]),
-            lambda curve, target: next((a for s, a in curve if a >= target), None),
-            lambda curve, target: max(curve, key=lambda point: point[1])[0],
-            lambda curve, target: curve[0][0],
-            lambda curve, target: sum(a < target for s, a in curve) + 0.25,
-            lambda curve, target: None,
-            lambda curve, target: [s for s, a in curve if a >= target][0],
+        "diagnosis": [
+            '"more work" => "nothing"',
+            '"few updates" => "nothing"',
+            '"too long steps" => "nothing"',
+            '"D": "nothing" => "D": "more work"',
         ],
     }
 

@@ -19,8 +19,8 @@ class TestStart(Checks):
     notebook = "00_start_here.ipynb"
     right = {
         "slices": [
-            lambda r, w, n: slice(*longest_first(r, w, n)),
-            lambda r, w, n: range(n - longest_first(r, w, n)[1], n - longest_first(r, w, n)[0]),  # from the end
+            longest_first,
+            lambda r, w, n: torch.tensor(longest_first(r, w, n)),  # whole numbers of another kind
         ],
         "mean_of_squares": ["number.item() => number ;; float(world.rank**2) => [float(world.rank**2)]"],
     }
@@ -49,28 +49,51 @@ class TestStart(Checks):
 
 class TestDdp(Checks):
     notebook = "03_ddp.ipynb"
-    slow = ("train_on_ranks",)
+    slow = ("accuracy", "ddp_script")
+    right = {"accuracy": ["right / samples => right.item() / samples"]}
     mistakes = {
-        "visits": [
-            "sampler.set_epoch(epoch) => pass",
-            "set_epoch(epoch) => set_epoch(epoch - epochs[0])",
-            "set_epoch(epoch) => set_epoch(epoch + rank)",
-            "rank) => rank, shuffle=False)",
-            "world_size, rank) => 1, 0)",
-            "return seen => return seen[1:]",
-        ],
-        "train_on_ranks": [
-            "DistributedDataParallel(make_model()) => make_model()",
-            "sampler=sampler => shuffle=True",
-            "batch // dist.get_world_size() => batch",
-            "sampler.set_epoch(epoch) => pass",
-            "cross_entropy(model(inputs), labels) => cross_entropy(model(inputs), labels) / dist.get_world_size()",
+        "accuracy": [
+            lambda test, samples: test(range(samples)).float().mean(),
+            "dist.get_world_size()) => dist.get_world_size() + 1)",
+            "dist.get_rank(), => 0,",
+            "dist.all_reduce(right)\n => \n",
+            "return right / => return right + 1 /",
             (
-                "DistributedDataParallel(make_model()) => make_model() ;; optimizer.step() => "
-                "[(dist.all_reduce(p.grad), p.grad.div_(dist.get_world_size())) for p in model.parameters()]\n"
-                "            optimizer.step()"
+                "test(mine).sum() => test(mine).float().mean() ;; / samples => / dist.get_world_size() ;; "
+                "range(dist.get_rank(), samples, dist.get_world_size()) => "
+                "torch.arange(samples).tensor_split(dist.get_world_size())[dist.get_rank()]"
             ),
-            "sampler.set_epoch(epoch) => sampler.set_epoch(epoch + dist.get_rank())",
+        ],
+        "ddp_script": [
+            'dist.init_process_group("gloo") => dist.get_rank = lambda: 0 ;; dist.get_world_size() => 1 ;; '
+            "DistributedSampler(data) => DistributedSampler(data, 1, 0) ;; DistributedDataParallel(torch => (torch ;; "
+            "model.module => model ;; dist.destroy_process_group() => ",
+            "        optimizer.step()\n => ",
+            "sampler=sampler => shuffle=True",
+            "DistributedSampler(data) => DistributedSampler(data, seed=rank)",
+            "DistributedDataParallel(torch => (torch ;; model.module => model",
+            "sampler.set_epoch(epoch) => pass",
+            "BATCH // dist.get_world_size() => BATCH",
+            "if rank == 0:\n    torch.save => if True:\n    torch.save",
+            "if rank == 0:\n    torch.save => if False:\n    torch.save",
+            "    if rank == 0:\n        print =>     if True:\n        print",
+            "dist.init_process_group => dist.init_group",
+        ],
+    }
+
+
+class TestFiveErrors(Checks):
+    notebook = "more/03_five_errors.ipynb"
+    slow = ("ddp_script",)
+    mistakes = {
+        "ddp_script": [
+            "cross_entropy(model(images) => cross_entropy(net(images)",
+            (
+                "mine = Subset(test_set, range(dist.get_rank(), len(test_set), dist.get_world_size())) => "
+                "mine = DistributedSampler(test_set, shuffle=False) ;; DataLoader(mine, 128) => "
+                "DataLoader(test_set, 128, sampler=mine)"
+            ),
+            "BATCH // dist.get_world_size() => BATCH",
         ],
     }
 
