@@ -55,8 +55,11 @@ class TestDdp(Checks):
         "accuracy": [
             lambda test, samples: test(range(samples)).float().mean(),
             "dist.get_world_size()) => dist.get_world_size() + 1)",
-            "dist.get_rank(), => 0,",
-            "dist.all_reduce(right)\n => \n",
+            (
+                "range(dist.get_rank(), samples, dist.get_world_size()) => "
+                "DistributedSampler(range(samples), shuffle=False)"
+            ),
+            "dist.all_reduce(right)\n => \n ;; right / samples => right / len(mine)",
             "return right / => return right + 1 /",
             (
                 "test(mine).sum() => test(mine).float().mean() ;; / samples => / dist.get_world_size() ;; "
