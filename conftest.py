@@ -29,6 +29,7 @@ LONG = (  # files that take longest, the longest first, in `make test` (notebook
     "03_ddp",
     "07_npu_migration",
     "13_split_the_model",
+    "14_long_sequences_and_experts",
     "08_horovod_api",
     "05_batch_and_accuracy",
     "11_when_it_breaks",

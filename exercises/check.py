@@ -9,5 +9,6 @@ from .formulas import bytes_per_rank, micro_batches, not_hidden, ring_seconds  #
 from .hvd import averaged_by_name, everybody_finishes, ten_steps  # noqa: F401
 from .npu import migrated, step_1, step_2, step_3, step_4  # noqa: F401
 from .script import ddp_script  # noqa: F401
+from .sequences import balanced, capacity, scaled  # noqa: F401
 from .together import accuracy, alike, everybody, mean_of_squares, row_parallel, save_together, sharded  # noqa: F401
 from .trials import amp_step, command_for, diagnosis, difference, reduce_gradients, resumable, slices, timed_steps  # noqa: F401

@@ -119,3 +119,41 @@ class TestReport(Checks):
             lambda base, other: True,
         ],
     }
+
+
+class TestLongSequences(Checks):
+    notebook = "14_long_sequences_and_experts.ipynb"
+    right = {
+        "balanced": [
+            lambda length, ranks: [
+                sorted(p for p in range(length) if min(p % (2 * ranks), 2 * ranks - 1 - p % (2 * ranks)) == rank)
+                for rank in range(ranks)
+            ]
+        ]
+    }
+    mistakes = {
+        "balanced": [
+            lambda length, ranks: [list(range(rank, length, ranks)) for rank in range(ranks)],
+            "range(ranks)] => range(ranks - 1)]",
+            "pieces[-1 - rank] => pieces[rank + 1]",
+            "pieces[rank] + pieces[-1 - rank] => pieces[-1 - rank] + pieces[rank]",
+            lambda length, ranks: [list(range(length)), *[[]] * (ranks - 1)],
+            lambda length, ranks: [list(part) for part in zip(*[iter(range(length))] * (length // ranks), strict=True)],
+        ],
+        "capacity": [
+            lambda loads, most: -(-sum(loads) // len(loads)),
+            lambda loads, most: max(loads),
+            lambda loads, most: 1,
+            lambda loads, most: 1.5,
+            lambda loads, most: 9,
+        ],
+        "scaled": [
+            lambda weights, kept: weights * kept,
+            lambda weights, kept: weights * 1,
+            "torch.where(total > 0, total, 1.0) => total",
+            "left / torch.where(total > 0, total, 1.0) => torch.where(total > 0, left / total, 0.0)",
+            "left / torch.where(total > 0, total, 1.0) => left / torch.where(total > 0, total, 1.0).detach()",
+            lambda weights, kept: weights * kept / kept.double().mean(),
+            lambda weights, kept: weights * 0 + 0.5 * kept,
+        ],
+    }

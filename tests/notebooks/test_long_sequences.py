@@ -1,0 +1,86 @@
+"""Notebook 14: ring attention, Ulysses and experts give what one process gives, and send what was predicted."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from answers import cells
+
+from helpers import launch
+from helpers.costmodel.splitting import CannotSplit
+from notebooks.scripts import experts, sequences
+
+NAMES = {"__name__": "reader", "torch": torch, "dist": dist, "F": F}
+CPU = {"env": {"HELPERS_DEVICE": "cpu"}, "threads": 1, "timeout": 300}
+ROUNDING = 1e-12
+
+
+@pytest.fixture(scope="module")
+def hand():
+    """What the notebook's cells define."""
+    names = dict(NAMES)
+    for cell in ("ring-pass", "ring-forward", "ring-backward", "ulysses", "expert-layer"):
+        exec(cells("14_long_sequences_and_experts.ipynb")[cell], names)
+    exec("def exchanged(q, k, v, order):\n    return ulysses(q, k, v)", names)  # ranks get it by value
+    return names
+
+
+@pytest.mark.parametrize(
+    ("ranks", "order", "shape"),
+    [
+        (1, sequences.contiguous, (1, 1, 7, 3)),
+        (2, sequences.zigzag, (3, 1, 12, 5)),
+        (3, sequences.contiguous, (1, 2, 9, 1)),
+        (3, sequences.zigzag, (2, 3, 1554, 7)),  # several tiles, the last one not full
+    ],
+)
+def test_ring_attention_is_attention_and_sends_six_blocks_a_rank(hand, ranks, order, shape):
+    batch, heads, length, width = shape
+    block = 8 * batch * heads * length // ranks * width
+    blocks = 6 * ranks - 2 if ranks > 1 else 0
+    order = order(length, ranks)
+    for apart, sent in launch(sequences.beside_one_process, ranks, hand["ring"], order, shape, **CPU):
+        assert apart < ROUNDING
+        assert sent.get("send", 0) == blocks * block
+
+
+def test_ulysses_is_attention_and_sends_eight_exchanges(hand):
+    shape = (2, 6, 15, 5)
+    order = sequences.contiguous(15, 3)
+    found = launch(sequences.beside_one_process, 3, hand["exchanged"], order, shape, **CPU)
+    for apart, sent in found:
+        assert apart < ROUNDING
+        assert sent == {"all-to-all": 8 * 2 * 6 * 5 * 5 * 8 * 2 // 3}
+
+
+@pytest.mark.parametrize(("ranks", "number", "capacity", "tokens"), [(1, 3, 4, 5), (2, 4, 22, 11), (3, 6, 2, 7)])
+def test_experts_on_ranks_are_a_loop_over_all_experts(hand, ranks, number, capacity, tokens):
+    found = launch(
+        experts.beside_one_process, ranks, hand["route"], hand["expert_layer"], number, capacity, tokens, **CPU
+    )
+    for apart, dropped, sent in found:
+        assert apart < ROUNDING
+        assert sent == {"all-to-all": 4 * number * capacity * 6 * 8 * (ranks - 1) // ranks}
+        assert (dropped == 0) == (capacity >= 2 * tokens) or ranks == 1
+
+
+def test_every_rank_of_a_zigzag_ring_has_equal_work():
+    pairs = [sum(of) for of in sequences.pairs(sequences.zigzag(48, 4))]
+    assert len(set(pairs)) == 1 and sum(pairs) == 48 * 49 // 2
+    assert len({sum(of) for of in sequences.pairs(sequences.contiguous(48, 4))}) == 4
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (lambda: sequences.contiguous(50, 4), "50 positions cannot be shared evenly by 4 ranks"),
+        (lambda: sequences.zigzag(12, 4), "12 positions cannot be shared evenly by 8 pieces, two for each rank"),
+        (lambda: sequences.check_heads(4, 3), "4 heads cannot be shared evenly by 3 ranks of Ulysses"),
+        (lambda: experts.check(6, 4, 8), "6 experts cannot be shared evenly by 4 ranks"),
+        (lambda: experts.check(4, 2, 0), "capacity 0: an expert takes a whole number"),
+        (lambda: experts.check(4, 0, 3), "give a whole number, 1 or more"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_in_words(refused, words):
+    with pytest.raises(CannotSplit, match=words):
+        refused()
