@@ -1,10 +1,8 @@
 """Checks of what follows from its arguments: a table of questions, the right formula, and the wrong ones with hints."""
 
-from functools import partial
-
 from helpers import costmodel
 
-from .verdict import formula, number, same
+from .verdict import formula, number
 
 
 @formula(
@@ -37,48 +35,14 @@ def not_hidden(backward, ready, costs):
     return costmodel.overlap(backward, ready, costs, [0.0] * len(costs))[1]
 
 
-# How many of the 4 bytes each a weight costs: what every rank has, and what is shared out among the ranks.
-WAYS = {"ZeRO-1": (2, 2), "ZeRO-2": (1, 3), "ZeRO-3": (0, 4), "DDP": (4, 0)}
-
-
-def _bytes(everywhere, shared):
-    return lambda parameters, ranks, way: 4 * parameters * (everywhere + shared / ranks)
-
-
-def _is_one_of(*pairs):
-    return lambda value, *case: any(same(value, _bytes(*pair)(*case)) for pair in pairs)
-
-
 @formula(
-    [(n, ranks, way) for way in WAYS for n in (9_923_200, 7_000_000_000) for ranks in (8, 2, 64, 1)],
+    ((0.02, 0.05), (0.02, 0.01), (0.05, 0.02), (0.01, 0.05)),
     number,
-    numbers=lambda *case: bytes_per_rank.right(*case) / 4,
-    all=lambda n, ranks, way: bytes_per_rank.right(n, ranks, way) * ranks,
-    weights=_is_one_of((1, 0), (0, 1)),
-    other=_is_one_of(*WAYS.values()),
-    adam=_is_one_of(*((a, 3 - a) for a in range(4))),
+    part=lambda value, *case: value != int(value),
+    one=lambda spread, gain: 4 * (spread / gain) ** 2 // 1 + 1,
+    root=lambda spread, gain: 8**0.5 * spread / gain // 1 + 1,
+    few=lambda value, *case: value < runs_needed.right(*case),
 )
-def bytes_per_rank(parameters, ranks, way):
-    """`answer(parameters, ranks, way)`: bytes of weights, gradients and Adam's state in fp32 on each rank."""
-    return _bytes(*WAYS[way])(parameters, ranks, way)
-
-
-def bubble(stages, micro_batches):
-    """The share of a step in which a rank of a pipeline waits."""
-    return (stages - 1) / (micro_batches + stages - 1)
-
-
-@formula(
-    ((2, 16, 0.2), (4, 32, 0.2), (4, 24, 0.25), (2, 12, 0.2), (8, 64, 0.5), (1, 8, 0.2), (8, 16, 0.2)),
-    partial(number, none=True),
-    none=lambda value, *case: value is None,
-    count=lambda value, *case: value < 1 or value != int(value),
-    uneven=lambda value, stages, batch, most: batch % value > 0,
-    never=lambda value, *case: micro_batches.right(*case) is None,
-    just=lambda value, stages, batch, most: same(bubble(stages, value), most),
-    larger=lambda value, stages, batch, most: bubble(stages, value) > most,
-    each=lambda stages, batch, most: batch,
-)
-def micro_batches(stages, batch, most):
-    """`answer(stages, batch, most)`: the fewest micro-batches with a bubble below `most`, or None."""
-    return next((m for m in range(1, batch + 1) if batch % m == 0 and bubble(stages, m) < most), None)
+def runs_needed(spread, gain):
+    """`answer(spread, gain)`: runs of each side, until twice the standard error of a difference is below the gain."""
+    return next(n for n in range(2, 1000) if 2 * spread * (2 / n) ** 0.5 < gain)

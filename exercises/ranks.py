@@ -33,17 +33,18 @@ def _in_group(work, answer, *arguments):
         return found
 
 
-def on_ranks(work, world_size, answer, *arguments, named=True, env=None) -> list:
+def on_ranks(work, world_size, answer, *arguments, named=True, env=None, patience=1) -> list:
     """Each rank's result of `work(answer, *arguments)`, where `answer` is the reader's function.
 
     Args:
         named: whether the hint names the rank that raised; not where it is chance which one fails first.
+        patience: how many times as long as others it may take.
     """
     if not callable(answer):
         raise NotYet(SAY("no function", kind=type(answer).__name__))
     env = {"HELPERS_DEVICE": "cpu", **(env or {})}
     try:
-        return launch(work, world_size, answer, *arguments, timeout=PATIENCE, threads=1, env=env)
+        return launch(work, world_size, answer, *arguments, timeout=patience * PATIENCE, threads=1, env=env)
     except (RankTimeout, RankError, TypeError, ValueError) as error:
         raise NotYet(_why(error, named)) from error
 

@@ -4,17 +4,10 @@ On two of them, and often on three, because a 2 in the answer may be the number 
 """
 
 import copy
-import io
 import math
-import os
-import tempfile
-import time
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from helpers import releases
 from helpers.training.gpt import gpt, next_token_loss
@@ -92,95 +85,6 @@ def _try_everybody(world, answer, batches):
     """What the answer said before each step, until nobody has a batch any more."""
     said = [answer(step < batches[world.rank]) for step in range(max(batches) + 1)]
     return [None if one is None else bool(one) for one in said]
-
-
-EQUAL, NUDGED, SWAPPED = (1, 2, 4), (1, 2.001, 4), (1, 4, 2)
-
-
-@formula(
-    (((EQUAL, EQUAL),), ((EQUAL, NUDGED),), ((EQUAL, SWAPPED),), ((EQUAL, EQUAL, NUDGED),)),
-    lambda answer, weights: in_group(_try_alike, len(weights), answer, weights),
-    changed=lambda value, weights: "changed" in value,
-    none=lambda value, weights: None in value,
-    some=lambda value, weights: len(set(value)) > 1,
-    strict=lambda value, weights: value[0] is False,
-    lax=lambda value, weights: value[0] is True,
-)
-def alike(weights):
-    """`answer(parameters)`, called on every rank: True on all if all hold equal weights, else False on all."""
-    return [len(set(weights)) == 1] * len(weights)
-
-
-def _try_alike(world, answer, weights):
-    """What the answer said, or that it has changed the weights."""
-    before = [torch.arange(6.0).reshape(2, 3), torch.tensor(weights[world.rank], dtype=torch.float32)]
-    parameters = [torch.nn.Parameter(w.clone()) for w in before]
-    said = answer(parameters)
-    if not all(map(torch.equal, before, parameters)):
-        return "changed"
-    return None if said is None else bool(said)
-
-
-@exercise
-def save_together(answer, say):
-    """`answer(state, path, rank)`, called on every rank: a whole file of rank 0's, there when any rank returns."""
-    with tempfile.TemporaryDirectory() as folder:
-        say.case()
-        calls, inside = zip(*in_group(_try_save, 2, answer, str(Path(folder, "model.pt"))), strict=True)
-        yield all(calls) and say("both")
-        yield not calls[0] and say("nobody")
-        yield inside[0] != 0 and say("before")
-        yield inside[1] != 0 and say("early")
-        say.case("cut")
-        yield in_group(_try_cut, 1, answer, str(Path(folder, "cut.pt"))) != [-1.0] and say("half")
-
-
-def _try_save(world, answer, path):
-    """(how often it called torch.save, whose weights are in the file when its call returns)."""
-    calls, save = [], torch.save
-    if world.is_main:
-        _older(path)
-    dist.barrier()
-    torch.save = lambda *given, **named: calls.append(1) or save(*given, **named)  # in this rank's process only
-    if world.is_main:
-        time.sleep(0.3)  # rank 0 comes late
-    answer({"weights": torch.tensor(float(world.rank))}, path, world.rank)
-    return len(calls), _weights_in(path)
-
-
-class _Cut(Exception):
-    """The power fails while a file is written."""
-
-
-def _try_cut(world, answer, path):
-    """The weights in the file after the power failed while the answer wrote it."""
-    _older(path)
-    save = torch.save
-
-    def cut(state, file, *args, **names):
-        whole = io.BytesIO()
-        save(state, whole)
-        half = whole.getvalue()[: whole.tell() // 2]
-        Path(file).write_bytes(half) if isinstance(file, (str, os.PathLike)) else file.write(half)
-        raise _Cut
-
-    torch.save = cut
-    with suppress(_Cut):
-        answer({"weights": torch.tensor(2.0)}, path, 0)
-    return _weights_in(path)
-
-
-def _older(path):
-    """An older checkpoint."""
-    torch.save({"weights": torch.tensor(-1.0)}, path)
-
-
-def _weights_in(path):
-    """The number in a checkpoint, or None when the file cannot be read."""
-    try:
-        return torch.load(path, weights_only=True)["weights"].item()
-    except Exception:  # what torch says of a file that is not whole varies
-        return None
 
 
 @exercise

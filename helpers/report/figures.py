@@ -29,7 +29,7 @@ def compile_cost(ladders) -> list:
     if not rows:
         return []
     columns = (
-        ("compile_s", _("s to compile"), number, None),
+        ("compile_s", _("s to tune and compile"), number, None),
         ("gain", _("speed-up"), times, 1),
         ("steps", _("steps until it pays"), lambda steps: "–" if steps is None else f"{steps:,}", None),
     )

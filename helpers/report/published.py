@@ -37,10 +37,7 @@ def ours(machine) -> list:
 def figure(machines) -> tuple:
     """(figure, alt): a published table and the ladder of each machine."""
     title, unit = _("ResNet-50 on CIFAR-10, seconds an epoch"), _("s an epoch")
-    source = _(
-        "the CIFAR-10 article that this kit grew out of: its table of configurations and seconds; "
-        "accuracies from its text"
-    )
+    source = _("the CIFAR-10 article that this kit grew out of: its table of configurations and seconds")
     drawn = [
         {**row, "name": f"{row['name']}, {row['value']:g} {unit} ({times(row['speed_up'])})", "kind": "theirs"}
         for row in rows(tables()[LADDER])
@@ -49,7 +46,7 @@ def figure(machines) -> tuple:
         kind = "ours" if machine is machines[0] else "another machine"
         named = ((f"{row['label']}, {machine.name} ({times(row['speed_up'])})", row) for row in ours(machine))
         drawn += [{**row, "name": name, "kind": kind} for name, row in named]
-    columns = (("efficiency", _("efficiency"), percent, 1), ("accuracy", _("accuracy"), percent, None))
+    columns = (("efficiency", _("efficiency"), percent, 1),)  # no accuracies: of other data they do not compare
     notes = (
         _("Efficiency: speed-up (in brackets) divided by the devices, so 100% is ideal."),
         _("Theirs: {title}; {source}; divided here.").format(title=title, source=source),

@@ -118,12 +118,9 @@ def test_a_rank_that_waits_in_vain_is_named(capsys, monkeypatch):
     assert SAY("alike") in objection("mean_of_squares", waits, capsys)
 
 
-NEW = 'torch.save(state, f"{path}.new")'
-
-
 class TestFailures(Checks):
     notebook = "11_when_it_breaks.ipynb"
-    slow = ("everybody", "alike")
+    slow = ("everybody",)
     mistakes = {
         "everybody": [
             lambda has_batch: has_batch,
@@ -133,32 +130,15 @@ class TestFailures(Checks):
             "flag = => if not has_batch:\n        return False\n    flag =",
             "all_reduce(flag, => reduce(flag, 0, ;; return => return has_batch if dist.get_rank() else",
         ],
-        "alike": [
-            "for p in parameters]) => for p in parameters]).sum()",
-            "return => for p in parameters:\n        dist.broadcast(p.data, 0)\n    return",
-            lambda parameters: True,
-            lambda parameters: False,
+        "causes": [
+            "different collectives => an exception on one rank",
+            "out of memory => an exception on one rank",
+            "no set_epoch => another seed on each rank",
+            "the metric of one shard => no set_epoch",
+            "the raw model is called => another seed on each rank",
+            '"E": "the raw model is called", => ',
         ],
     }
-
-
-class TestSilentErrors(Checks):
-    notebook = "more/11_silent_errors.ipynb"
-    right = {"save_together": [f'{NEW} => with open(f"{{path}}.new", "wb") as file: torch.save(state, file)']}
-    slow = ("save_together",)
-    mistakes = {
-        "save_together": [
-            (f'{NEW} => torch.save(state, path) ;; os.replace(f"{{path}}.new", path) => pass'),
-            "dist.barrier() => pass",
-            "rank == 0 => rank == 1",
-            "    dist.barrier() =>         dist.barrier()",
-        ],
-    }
-
-
-def states(parameters, ranks, way):
-    whole, shared = {"DDP": (16, 0), "ZeRO-1": (8, 8), "ZeRO-2": (4, 12), "ZeRO-3": (0, 16)}[way]
-    return parameters * (whole + shared / ranks)
 
 
 def too_early(model):
@@ -171,15 +151,15 @@ def too_early(model):
 class TestSharding(Checks):
     notebook = "12_model_too_large.ipynb"
     right = {"sharded": ["AdamW => SGD"]}
-    slow = ("sharded",)
+    slow = ("sharded", "fsdp_script")
     marks = dict.fromkeys(slow, [needs_fsdp])
     mistakes = {
-        "bytes_per_rank": [
-            lambda p, r, w: states(p, r, w) / 4,
-            lambda p, r, w: states(p, r, w) * r,
-            lambda p, r, w: 4 * p,
-            "8 * parameters => 4 * parameters",
-            lambda p, r, w: states(p, r, "ZeRO-2" if w == "ZeRO-1" else w),
+        "fsdp_script": [
+            '("        dcp.save", "    dcp.save"), => ',
+            '("    optimizer = ", "    model = shard(model)\\n    optimizer = "), => ',
+            "+ mine * dist.get_rank() => + 0 * dist.get_rank()",
+            "+ mine * dist.get_rank() => + BATCH * dist.get_rank()",
+            '("        dcp.save", "    dcp.save"), => ("        dcp.save", "    dict"),',
         ],
         "sharded": [
             too_early,
@@ -195,7 +175,8 @@ class TestSharding(Checks):
 
 class TestSplit(Checks):
     notebook = "13_split_the_model.ipynb"
-    slow = ("row_parallel",)
+    slow = ("row_parallel", "fastest_layout")
+    marks = {"fastest_layout": [needs_fsdp]}
     mistakes = {
         "row_parallel": [
             "weight)) + bias => weight, bias))",
@@ -212,13 +193,12 @@ class TestSplit(Checks):
                 "Sum.apply(F.linear(part, weight)) * 0)"
             ),
         ],
-        "micro_batches": [
-            "batch % m == 0 and => ",
-            "< most => <= most",
-            "return None => return batch",
-            lambda stages, batch, most: batch,
-            "return m => return m + 0.5",
-            lambda stages, batch, most: None,
-            "range(1, batch + 1) => range(0, 1)",
+        "fastest_layout": [
+            "return model, => return",
+            ", 1 => , 5",
+            "fully_shard(block) => pass ;; fully_shard(model) => pass",
+            "block.forward = partial(checkpoint, block.forward, use_reentrant=False) => pass",
+            "fully_shard(block) => fully_shard(block, reshard_after_forward=False)",
+            ", 1 => , 2",
         ],
     }
