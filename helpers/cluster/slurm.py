@@ -26,7 +26,7 @@ from . import node
 POLL = 0.1  # s between two looks at files
 STATE = 1.0  # s between two looks at the job
 LATE = 3.0  # s after the job's end in which the files of its nodes arrive here
-END = 10.0  # s for a job to leave the queue
+END = 60.0  # s for a job and its processes to end; Slurm's KillWait is 30
 QUEUED = {  # reasons of a job that waits
     "Resources": N_("its nodes are busy"),
     "Priority": N_("other jobs come first"),
@@ -59,11 +59,9 @@ class Engine:
     """The engine of one run.
 
     Args:
-        nodes: how many; they share the ranks evenly.
-        partition, account: the cluster's own if left out.
+        nodes: how many; they share the ranks evenly. partition, account: the cluster's own if left out.
         time: minutes after which Slurm ends the job.
-        gpus: of a node (default: one a rank in a partition with GPUs).
-        cores: of a rank.
+        gpus: of a node (default: one a rank in a partition with GPUs). cores: of a rank.
         setup: a shell command, or a list, that each node runs first, such as "module load cuda".
         folder: one that all nodes see, for the files of the run (default: in the folder of results).
     """
@@ -72,8 +70,7 @@ class Engine:
         self.nodes, self.partition, self.account, self.time = nodes, partition, account, time
         self.gpus, self.cores, self.setup = gpus, cores, [setup] if isinstance(setup, str) else list(setup)
         self.place = Path(folder or results_root() / "slurm").absolute()
-        for name in ("time", "cores"):
-            value = getattr(self, name)
+        for name, value in (("time", time), ("cores", cores)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; give a whole number, 1 or more")
         self.job, self.folder, self.watch = None, None, None
@@ -84,8 +81,7 @@ class Engine:
         if why := why_not():
             raise ValueError(f"on='slurm' cannot be used here: {why}")
         self.plans = node.layout(nprocs, self.nodes)
-        lines = _slurm("sinfo", "--noheader", "--format=%R|%G|%n").stdout.splitlines()
-        found = [line.split("|") for line in lines]
+        found = [line.split("|") for line in _slurm("sinfo", "--noheader", "--format=%R|%G|%n").stdout.splitlines()]
         names = sorted({name for name, *_ in found})
         if self.partition and self.partition not in names:
             raise ValueError(f"there is no partition {self.partition!r}; the cluster has {', '.join(names)}")
@@ -144,6 +140,9 @@ class Engine:
             self.heard = True
             self._say_where()
         for kind, about, *rest in events:
+            if kind == "refused" and (why := self._end_in_words()):  # the job's end has taken the node's fork server
+                self._lose(why)
+                continue
             if kind == "exit":
                 rest[-1] = self._end_in_words() if (rest[0] or 0) < 0 else ""
                 self.left.discard(about)
@@ -160,10 +159,9 @@ class Engine:
         elif state == "PENDING":
             text = Message("Slurm job {job} is queued: {why}", job=self.job, why=Message(QUEUED.get(why, why)))
             self.queue.append(("waiting", text))
-        elif state in ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED"):
-            if state == "RUNNING" and not self.heard:
-                self._say_where(job)
-        else:
+        elif state == "RUNNING" and not self.heard:
+            self._say_where(job)
+        elif state not in ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED"):
             self.ended = self.ended or time.monotonic()
             if time.monotonic() - self.ended > LATE:
                 self._lose(self._end_in_words(job) or f"its job ended before it. {self._log()}")
@@ -182,7 +180,10 @@ class Engine:
         return {**found, **dict(re.findall(r"(\w+)=(\S+)", text))}
 
     def _end_in_words(self, job=None):
-        job = job or self._state()
+        job, end = job or self._state(), time.monotonic() + END
+        while job["JobState"] == "COMPLETING" and time.monotonic() < end:  # it does not say yet what ended it
+            time.sleep(POLL)
+            job = self._state()
         state = "TIMEOUT" if job["Reason"] == "TimeLimit" else job["JobState"]
         return ENDS.get(state, "").format(time=self.time)
 
