@@ -20,7 +20,7 @@ from .ladder import compare
 NAME = "choose and run"  # of the comparisons, in their records
 VARIED = ("strategy", "nproc_per_node", "precision", "compiler")  # the baseline has their defaults
 FIRST = ("model", "data", *VARIED, "global_batch", "steps")
-LEFT_OUT = {*FIRST, *NO_OPTION["run"], "device"} - {*ONLY}
+LEFT_OUT = {*FIRST, *NO_OPTION, "device"} - {*ONLY}
 MORE = [name for name, setting in SETTINGS.items() if setting.type is not object and name not in LEFT_OUT]
 # JupyterLab takes keys for itself unless a text field has the focus: in a list, "x" would cut the cell. The attribute
 # leaves them to the list.
