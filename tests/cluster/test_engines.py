@@ -3,7 +3,9 @@
 import os
 import pickle
 import signal
+import sys
 import time
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -77,8 +79,12 @@ class Scripted:
 
 
 @pytest.fixture(autouse=True)
-def group_rank(monkeypatch):
-    monkeypatch.setenv("GROUP_RANK", "0")  # which nodes set, and this process shall not keep
+def this_process_stays_as_it_is(monkeypatch):
+    """A node takes over the notebook's environment, folder and path."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(os.getcwd())
+    with patch.dict(os.environ):
+        yield
 
 
 def test_ranks_of_two_nodes_are_one_world_and_print_and_return_here(capsys):

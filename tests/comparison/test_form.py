@@ -39,7 +39,7 @@ def test_the_code_and_the_command_lines_make_the_runs_of_the_button(chosen, monk
     calls, ran = [], []
     shown = SimpleNamespace(show=lambda: calls.append("shown"))
     monkeypatch.setattr(helpers, "compare", lambda *args, **more: calls.append((args, more)) or shown, raising=False)
-    monkeypatch.setattr(run, "run", lambda config, progress: ran.append(config))
+    monkeypatch.setattr(run, "run", lambda config, progress, on: ran.append(config))
     base, choice = both = form.configs(chosen)
     assert base.but(**form._split(chosen)[1]) == choice and base.strategy == "baseline" and base.precision == "fp32"
     lines = [line.strip() for line in form.as_code(chosen, 1.7).splitlines()]
