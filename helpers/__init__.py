@@ -5,6 +5,7 @@ the import also starts the fork server in the background, so that the first laun
 """
 
 import importlib
+import logging
 import sys
 from contextlib import suppress
 
@@ -23,6 +24,8 @@ _NAMES = {  # module: its public names
     "profile.memory": ("memory",),
     "profile.timeline": ("timeline",),
 }
+# Without a GPU torch may be its CUDA build without triton (tools/bootstrap.sh), of which counting operations warns.
+logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_HOMES)
 
