@@ -13,7 +13,7 @@ run: bootstrap  ## measure the ladder on this machine and write the report
 	sh data/prepare.sh digits
 	$(python) -m helpers run $(ARGS)
 
-test: bootstrap  ## run the tests of every room and every notebook once (12 minutes on two cores)
+test: bootstrap  ## run the tests of every room and every notebook once (20 minutes on two slow cores)
 	$(python) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS) --nbval notebooks tests
 
 test-long: bootstrap  ## run the long tests: sweeps, repeats, soak, browser, two hosts, notebooks/more
