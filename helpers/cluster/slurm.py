@@ -23,8 +23,7 @@ from ..language import N_, Message
 from ..paths import project_root, replace_file, results_root
 from . import node
 
-POLL = 0.1  # s between two looks at files
-STATE = 1.0  # s between two looks at the job
+POLL, STATE = 0.1, 1.0  # s between two looks at files, and at the job
 LATE = 3.0  # s after the job's end in which the files of its nodes arrive here
 END = 60.0  # s for a job and its processes to end; Slurm's KillWait is 30
 QUEUED = {  # reasons of a job that waits
