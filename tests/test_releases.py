@@ -86,4 +86,4 @@ def test_installing_the_kit_leaves_torch_alone():
     )
     assert done.returncode == 0, done.stderr
     changed = {package["metadata"]["name"] for package in json.loads(done.stdout)["install"]}
-    assert changed <= {"training-helpers"}
+    assert changed <= {"training-helpers", "triton"}  # torch wants triton, which tools/bootstrap.sh may leave out
