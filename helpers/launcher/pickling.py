@@ -78,6 +78,10 @@ class Pickler(cloudpickle.Pickler):
         make, args, state, _, _, settle = reduced
         if isinstance(obj, type):
             _whole.add(obj)
+            if make is cloudpickle.cloudpickle._make_skeleton_class and "__slots__" in vars(obj):
+                args[3]["__slots__"] = (
+                    obj.__slots__
+                )  # cloudpickle's copy has a __dict__, whose instances do not fit here
         elif self.main is not None:
             state[1]["__globals__"].pop("get_ipython", None)  # for `try: get_ipython() except NameError:`
         names, lost = (self._names(obj), self._lost(obj)) if self.main is not None else ({}, [])

@@ -19,6 +19,9 @@ Point = collections.namedtuple("Point", "x y")
 @dataclasses.dataclass
 class Noted:
     of: "typing.Optional[Child]" = None
+@dataclasses.dataclass(slots=True)
+class Slim:
+    a: int
 class Net(torch.nn.Linear): pass
 class Batch(list): pass
 class Refused(ValueError):
@@ -41,6 +44,7 @@ def worked(method):
     with multiprocessing.get_context(method).Pool(1) as pool:
         return [type(batch).__name__ for batch in loader], pool.map(square, [2, 3])
 def refused(): raise Refused(0, 7)
+def slim(one): return one, Slim(one.a + 1)
 def saved(): torch.save(Net(1, 1), "net.pt")
 def caught(call, *args):
     try: return call(*args)
@@ -64,6 +68,7 @@ def notebook(request, tmp_path_factory):
 def test_a_rank_pickles_what_cells_define(notebook):
     assert notebook.value("call(gathered, made)") == GATHERED
     assert notebook.value("call(saved); type(torch.load('net.pt', weights_only=False)) is Net") == "True"
+    assert notebook.value("[(type(one) is Slim, one.a) for one in call(slim, Slim(3))[0]]") == "[(True, 3), (True, 4)]"
     for method in ("fork", "spawn"):
         assert notebook.value(f"call(worked, {method!r})") == "[(['Batch', 'Batch'], [4, 9])]"
 
