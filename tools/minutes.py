@@ -1,7 +1,7 @@
 """How long a notebook takes to read and do, computed from its cells; headers and README show these numbers.
 
     python -m tools.minutes             a table: words, lines, figures, exercises, minutes
-    python -m tools.minutes --write     the numbers into the notebooks' headers and README
+    python -m tools.minutes --write     the numbers into the notebooks' headers, README and the plans of a workshop
 
 Prose is read at 180 words a minute; a line of visible code takes 10 seconds, a figure or a drawing 30, an exercise 5
 minutes. Sections marked *(optional)* and folded text count for nothing, nor does notebooks/more.
@@ -119,6 +119,43 @@ def listed(text, readings) -> str:
     return text
 
 
+SLOT = re.compile(r"(?P<before>\| )(?P<at>\d\d:\d\d)(?P<what> \| .* \| )(?P<minutes>\d+)(?P<after> \|)")
+
+
+def planned(text, readings) -> str:
+    """Workshop plans, or their catalog, with each notebook's minutes; the slot before the end gets what is left."""
+    lines = text.split("\n")
+    for table in tables(lines):
+        (first, *_), end = table, clock(SLOT.search(lines[table[-1]])["at"])
+        now = clock(SLOT.search(lines[first])["at"])
+        for k in table:
+            slot = SLOT.search(lines[k])
+            stem = re.search(r"notebooks/(\w+)\.ipynb", slot["what"])
+            minutes = readings[stem[1]].with_exercises if stem else int(slot["minutes"])
+            if k == table[-2]:
+                minutes = max(0, end - now)
+            at = f"{now // 60:02}:{now % 60:02}"
+            lines[k] = SLOT.sub(rf"\g<before>{at}\g<what>{minutes}\g<after>", lines[k])
+            now += minutes
+    return "\n".join(lines)
+
+
+def tables(lines):
+    """The numbers of the lines of each plan, which stand one below the other."""
+    table = []
+    for k, line in enumerate([*lines, ""]):
+        if SLOT.search(line):
+            table.append(k)
+        elif table:
+            yield table
+            table = []
+
+
+def clock(time):
+    hours, minutes = time.split(":")
+    return 60 * int(hours) + int(minutes)
+
+
 def written() -> dict:
     """{file: its text with the computed numbers}."""
     readings = {path.stem: reading(path) for path in notebooks()}
@@ -128,6 +165,8 @@ def written() -> dict:
             files[file] = headed(file.read_text(encoding="utf-8"), readings[path.stem])
     for file in (ROOT / "README.md", ROOT / "locale" / "zh_CN" / "readme.po"):
         files[file] = listed(file.read_text(encoding="utf-8"), readings)
+    for file in (ROOT / "docs/teaching/schedules.md", ROOT / "locale/zh_CN/docs/teaching/schedules.po"):
+        files[file] = planned(file.read_text(encoding="utf-8"), readings)
     return files
 
 

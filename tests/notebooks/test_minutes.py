@@ -31,3 +31,12 @@ def test_what_is_optional_folded_or_hidden_counts_for_nothing(tmp_path):
     ]
     nbformat.write(new_notebook(cells=cells), tmp_path / "one.ipynb")
     assert minutes.reading(tmp_path / "one.ipynb") == minutes.Reading(words=7, lines=3, figures=1, exercises=1)
+
+
+def test_the_plans_of_a_workshop_fit_their_hours():
+    text = (minutes.ROOT / "docs/teaching/schedules.md").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    hours = [[minutes.clock(minutes.SLOT.search(lines[k])["at"]) for k in table] for table in minutes.tables(lines)]
+    assert [(plan[-1] - plan[0]) / 60 for plan in hours] == [1.5, 4, 7.5, 7.5]
+    longest = {path.stem: minutes.Reading(exercises=9) for path in minutes.notebooks()}  # 45 minutes each
+    assert "| 10:30 | questions, and what to read next | 0 |\n| 10:30 | end" in minutes.planned(text, longest)
