@@ -22,7 +22,7 @@ PAGES = {"en": ROOT / "docs/teaching/cheatsheet.md", "zh": ROOT / "docs/zh/teach
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 STYLE = """
 @page { size: A4 landscape; margin: 8mm; }
-body { color: #1f2328; font: 9pt/1.35 "DejaVu Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif; margin: 0; }
+body { color: #1f2328; font: 9pt/1.35 "DejaVu Sans", "Noto Sans CJK SC", "PingFang SC", sans-serif; margin: 0; }
 h1 { font-size: 14pt; margin: 0 0 2mm; }
 main { column-count: 3; column-gap: 6mm; }
 section { break-inside: avoid; margin-bottom: 2.5mm; }
