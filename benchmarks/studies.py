@@ -18,6 +18,7 @@ from helpers import device
 from helpers.comparison import run
 from helpers.comparison.studies import Study, digits_at_8, kept_path, load, own_path
 from helpers.config import RunConfig, precision_refusal
+from helpers.language import N_
 from helpers.launcher.progress import Progress
 from helpers.paths import replace_file
 from helpers.records import store
@@ -101,21 +102,21 @@ def batch_and_accuracy():
     warm, cool = dict(lr_warmup_epochs=1), dict(schedule="cooldown")
     high, small = four.but(lr=HIGH, local_batch=LOCAL, **cool), two.but(local_batch=2, epochs=1)
     rows = {
-        "1 rank": plain,
-        "2 ranks, naive": two,
-        "4 ranks, naive": four,
-        "4 ranks, linear": four.but(**linear),
-        "4 ranks, sqrt": four.but(**root),
-        "4 ranks, linear + warm-up": four.but(**linear, **warm),
-        "4 ranks, linear + warm-up + cooldown": four.but(**linear, **warm, **cool),
-        "1 rank, cooldown": plain.but(**cool),
-        "4 ranks, high peak + cooldown": high,
-        "4 ranks, high peak + warm-up + cooldown": high.but(**warm),
+        N_("1 rank"): plain,
+        N_("2 ranks, naive"): two,
+        N_("4 ranks, naive"): four,
+        N_("4 ranks, linear"): four.but(**linear),
+        N_("4 ranks, sqrt"): four.but(**root),
+        N_("4 ranks, linear + warm-up"): four.but(**linear, **warm),
+        N_("4 ranks, linear + warm-up + cooldown"): four.but(**linear, **warm, **cool),
+        N_("1 rank, cooldown"): plain.but(**cool),
+        N_("4 ranks, high peak + cooldown"): high,
+        N_("4 ranks, high peak + warm-up + cooldown"): high.but(**warm),
     }
     long = {
-        "4 ranks, four times the epochs": four.but(epochs=4 * plain.epochs),
-        "local batch of 2, local statistics": small,
-        "local batch of 2, SyncBatchNorm": small.but(sync_batch_norm=True),
+        N_("4 ranks, four times the epochs"): four.but(epochs=4 * plain.epochs),
+        N_("local batch of 2, local statistics"): small,
+        N_("local batch of 2, SyncBatchNorm"): small.but(sync_batch_norm=True),
     }
     return labelled(rows, SEEDS[:3]) + labelled(long, SEEDS[:3]) + labelled(rows, SEEDS[3:])
 
@@ -137,7 +138,7 @@ def time_to_accuracy():
     one = _small_training()
     two = one.but(strategy="ddp", nproc_per_node=2, local_batch=LOCAL)
     mended = dict(lr_scaling="linear", local_batch=LOCAL, lr_warmup_epochs=1, schedule="cooldown")
-    rows = {"1 rank": one, "2 ranks, naive": two, "2 ranks, linear + warm-up + cooldown": two.but(**mended)}
+    rows = {"1 rank": one, "2 ranks, naive": two, N_("2 ranks, linear + warm-up + cooldown"): two.but(**mended)}
     return labelled(rows, SEEDS)
 
 

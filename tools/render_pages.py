@@ -7,14 +7,17 @@
 
 import argparse
 import csv
+import os
 import re
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 from helpers import paths, plots
 from helpers.comparison import studies
 from helpers.comparison.ladder import Comparison
+from helpers.language import N_, _
 from helpers.plots import seeds, style
 from helpers.plots.panels import panels
 from helpers.records import read, store
@@ -27,7 +30,7 @@ from benchmarks import figure, records, table  # noqa: E402
 LADDER = ROOT / "recorded" / "ladder"
 BENCH = ROOT / "recorded" / "bench"
 BLOCK = r"(<!-- measured: written by tools/render_pages.py from {}; do not edit -->\n).*?(<!-- end -->)"
-SHOWN = ("one process", "DDP ×2", "ZeRO-1 ×2", "FSDP ×2, full (ZeRO-3)", "FSDP ×2, full, recompute full")
+SHOWN = (N_("one process"), "DDP ×2", "ZeRO-1 ×2", N_("FSDP ×2, full (ZeRO-3)"), N_("FSDP ×2, full, recompute full"))
 STUDY, TIMED, SHARDS, TARGET = "batch_and_accuracy", "time_to_accuracy", "sharding", 0.9
 COLUMNS = ["run", "step time (ms)", "images/s", "speed-up", "efficiency", "accuracy", "whole run (s)"]
 
@@ -99,17 +102,17 @@ def held_figure(study):
             steps = record["measured"]["step_time_s"]
             time = tuple(1000 * steps[key] for key in ("median", "q1", "q3"))
             both = {"states": sum(held[:3]), "activations": held[3], "step": time}
-            rows.append({"name": record["label"], "kind": "ours", **both})
+            rows.append({"name": _(record["label"]), "kind": "ours", **both})
     columns = (
-        ("states", "weights, gradients, optimizer (MB)", style.number, None),
-        ("activations", "activations (MB)", style.number, None),
-        ("step", "step (ms)", style.number, None),
+        ("states", _("weights, gradients, optimizer (MB)"), style.number, None),
+        ("activations", _("activations (MB)"), style.number, None),
+        ("step", _("step (ms)"), style.number, None),
     )
     one = study.records[0]
-    title = f"What each rank holds: a GPT of {one['measured']['parameters'] / 1e6:.1f} million weights, AdamW, fp32"
-    return panels(
-        title, machine_name(one), rows, columns, ["Whisker: the middle half of the steps. Processes on a CPU."]
-    )
+    title = _("What each rank holds: a GPT of {n} million weights, AdamW, fp32")
+    title = title.format(n=f"{one['measured']['parameters'] / 1e6:.1f}")
+    note = _("Whisker: the middle half of the steps. Processes on a CPU.")
+    return panels(title, machine_name(one), rows, columns, [note])
 
 
 def sharding_block(study):
@@ -189,7 +192,7 @@ def _lines(columns, rows):
 
 
 def render():
-    """The pages as they have to be, as {path: text}, and their figures as {path: SVG text}."""
+    """The pages as they have to be, as {path: text}, and their figures, also in Chinese, as {path: SVG text}."""
     comparison = Comparison(read.read(LADDER).records)
     study, timed = (studies.read(name, studies.kept_path(name)) for name in (STUDY, TIMED))
     shards, kept = studies.read(SHARDS, studies.kept_path(SHARDS)), records.read(BENCH)
@@ -207,14 +210,29 @@ def render():
         place = re.compile(BLOCK.format(source), re.DOTALL)
         text = (ROOT / name).read_text(encoding="utf-8")
         pages[ROOT / name] = place.sub(lambda found, block=block: found[1] + block + found[2], text)
-    figures = {
-        LADDER / "speedup.svg": plots.speed_up(comparison),
-        studies.kept_path(SHARDS).with_suffix(".svg"): held,
-        studies.kept_path(TIMED).with_suffix(".svg"): plots.time_to_accuracy(timed.groups(), TARGET),
-    }
+    figures = {}
+    for language, ending in (("en", ".svg"), ("zh", ".zh.svg"))[: len(style.fonts())]:  # one, without a Chinese font
+        with shown_in(language):
+            drawn = {
+                LADDER / "speedup": plots.speed_up(comparison),
+                studies.kept_path(SHARDS): held_figure(shards),
+                studies.kept_path(TIMED): plots.time_to_accuracy(timed.groups(), TARGET),
+            }
+            figures |= {path.with_suffix(ending): style.svg(*one) for path, one in drawn.items()}
     if drawn := figure.limits(kept):
-        figures[BENCH / "limits.svg"] = drawn
-    return pages, {path: style.svg(*drawn) for path, drawn in figures.items()}
+        figures[BENCH / "limits.svg"] = style.svg(*drawn)
+    return pages, figures
+
+
+@contextmanager
+def shown_in(language):
+    """While this lasts, what is made for readers is in this language."""
+    before = os.environ.get("HELPERS_LANG", "")
+    os.environ["HELPERS_LANG"] = language
+    try:
+        yield
+    finally:
+        os.environ["HELPERS_LANG"] = before
 
 
 if __name__ == "__main__":

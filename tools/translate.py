@@ -3,10 +3,10 @@
 helpers.po has what the code says; `messages` brings it up to date, too, and compiles it for helpers/language.py.
 
     python -m tools.translate messages [NAME...]    bring the .po files up to date with the English text
-    python -m tools.translate write                 write notebooks/zh, docs/zh and README.zh.md
+    python -m tools.translate write                 write notebooks/zh, docs/zh, README.zh.md and the site's API page
 
-NAME is a notebook (03_ddp, more/03_buckets), a page (docs/faq), `drawings` or `readme`; without one, all that have
-a .po file. A notebook or page gets one by being named.
+NAME is a notebook (03_ddp, more/03_buckets), a page (docs/faq), `drawings`, `readme` or `api`; without one, all that
+have a .po file. A notebook or page gets one by being named.
 Code, outputs and cell ids are those of the English file. What has no translation yet stays English.
 """
 
@@ -34,9 +34,10 @@ from tools.render_notebooks import canonical
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale" / "zh_CN"
 README = "readme"
+SINGLE = {README: "README.md", "api": "tools/site/api.md"}  # pages whose Chinese file lies beside the English one
 HELPERS = "helpers"  # not a page: what the code says
 DRAWINGS = "drawings"  # a folder of pages
-PACKAGES = ("exercises", "helpers", "notebooks/scripts", "platforms", "tools")
+PACKAGES = ("benchmarks", "exercises", "helpers", "notebooks/scripts", "platforms", "tools")
 FIGURE = "figure"  # the context of the messages of alt texts
 # What in a measured text changes from run to run and from machine to machine: numbers, also ranges and lists of
 # them, and names of processors. Messages hold {1}, {2}, ... in their place, so a new measurement needs no translator.
@@ -55,8 +56,8 @@ def source(name) -> Path:
     """The English file; the folder of the helpers or of the drawings."""
     if name == HELPERS:
         return ROOT / "helpers"
-    if name == README:
-        return ROOT / "README.md"
+    if name in SINGLE:
+        return ROOT / SINGLE[name]
     if name.startswith("docs/"):
         return ROOT / f"{name}.md"
     return ROOT / "notebooks" / (name if name == DRAWINGS else f"{name}.ipynb")
@@ -69,8 +70,8 @@ def target(name) -> Path:
 
 def counterpart(path) -> Path:
     """Where the Chinese file of an English one lies."""
-    if path == source(README):
-        return ROOT / "README.zh.md"
+    if path.relative_to(ROOT).as_posix() in SINGLE.values():
+        return path.with_suffix(".zh.md")
     folder = ROOT / path.relative_to(ROOT).parts[0]  # notebooks or docs
     return folder / "zh" / path.relative_to(folder)
 
@@ -206,7 +207,8 @@ def spoken():
     for section in hints().values():
         yield from (" ".join(text.split()) for text in section.values())
     for setting in SETTINGS.values():
-        yield from filter(None, (setting.noun, setting.help, *(setting.choices or {}).values()))
+        words = (setting.noun, setting.help, setting.range, *(setting.own or ())[1:], *(setting.choices or {}).values())
+        yield from filter(None, words)
     for method, ending in (("python", "*.py"), (jinja2.ext.babel_extract, "*.html")):
         for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob(ending)):
             with open(path, "rb") as file:
@@ -365,6 +367,8 @@ def chinese(path, name) -> Path:
         return source(name)
     if path.parent == source(DRAWINGS) or path == ROOT / "notebooks" / "more":
         return counterpart(path)
+    if path.suffix == ".svg" and path.with_suffix(".zh.svg").exists():  # tools/render_pages.py writes it
+        return path.with_suffix(".zh.svg")
     return {source(one): target(one) for one in names()}.get(path, path)
 
 

@@ -28,7 +28,9 @@ def time_to_accuracy(groups, target) -> tuple:
     some = _(" ({reached} of {seeds} seeds)")
     cells = [
         {
-            "name": row["label"] + " ".join(marks[note] for note in row["notes"]) + some.format(**row) * (row in late),
+            "name": _(row["label"])
+            + " ".join(marks[note] for note in row["notes"])
+            + some.format(**row) * (row in late),
             "kind": "ours",
             "seconds": (row["seconds"], row["times"]),
             "speed_up_to_target": row["speed_up_to_target"],
@@ -45,7 +47,7 @@ def time_to_accuracy(groups, target) -> tuple:
     )
     notes = [
         _("Circle: a seed; bar: the median of the seconds, the mean of the accuracies."),
-        _("Speed-ups are over {label} (1×).").format(label=rows[0]["label"]),
+        _("Speed-ups are over {label} (1×).").format(label=_(rows[0]["label"])),
     ]
     if late:
         notes.append(_("In brackets: the seeds that reached it."))

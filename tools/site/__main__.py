@@ -27,7 +27,7 @@ from tools.site import api, home, places
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = places.repository()
-API = "tools/site/api.md"
+API = {"tools/site/api.md": "api.html", "tools/site/api.zh.md": "zh/api.html"}
 FOLDERS = ("notebooks", "notebooks/more", "docs/howto", "docs", "docs/teaching", "docs/project")
 LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
 # Code stays as it is; a link in the rest has a text, a target and perhaps a part of it.
@@ -68,7 +68,7 @@ def pages(root) -> dict:
             for path in sorted([*(root / place).glob("*.ipynb"), *(root / place).glob("*.md")]):
                 name = path.stem.replace("README", "index")
                 found[path.relative_to(root).as_posix()] = f"{prefix}{folder}/{name}.html"
-    return found | {"CONTRIBUTING.md": "docs/project/contributing.html", API: "api.html"}
+    return found | {"CONTRIBUTING.md": "docs/project/contributing.html"} | API
 
 
 def chinese(path) -> str:
@@ -95,10 +95,10 @@ class Page:
         self.source = stage / self.language / self.address.removeprefix(LANGUAGES[self.language])
 
     def text(self):
-        if self.file == API:
-            return api.text()
         if self.file.endswith(".md"):
             text = (self.root / self.file).read_text(encoding="utf-8")
+            if self.file in API:
+                text = api.text(text, self.language)
             text = re.sub(r"^\[[^]]+\]\(README[.\w]*\)\n", "", text, count=1, flags=re.MULTILINE)  # the bar has it
             if self.file.startswith("README"):
                 text = home.text(text, self.language)

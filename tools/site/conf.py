@@ -102,7 +102,7 @@ def add_context(app, page, _template, context, doctree):
     context["other"] = {"href": f"{up}{'' if chinese else 'zh/'}{twin}.html", "name": names.pop("other")}
     context["other"]["lang"] = "en" if chinese else "zh-CN"
     folder = "zh/" if chinese else ""
-    context["header"] = [(f"{up}{folder if to != 'api' else ''}{to}.html", name) for to, name in names.items()]
+    context["header"] = [(f"{up}{folder}{to}.html", name) for to, name in names.items()]
     context["repository"], context["release"] = places.repository(), release
     said = (node.astext() for node in doctree.findall(nodes.paragraph)) if doctree else ()
     about = " ".join(next((text for text in said if len(text) > (20 if chinese else 40)), project).split())

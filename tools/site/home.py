@@ -11,7 +11,7 @@ WORDS = {
         "docs/install.md",
         "From a cell to the ranks and back",
     ),
-    "zh_CN": ("从 notebook 00 开始", "操作指南", "{} 分钟", "docs/zh/howto/README.md", "从单元格到各个 rank，再返回"),
+    "zh_CN": ("从 notebook 00 开始", "怎样安装？", "{} 分钟", "docs/zh/install.md", "从单元格到各个 rank，再返回"),
 }
 ROW = re.compile(r"^\| \[(?P<title>[^]]+)\]\((?P<file>[^)]+)\) \| (?P<about>.+) \| (?P<minutes>\d+) \|$", re.MULTILINE)
 
