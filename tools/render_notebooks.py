@@ -3,7 +3,8 @@
     python tools/render_notebooks.py notebooks/*.ipynb            run, then write in place
     python tools/render_notebooks.py --check notebooks/*.ipynb    run nothing, write nothing
 
-A notebook in which a cell failed, or whose outputs should not be published, is not written.
+A notebook in which a cell failed, or whose outputs should not be published, is not written. One in a folder `zh` speaks
+Chinese: its outputs are its own then, and `make zh` keeps them for as long as the code of their cells stays the same.
 """
 
 import argparse
@@ -25,6 +26,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+SPEAKS = "outputs_speak"  # in the metadata of a notebook that was rendered in another language than English
 FOLDED = "hide-input"  # Jupyter Book's word for it
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"  # empty without the widget state, which is dropped
 MACHINE_PATH = re.compile(
@@ -32,7 +34,7 @@ MACHINE_PATH = re.compile(
 )
 
 
-def kernel_environment(results):
+def kernel_environment(results, language="en"):
     """Environment variables of a kernel whose outputs are to be the same in every run.
 
     The tests start the notebooks' kernels with the same ones (conftest.py). `results` is the
@@ -40,12 +42,12 @@ def kernel_environment(results):
     """
     # ipykernel stops showing what child processes print when PYTEST_CURRENT_TEST is set.
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    fixed = {"NBVAL": "1", "HELPERS_PROGRESS": "plain", "HELPERS_LANG": "en", "PYTHONHASHSEED": "0"}
+    fixed = {"NBVAL": "1", "HELPERS_PROGRESS": "plain", "HELPERS_LANG": language, "PYTHONHASHSEED": "0"}
     fixed["HELPERS_ALONE"] = "0"  # other tests run at the same time; none measures what anybody compares
     return environment | fixed | {"HELPERS_RESULTS": str(results)}
 
 
-def execute(notebook, folder, results, timeout):
+def execute(notebook, folder, results, timeout, language="en"):
     """Run all cells of `notebook` in a fresh kernel started in `folder`; outputs are put into it.
 
     Raises what nbclient raises: a cell failed, took longer than `timeout` seconds, or its kernel died.
@@ -60,7 +62,7 @@ def execute(notebook, folder, results, timeout):
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
     )
-    client.execute(env=kernel_environment(results))
+    client.execute(env=kernel_environment(results, language))
 
 
 def canonical(notebook):
@@ -70,7 +72,8 @@ def canonical(notebook):
     the code of a cell that is tagged FOLDED.
     """
     notebook = deepcopy(notebook)
-    notebook.metadata = nbformat.from_dict(METADATA)
+    spoken = {SPEAKS: notebook.metadata[SPEAKS]} if SPEAKS in notebook.metadata else {}
+    notebook.metadata = nbformat.from_dict(METADATA | spoken)
     notebook.nbformat_minor = max(5, notebook.nbformat_minor)  # 4.5 brought cell ids
     count = 0
     for cell in notebook.cells:
@@ -136,11 +139,14 @@ def render(path, results, timeout):
     """
     from nbclient.exceptions import CellControlSignal, DeadKernelError
 
-    notebook = nbformat.read(path, as_version=4)
+    notebook, folder = nbformat.read(path, as_version=4), path.resolve().parent
+    language = "zh" if "zh" in (folder.name, folder.parent.name) else "en"
     try:
-        execute(notebook, path.resolve().parent, results, timeout)
+        execute(notebook, folder, results, timeout, language)
     except (CellControlSignal, DeadKernelError) as error:
         return [str(error)]
+    if language != "en":
+        notebook.metadata[SPEAKS] = language
     text = canonical(notebook)
     problems = machine_paths(notebook) + too_large(text)
     if not problems:

@@ -29,7 +29,7 @@ from babel.messages.pofile import read_po, unescape, write_po
 from exercises.verdict import texts as hints
 from helpers.config import SETTINGS
 from helpers.paths import replace_file
-from tools.render_notebooks import canonical
+from tools.render_notebooks import SPEAKS, canonical
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "locale" / "zh_CN"
@@ -273,7 +273,8 @@ def nearest(message, gone):
 HAN = "\u4e00-\u9fff"
 VERBATIM = re.compile(
     r"(`+[^`]+`+|\$[^$]+\$|\]\([^)]*\)|\w+://\S+|&#?\w+;|(?:\|[ :]*-{2,}[ :]*)+\||</?\w[^>]*>|\{\w[^{}]*\}"
-    r"|--[\w-]+(?:=[!-~]+)?|\(\)|'[^' ]+')"
+    r"|--[\w-]+(?:=[!-~]+)?|\(\)|'[^' ]+'|\"[^\"\n" + HAN + r"]+\"|arXiv:[\d.]+"  # what programs say, references
+    r"|\(\*?\w{1,2}\*?(?: ?[−+/] ?\*?\w{1,2}\*?)+\))"  # formulas: (p − 1)/(m + p − 1)
 )
 WIDE = str.maketrans(",;:?!", "\uff0c\uff1b\uff1a\uff1f\uff01")
 MARKS = rf"(?<=[{HAN}])[,;:?]|(?<!\d)[,:](?!\s)|[,:](?![\s\d])|[;?!](?![\s\[])"
@@ -346,7 +347,24 @@ def write(name) -> dict:
         chinese = found.string if found and found.string and not found.fuzzy else message
         return re.sub(r"(?<=\]\()[^)\s]+", lambda link: moved(link[0], name), chinese)
 
-    return {counterpart(path): text for path, text in documents(name, say).items()}
+    made = {counterpart(path): text for path, text in documents(name, say).items()}
+    return {path: with_own_outputs(path, text) if path.suffix == ".ipynb" else text for path, text in made.items()}
+
+
+def with_own_outputs(path, text) -> str:
+    """The text of a Chinese notebook with the outputs of the one at `path`, if that was rendered in Chinese.
+
+    A cell whose code has changed since shows the English output, until the notebook is rendered again.
+    """
+    notebook, before = nbformat.reads(text, as_version=4), path.exists() and nbformat.read(path, as_version=4)
+    if not before or SPEAKS not in before.metadata:
+        return text
+    own = {cell.id: cell for cell in before.cells if cell.cell_type == "code"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.id in own and own[cell.id].source == cell.source:
+            cell.outputs = own[cell.id].outputs
+    notebook.metadata[SPEAKS] = before.metadata[SPEAKS]
+    return canonical(notebook)
 
 
 def moved(link, name) -> str:

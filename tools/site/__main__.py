@@ -50,7 +50,7 @@ WORDS = {
     "zh_CN": {
         "exercises": "连同练习 {} 分钟",
         "open": "打开：",
-        "notebooks": "笔记本",
+        "notebooks": "Notebook",
         "more": "深入阅读",
         "howto": "操作指南",
         "docs": "说明",

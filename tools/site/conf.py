@@ -89,7 +89,7 @@ class Search(SearchChinese):
 
 HEADER = {  # {page: its name in the header}
     "en": {"notebooks/00_start_here": "Notebooks", "api": "API", "docs/howto/index": "How-to", "other": "中文"},
-    "zh_CN": {"notebooks/00_start_here": "笔记本", "api": "API", "docs/howto/index": "操作指南", "other": "English"},
+    "zh_CN": {"notebooks/00_start_here": "Notebook", "api": "API", "docs/howto/index": "操作指南", "other": "English"},
 }
 
 
