@@ -5,7 +5,7 @@ try an answer; `verdict` has the form of a check, hints.ini its words by noteboo
 """
 
 from .compiler import one_compilation, one_graph  # noqa: F401
-from .formulas import not_hidden, ring_seconds, runs_needed  # noqa: F401
+from .formulas import choose_h, not_hidden, ring_seconds, runs_needed  # noqa: F401
 from .hvd import averaged_by_name, everybody_finishes, ten_steps  # noqa: F401
 from .npu import migrated, step_1, step_2, step_3, step_4  # noqa: F401
 from .script import ddp_script  # noqa: F401

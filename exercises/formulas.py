@@ -1,5 +1,7 @@
 """Checks of what follows from its arguments: a table of questions, the right formula, and the wrong ones with hints."""
 
+import itertools
+
 from helpers import costmodel
 
 from .verdict import formula, number
@@ -46,3 +48,18 @@ def not_hidden(backward, ready, costs):
 def runs_needed(spread, gain):
     """`answer(spread, gain)`: runs of each side, until twice the standard error of a difference is below the gain."""
     return next(n for n in range(2, 1000) if 2 * spread * (2 / n) ** 0.5 < gain)
+
+
+@formula(
+    ((0.05, 1.6, 50, 0.1), (0.2, 400, 1000, 0.02), (1.0, 1.0, 100, 0.5), (0.1, 25, 100, 0.5)),
+    number,
+    part=lambda value, *case: value != int(value) or value < 1,
+    bits=lambda step, megabytes, rate, most: choose_h.right(step, megabytes / 8, rate, most),
+    twice=lambda step, megabytes, rate, most: choose_h.right(step, 2 * megabytes, rate, most),
+    of_computing=lambda step, megabytes, rate, most: choose_h.right(step, megabytes, rate, most / (1 + most)),
+    few=lambda value, *case: value < choose_h.right(*case),
+)
+def choose_h(step, megabytes, rate, most):
+    """`answer(step, megabytes, rate, most)`: the fewest local steps for sending at most `most` of the time."""
+    send = 8 * megabytes / rate
+    return next(every for every in itertools.count(1) if send <= most * (every * step + send))

@@ -267,10 +267,11 @@ def lines(title, series, x, y, text, *, thin=(), band=(), notes=(), marks=(), li
             axes.set_yscale("log", base=log)
             axes.set_ylim(min(values) / 2.5, max(values) * 2.5)
             axes.minorticks_off()
-            axes.yaxis.set_major_formatter(lambda value, _: style.power(log, math.log(value, log)))
         elif values:
             axes.set_ylim(min([*values, math.inf if low is None else low]), max(values) * 1.06 or 1)
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        powers = log and max(values) > 1e4
+        write = (lambda value: style.power(log, math.log(value, log))) if powers else "{:,g}".format
+        axes.yaxis.set_major_formatter(lambda value, _: write(value))
         ends = [(max(run), run[max(run)], text(run[max(run)])) for run in series.values()]
         name_ends(axes, ends, names, high)
     return figure

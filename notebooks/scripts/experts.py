@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import helpers
+from helpers import device
 from helpers.cluster import twohosts
 from helpers.costmodel.splitting import CannotSplit, share_evenly
 from helpers.data import sets
@@ -111,6 +112,44 @@ def train(route, layer, balance_loss, share, experts=8, width=32, steps=40, sequ
         return loss.item() / world.size, loads.long().tolist()
 
 
+class Layer(nn.Module):
+    """A router and this rank's experts; without `layer`, all experts on one rank and no message."""
+
+    def __init__(self, route, layer, width, experts, each):
+        super().__init__()
+        self.router, self.experts = nn.Linear(width, experts), nn.ModuleList(MLP(width) for _ in range(each))
+        self.route, self.layer = route, layer
+
+    def forward(self, x):
+        weights, chosen, _ = self.route(x, self.router)
+        if self.layer:
+            return self.layer(x, weights, chosen, self.experts, len(x))[0]  # room for all
+        return dense(x, weights, chosen, torch.ones_like(chosen), self.experts)
+
+
+def train_layer(route, layer, steps=1, experts=8, tokens=512, width=128):
+    """On every rank: s of the fastest training step of a layer of experts.
+
+    Args:
+        layer: None for `dense`, on one rank. tokens: on all ranks together.
+    """
+    with helpers.distributed() as world:
+        each, took = check(experts, world.size, 1), []
+        torch.manual_seed(world.rank)
+        model = Layer(route, layer, width, experts, each).to(world.device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+        x = torch.randn(tokens // world.size, width, device=world.device)
+        for _ in range(steps):
+            dist.barrier()
+            began = time.perf_counter()
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            device.synchronize(world.device)
+            took.append(time.perf_counter() - began)
+        return min(took)
+
+
 def times(both, megabytes=1.0, tokens=512, width=256, turns=9):
     """On every rank: (s of computing a shared expert, s of the all-to-all, s of `both` at once), medians.
 
@@ -138,5 +177,7 @@ def times(both, megabytes=1.0, tokens=512, width=256, turns=9):
 
 
 def over_a_link(both, rate, **options):
-    """`times` on rank 0 of two emulated hosts, whose link carries `rate` megabits a second."""
+    """`times` on rank 0 of two emulated hosts, whose link carries `rate` megabits a second. ValueError without one."""
+    if rate is None:
+        raise ValueError("rate is None: a link without a limit has no speed to compare; give its megabits a second")
     return twohosts.run(times, both, rate=rate, timeout=300, **options)[0]

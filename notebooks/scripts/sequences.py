@@ -53,6 +53,9 @@ class Sent(TorchDispatchMode):
         elif op.name() == "c10d::alltoall_base_":
             n = dist.get_world_size()
             self.bytes["all-to-all"] += args[1].nbytes * (n - 1) // n  # a rank keeps the part that is its own
+        elif op.name() == "c10d::allreduce_":
+            n = dist.get_world_size()
+            self.bytes["all-reduce"] += sum(tensor.nbytes for tensor in args[0]) * 2 * (n - 1) // n  # in a ring
         return op(*args, **(kwargs or {}))
 
 
@@ -129,13 +132,13 @@ class Attention(gpt.Attention):
 WIDTH, HEADS = 128, 2
 
 
-def train_block(attend, order, steps=1):
+def train_block(attend, order, steps=1, heads=HEADS):
     """On every rank: a block of a GPT makes `steps` training steps on this rank's part of one sequence."""
     with helpers.distributed() as world:
         order = [at.to(world.device) for at in order]
         torch.manual_seed(0)
-        block = gpt.Block(WIDTH, HEADS).to(world.device)
-        block.attention = Attention(WIDTH, HEADS, lambda *qkv: attend(*qkv, order)).to(world.device)
+        block = gpt.Block(WIDTH, heads).to(world.device)
+        block.attention = Attention(WIDTH, heads, lambda *qkv: attend(*qkv, order)).to(world.device)
         optimizer = torch.optim.SGD(block.parameters(), lr=0.1, foreach=False)
         x = torch.randn(1, len(order[world.rank]), WIDTH, device=world.device)
         for _ in range(steps):

@@ -95,6 +95,20 @@ class TestHosts(Checks):
     }
 
 
+class TestSlowLinks(Checks):
+    notebook = "more/09_slow_links.ipynb"
+    mistakes = {
+        "choose_h": [
+            lambda step, megabytes, rate, most: 8 * megabytes / rate * (1 / most - 1) / step,
+            "8 * megabytes => megabytes",
+            "8 * megabytes => 16 * megabytes",
+            "(every * step + send) => every * step",
+            lambda step, megabytes, rate, most: 1,
+            lambda step, megabytes, rate, most: 1000,
+        ],
+    }
+
+
 class TestReport(Checks):
     notebook = "10_report.ipynb"
     mistakes = {

@@ -1,4 +1,7 @@
-"""Notebook 14: ring attention, Ulysses and experts give what one process gives, and send what was predicted."""
+"""Notebook 14: ring attention, Ulysses and experts give what one process gives, and send what was predicted.
+
+And the notebooks that go on from it: a slow link, training that survives, options of FSDP, a layer in 8 bits.
+"""
 
 import pytest
 import torch
@@ -6,9 +9,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from answers import cells
 
+import helpers
 from helpers import launch
+from helpers.cluster import twohosts
 from helpers.costmodel.splitting import CannotSplit
-from notebooks.scripts import experts, sequences
+from notebooks.scripts import diloco, experts, sequences
 
 NAMES = {"__name__": "reader", "torch": torch, "dist": dist, "F": F}
 CPU = {"env": {"HELPERS_DEVICE": "cpu"}, "threads": 1, "timeout": 300}
@@ -84,3 +89,40 @@ def test_every_rank_of_a_zigzag_ring_has_equal_work():
 def test_what_cannot_be_shared_is_refused_in_words(refused, words):
     with pytest.raises(CannotSplit, match=words):
         refused()
+
+
+@pytest.mark.parametrize("rate", [None, "slow", 0, -5, True, float("nan")])
+@pytest.mark.parametrize("run", [lambda rate: diloco.run({}, 1, rate), lambda rate: experts.over_a_link(None, rate)])
+def test_a_link_of_unknown_speed_is_refused_before_a_rank_starts(run, rate, monkeypatch):
+    monkeypatch.setattr(twohosts, "launch", lambda *args, **options: pytest.fail("ranks were started"))
+    with pytest.raises(ValueError, match="megabits a second"):
+        run(rate)
+
+
+def local_steps():
+    names = {**NAMES, "diloco": diloco}
+    exec(cells("more/09_slow_links.ipynb")["links-diloco"], names)
+    return names["local_steps"]
+
+
+def test_diloco_sends_all_weights_once_in_h_steps_and_leaves_all_ranks_with_the_same(local_steps=local_steps):
+    def trained(way, steps):
+        with helpers.distributed("cpu") as world:
+            torch.manual_seed(0)
+            model = torch.nn.Linear(6, 3)
+            start = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+            model, update = way(model)
+            torch.manual_seed(world.rank)
+            with sequences.Sent() as sent:
+                for step in range(steps):
+                    model(torch.randn(4, 6)).square().mean().backward()
+                    update(step + 1)
+            return start, torch.cat([p.detach().flatten() for p in model.parameters()]), sent.bytes["all-reduce"]
+
+    way = local_steps()
+    for steps, every, rounds in ((6, 3, 2), (5, 5, 1), (4, 1, 4)):
+        (start, first, sent), (_, other, _) = launch(trained, 2, way(every), steps, **CPU)
+        assert torch.equal(first, other) and not torch.equal(first, start)
+        assert sent == rounds * 21 * 4
+    (start, first, _), (_, other, _) = launch(trained, 2, way(4), 3, **CPU)  # between two outer steps they differ
+    assert not torch.equal(first, other)
