@@ -1,11 +1,13 @@
 """What a teacher prints and shows."""
 
+import json
 import re
 
 import browser
 import pytest
 
-from tools import cheatsheet
+from helpers import device
+from tools import cheatsheet, preflight
 
 
 @pytest.mark.skipif(not browser.program(), reason="no Chromium is on the path")
@@ -22,3 +24,43 @@ def test_without_a_browser_there_is_the_page_and_what_to_do(tmp_path, monkeypatc
     text = (tmp_path / "zh.html").read_text(encoding="utf-8")
     assert "all_reduce" in text and not re.search("https?://", text)
     assert "open" in capsys.readouterr().err
+
+
+def test_preflight_says_what_runs_here_and_writes_it_for_the_teacher(tmp_path, capsys):
+    assert preflight.main(["--to", str(tmp_path / "me" / "a.json")]) == 0
+    report = json.loads((tmp_path / "me" / "a.json").read_text(encoding="utf-8"))
+    found = {one["name"]: one for one in report["findings"]}
+    assert report["ready"] and found["two ranks, gloo"]["facts"]["sums"] == [3.0, 3.0]
+    assert found["cores"]["facts"]["cores"] == device.usable_cores()
+    said = capsys.readouterr().out
+    assert all(one["text"] in said for one in found.values()) and "Ready" in said
+
+
+@pytest.mark.parametrize(
+    "break_it, name",
+    [
+        (lambda patch: patch.setattr(preflight.releases, "version_of", lambda package: None), "python"),
+        (lambda patch: patch.setattr(preflight, "launch", _refused), "two ranks, gloo"),
+        (lambda patch: patch.setattr(preflight.shortage, "check_ports", _shortage), "ports"),
+    ],
+)
+def test_preflight_names_what_every_notebook_needs_and_lacks(tmp_path, monkeypatch, capsys, break_it, name):
+    if name != "two ranks, gloo":
+        monkeypatch.setattr(preflight, "launch", lambda *_, **__: [3.0, 3.0])
+    preflight.releases.check.cache_clear()
+    break_it(monkeypatch)
+    try:
+        assert preflight.main(["--to", str(tmp_path / "a.json")]) == 1
+    finally:
+        preflight.releases.check.cache_clear()
+    report = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert name in [one["name"] for one in report["findings"] if one["needed"] and one["can"] == "no"]
+    assert "[cannot]" in capsys.readouterr().out
+
+
+def _refused(*_, **__):
+    raise RuntimeError("no ranks here\nmore")
+
+
+def _shortage(_):
+    raise preflight.shortage.Shortage("no ports")
