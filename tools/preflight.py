@@ -28,7 +28,7 @@ DISK, MEMORY, CORES = (
     4 * GB,
     2,
 )  # below these a workshop is slow or stops; docs/teaching/server.md has the numbers
-PATIENCE = 60  # s for two ranks to meet
+PATIENCE = 120  # s for two ranks to meet, on a cold disk
 
 
 @dataclass
