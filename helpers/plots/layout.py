@@ -213,7 +213,7 @@ def name_ends(axes, ends, names, high, looks=None):
         last = max(min(level[place], last - pitch), below * pitch)
         x, y, value = ends[place]
         look = looks[place] if looks else line_style(place)
-        leader = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 0, "shrinkB": 4}
+        leader = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkA": 0, "shrinkB": 4, "linewidth": 0.8, "alpha": 0.6}
         leader |= {key: look.get(key) for key in ("color", "linestyle")}
         text, where = f"{value}  {names[place]}".strip(), {"textcoords": "axes fraction", "annotation_clip": False}
         axes.annotate(text, (x, y), (1.07, last), arrowprops=leader, va="center", size=9, **where)

@@ -41,7 +41,7 @@ def build_model():
 @torch.no_grad()
 def evaluate(model, data, device):
     """Accuracy over the whole of `data`: one rank tests each sample, without padding, and the counts are added up."""
-    net = model.module  # DDP's forward would broadcast buffers, but the ranks may have different numbers of batches
+    net = model.module  # the first forward of DDP after training broadcasts buffers; a rank without a batch never joins
     for buffer in net.buffers():  # BatchNorm's statistics: rank 0's, as in the checkpoint
         dist.broadcast(buffer, 0)
     net.eval()
