@@ -20,6 +20,8 @@ from . import imports, start
 USAGE = "python -m platforms.horovod [-np N] [options] script.py [arguments…]   or   … -m module [arguments…]"
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")  # a launcher sets one of them in its processes
 IGNORED = "accepted: gloo moves the data, there is no cache, nothing uses ssh"
+LEAST = "when a rank is lost, start all again: scripts with hvd.elastic.run go on from their last commit"
+HERE = "and ranks on each; this machine only (mpirun: several)"
 
 
 class Refused(ValueError):
@@ -27,13 +29,9 @@ class Refused(ValueError):
 
 
 def _number(text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if value < 0:
+    if not text.replace(".", "", 1).isdigit():
         raise argparse.ArgumentTypeError(f"{text!r}; give a number, 0 or more")
-    return f"{value:g}"
+    return f"{float(text):g}"
 
 
 def _megabytes(text):
@@ -43,9 +41,7 @@ def _megabytes(text):
 def _count(text):
     most = max(64, 8 * (os.cpu_count() or 1))
     if not text.isdigit() or not 1 <= int(text) <= most:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}; give a number of ranks from 1 to {most}, which this machine can start"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r}; give a number of ranks from 1 to {most}, which it can start")
     return int(text)
 
 
@@ -64,42 +60,40 @@ VARIABLES = {  # option -> (how its value is read, variables of the ranks that i
 }
 
 
-def _parser():
-    parser = argparse.ArgumentParser(
-        usage=USAGE, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    add = parser.add_argument
-    add("-np", "--num-proc", type=_count, metavar="N", help="ranks to start")
-    least = "when a rank is lost, start all again: scripts with hvd.elastic.run go on from their last commit"
-    add("--min-np", "--min-num-proc", type=_count, metavar="N", help=least)
-    add("--max-np", "--max-num-proc", type=_count, metavar="N", help="limits -np, as no rank joins later")
-    here = "and ranks on each; this machine only (mpirun: several)"
-    add("-H", "--hosts", "--host", metavar="HOST:N,…", help=f"hosts {here}")
-    add("--hostfile", "-hostfile", metavar="FILE", help=f"a file with hosts {here}")
-    add("--output-filename", metavar="DIR", help="also write what the ranks print to files there")
-    add("--verbose", action="store_true", help="show the command and torchrun's messages")
-    add("--check-build", action="store_true", help="show what this can do, and end")
-    for option, (kind, names) in VARIABLES.items():
-        how = {"action": "store_const", "const": "1"} if kind is True else {"type": kind, "metavar": "VALUE"}
-        add(option, dest=names, help=f"sets {names}", **how)
-    add("--gloo", "--disable-cache", action="store_true", help=IGNORED)
-    add("-p", "--ssh-port", metavar="PORT", help=IGNORED)
-    add("-m", dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+OPTIONS = {  # option -> what argparse wants to know of it
+    "-np --num-proc": dict(type=_count, metavar="N", help="ranks to start"),
+    "--min-np --min-num-proc": dict(type=_count, metavar="N", help=LEAST),
+    "--max-np --max-num-proc": dict(type=_count, metavar="N", help="limits -np, as no rank joins later"),
+    "-H --hosts --host": dict(metavar="HOST:N,…", help=f"hosts {HERE}"),
+    "--hostfile -hostfile": dict(metavar="FILE", help=f"a file with hosts {HERE}"),
+    "--output-filename": dict(metavar="DIR", help="also write what the ranks print to files there"),
+    "--verbose": dict(action="store_true", help="show the command and torchrun's messages"),
+    "--check-build": dict(action="store_true", help="show what this can do, and end"),
+    "--gloo --disable-cache": dict(action="store_true", help=IGNORED),
+    "-p --ssh-port": dict(metavar="PORT", help=IGNORED),
+    "-m": dict(dest="module", nargs=argparse.REMAINDER, help=argparse.SUPPRESS),
+    "command": dict(nargs=argparse.REMAINDER, help=argparse.SUPPRESS),
+}
 
-    def refuse(message):
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
         raise Refused(f"{message} (--help lists the options; those of the script come after its name)")
 
-    parser.error = refuse
+
+def _parser():
+    shape = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(usage=USAGE, description=__doc__, formatter_class=shape, allow_abbrev=False)
+    for option, (kind, names) in VARIABLES.items():
+        how = {"action": "store_const", "const": "1"} if kind is True else {"type": kind, "metavar": "VALUE"}
+        parser.add_argument(option, dest=names, help=f"sets {names}", **how)
+    for options, how in OPTIONS.items():
+        parser.add_argument(*options.split(), **how)
     return parser
 
 
 def parse(arguments):
-    """Read a command line.
-
-    Returns:
-        (the options, number of ranks or None, is it a module, [script or module, arguments…]).
-    """
+    """(the options, number of ranks or None, is it a module, [script or module, arguments…]) of a command line."""
     given = _parser().parse_args(arguments)
     if given.check_build:
         return given, None, False, []
@@ -141,9 +135,7 @@ def _hostfile(path):
             lines = [line.partition("#")[0].split() for line in file]
     except OSError as error:
         raise Refused(f"--hostfile is {path!r}: {error.strerror}") from None
-    return [
-        ":".join([line[0], *(word[6:] for word in line[1:] if word.startswith("slots="))]) for line in lines if line
-    ]
+    return [":".join([line[0], *(word[6:] for word in line[1:] if word[:6] == "slots=")]) for line in lines if line]
 
 
 def _slots(hosts, count):
@@ -171,22 +163,19 @@ def _is_module(name):
 
 def check_build():
     """What horovodrun --check-build shows, of this package."""
-    from . import core
+    from .core import nccl_built
 
-    def marked(names, there):
-        return [f"    [{'X' if there(name) else ' '}] {name}" for name in names]
-
-    frameworks = marked(["torch", "tensorflow", "keras", "mxnet", "caffe"], importlib.util.find_spec)
-    operations = marked(["gloo", "nccl"], lambda name: core.gloo_built() if name == "gloo" else core.nccl_built())
-    return "\n".join(["Frameworks:", *frameworks, "Tensor operations:", *operations])
+    frameworks = ["torch", "tensorflow", "keras", "mxnet", "caffe"]
+    there = {"Frameworks:": {name: importlib.util.find_spec(name) for name in frameworks}}
+    there["Tensor operations:"] = {"gloo": True, "nccl": nccl_built()}
+    lines = [[title, *(f"    [{'X' if of[name] else ' '}] {name}" for name in of)] for title, of in there.items()]
+    return "\n".join(sum(lines, []))
 
 
 def run(module, target, arguments):
     """Be one rank: run the script as `__main__` in this process; returns its global names."""
     start.tie_to_starter()
-    replaced = imports.install()
-    if replaced and os.environ.get("RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")) == "0":
-        start.say(f"{replaced} is installed too; it is not used")
+    imports.install()
     sys.excepthook = _without_our_frames(sys.excepthook)
     sys.argv = [target, *arguments]
     try:

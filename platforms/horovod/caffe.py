@@ -4,14 +4,10 @@
     solver = hvd.DistributedSolver(caffe.get_solver("solver.prototxt"))
     solver.step(100)
 
-Horovod has no spelling for Caffe. Caffe itself has a place for it: the solver's callback between the
-last backward pass of an iteration and the update of the weights (`Solver::Callback::on_gradients_ready`,
-which its own NCCL training uses). Pycaffe shows that callback to Python, so Caffe need not be patched:
-any Caffe 1.0 with Python 3 will do, such as that of `make caffe`.
-
-In GPU mode the gradients travel through the host: Caffe's Python interface knows no device arrays. Bind
-the device yourself, `caffe.set_device(hvd.local_rank())`. Caffe holds Python's interpreter lock while it
-computes, so nothing overlaps with the backward pass, and a rank that died is noticed when a pass ends.
+Caffe need not be patched, since Pycaffe shows the solver's callback between the last backward pass of an iteration and
+the update: any Caffe 1.0 with Python 3 will do (`make caffe`). In GPU mode the gradients travel through the host; bind
+the device yourself, `caffe.set_device(hvd.local_rank())`. Caffe holds Python's interpreter lock while it computes, so a
+rank that died is noticed when a pass ends.
 """
 
 import os
@@ -23,9 +19,8 @@ try:
 except ImportError:  # another solver with the same methods works too
     caffe = None
 
-from . import core
+from . import arrays, core
 from .arrays import *  # noqa: F403
-from .arrays import allgather_object, broadcast_, grouped_allreduce
 from .core import *  # noqa: F403
 from .core import Average, rank, size
 
@@ -33,8 +28,7 @@ from .core import Average, rank, size
 class Compression:
     """How gradients travel: as they are (`none`) or as half-precision numbers (`fp16`)."""
 
-    none = None
-    fp16 = np.float16
+    none, fp16 = None, np.float16
 
 
 def init(comm=None, process_sets=None):
@@ -52,13 +46,9 @@ def init(comm=None, process_sets=None):
 
 
 def broadcast_parameters(params, root_rank=0):
-    """Give every rank the parameters of rank `root_rank`, in place.
-
-    Args:
-        params: the `params` of a net, a dict of lists of blobs by layer.
-    """
+    """Give every rank, in place, rank `root_rank`'s parameters: `params` of a net, a dict of lists of blobs."""
     for name, blob in _owned(params):
-        broadcast_(blob.data, root_rank, name="caffe.parameter." + name)
+        arrays.FORMS["broadcast_"](blob.data, root_rank, name="caffe.parameter." + name)
 
 
 class DistributedSolver:
@@ -69,13 +59,8 @@ class DistributedSolver:
     ranks do what one process does with the global batch. Keep `batch_size` as that of one rank. The statistics
     of BatchNorm layers stay those of each rank. All else (`net`, `test_nets`, `param`, `iter`, …) is the solver's.
 
-    Args:
-        solver: from `caffe.get_solver(file)`, `caffe.AdamSolver(file)`, …, made after `init()`, restored or not.
-        op: Average, or Sum when the net's loss is already divided by the global batch; Adasum.
-        compression: Compression.none, or Compression.fp16 for half the bytes on a slow link.
-
-    Raises:
-        ValueError: the ranks' nets, solver types or iterations differ; init() was not called before.
+    `solver`: made after `init()`, restored or not. `op`: Average, or Sum when the net's loss is already divided by the
+    global batch; Adasum. ValueError where the ranks' nets, solver types or iterations differ.
     """
 
     def __init__(self, solver, op=Average, compression=Compression.none):
@@ -102,7 +87,8 @@ class DistributedSolver:
         """Reduce the gradients that the net holds now; `step`, `solve` and `apply_update` do it themselves."""
         diffs = [blob.diff for _, blob in self._owned]
         sent = diffs if self._compression is None else [diff.astype(self._compression) for diff in diffs]
-        for diff, mean in zip(diffs, grouped_allreduce(sent, name="caffe.gradients", op=self._op)):
+        means = arrays.FORMS["grouped_allreduce"](sent, name="caffe.gradients", op=self._op)
+        for diff, mean in zip(diffs, means):
             diff[...] = mean
 
     def apply_update(self):
@@ -125,22 +111,17 @@ class DistributedSolver:
             self._solver.snapshot()
 
     def restore(self, file):
-        """Go on from a `.solverstate` of rank 0's snapshots. All ranks call it, each can read the file.
-
-        Raises:
-            FileNotFoundError: it is not there (Caffe would end the process).
-        """
-        if not os.path.exists(file):
+        """Go on from a `.solverstate` of rank 0's snapshots. All ranks call it, each can read the file."""
+        if not os.path.exists(file):  # Caffe would end the process
             raise FileNotFoundError(f"rank {rank()} finds no solver state {file}")
         self._solver.restore(file)
         self._start_together()
 
     def _start_together(self):
         """Check that the ranks train the same, and broadcast the parameters."""
-        solver = self._solver
         here = {"parameter " + name: blob.data.shape for name, blob in self._owned}
-        here.update(type=type(solver).__name__, iteration=solver.iter)
-        for other, there in enumerate(allgather_object(here, name="caffe.start")):
+        here.update(type=type(self._solver).__name__, iteration=self._solver.iter)
+        for other, there in enumerate(arrays.allgather_object(here, name="caffe.start")):
             for what in {**here, **there}:
                 ours, theirs = here.get(what, "none"), there.get(what, "none")
                 if ours != theirs:
@@ -149,7 +130,7 @@ class DistributedSolver:
                         "Give all ranks the same solver and net, and call restore() on all of them: the solver's "
                         "history cannot be broadcast, since Caffe does not show it to Python"
                     )
-        broadcast_parameters(solver.net.params)
+        broadcast_parameters(self._solver.net.params)
 
 
 def _owned(params):

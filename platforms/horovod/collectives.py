@@ -30,11 +30,7 @@ def timeout():
 
 
 class Mover:
-    """The process groups of one lane, and what runs in them. Its methods are called from the lane's thread.
-
-    Args:
-        rank, ranks: this rank, and the members. store: a store of this lane's own. address: this host's.
-    """
+    """The process groups of one lane, and what runs in them. Its methods are called from the lane's thread."""
 
     def __init__(self, rank, ranks, store, address):
         self.ranks, self.me, self.count = list(ranks), list(ranks).index(rank), len(ranks)
@@ -89,15 +85,7 @@ class Mover:
     # Moving data
 
     def run(self, specs, entries, rows=None):
-        """Run one collective, or several that are fused.
-
-        Args:
-            specs: the requests. entries: this rank's; None where it has joined and contributes zeros.
-            rows: what `rows` has returned.
-
-        Returns:
-            A result for each entry.
-        """
+        """A result for each entry (None where this rank has joined) of one collective, or of several that are fused."""
         kind, devices = specs[0]["kind"], {tensor[2] for tensor in specs[0]["tensors"]}
         device = "cuda" if devices == {"cuda"} and nccl_version() else "cpu"
         layout = None if None in entries else tuple(entry.digest for entry in entries)
@@ -137,11 +125,7 @@ def nccl_version():
 
 
 class Call:
-    """One collective in one group. Methods are named after the kinds; each returns a result for each entry.
-
-    Args:
-        me: this rank's place among `ranks`. rows: every rank's rows or splits. layout: a key for the tensors' layout.
-    """
+    """One collective in one group; a method a kind. `rows`: every rank's rows or splits; `layout`: a key for `Room`."""
 
     def __init__(self, group, ranks, me, rows, room, layout):
         self.group, self.ranks, self.me, self.count = group, ranks, me, len(ranks)
@@ -398,11 +382,8 @@ def _scale(tensor, factor, divisor=1):
 
 
 def _adasum(tensors):
-    """Adasum of 2^k tensors of one shape: add gradients as far as they agree, average them as far as they are alike.
-
-    Maleki et al., "Scaling Distributed Training with Adaptive Summation" (arXiv:2006.02924): two gradients a and b
-    become (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b, and 2^k gradients do so pairwise in a tree. The scalar
-    products are computed in float64.
+    """Adasum of 2^k tensors of one shape (Maleki et al., arXiv:2006.02924): pairwise in a tree, a and b become
+    (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. The scalar products are computed in float64.
     """
     while len(tensors) > 1:
         tensors = [_adasum_pair(a, b) for a, b in zip(tensors[::2], tensors[1::2])]

@@ -7,11 +7,6 @@ Every name of `torch.distributed` is here, and some are changed or added:
     use_perseus                 True: what scripts for the vendor's drop-in ask before they use the next two
     get_local_rank              this rank's number on its host
     broadcast_optimizer_state   the root's, for optimizers that are not torch's own
-
-    import platforms.horovod.ddp as dist
-
-    dist.init_process_group("gloo")
-    model = dist.DistributedDataParallel(model, compression="fp16")
 """
 
 import os
@@ -29,14 +24,6 @@ use_perseus = True
 WORTH = 2  # PowerSGD compresses a gradient if that makes it at least this many times smaller
 
 
-def destroy_process_group(group=None):
-    """torch.distributed's; the default group is left as at the end of `helpers.distributed`."""
-    if group is None or group is torch.distributed.group.WORLD:
-        leave()
-    else:
-        torch.distributed.destroy_process_group(group)
-
-
 def __getattr__(name):
     try:
         return getattr(torch.distributed, name)
@@ -52,8 +39,7 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     """`torch.distributed.init_process_group`, whose place in the world may come from mpirun too.
 
     Under mpirun it sets RANK, WORLD_SIZE and LOCAL_RANK for the scripts that read them. Without a launcher it
-    is a world of one. Arguments as in torch; a `store`, an `init_method` other than "env://", or a given `rank` and
-    `world_size` are passed on as they are.
+    is a world of one. A `store`, another `init_method` than "env://", or a given `rank` and `world_size` are passed on.
 
     Raises:
         ValueError: only some of the launcher's variables are there, or ranks of mpirun are on several hosts and
@@ -72,6 +58,11 @@ def init_process_group(backend=None, init_method=None, timeout=None, world_size=
     torch.distributed.init_process_group(backend, init_method, timeout, world_size, rank, store, **options)
 
 
+def destroy_process_group(group=None):
+    """torch.distributed's; the default group is left as at the end of `helpers.distributed`."""
+    leave() if group in (None, torch.distributed.group.WORLD) else torch.distributed.destroy_process_group(group)
+
+
 def get_local_rank():
     """This rank's number on its host, also under mpirun."""
     return place()[2]
@@ -88,41 +79,27 @@ def broadcast_optimizer_state(optimizer, root_rank=0):
 class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     """torch's DistributedDataParallel, with gradients that can be compressed between the ranks.
 
+    Without `compression` all results equal torch's bit for bit. ValueError for options that do not go together.
+
     Args:
-        module, *args, **kwargs: as in torch. With nothing else, all results equal torch's bit for bit.
-        compression: None; "fp16" or "bf16", halves the bytes (bf16 has the range of fp32, but only two or
-            three digits); "powersgd", sends matrices of low rank (see `PowerSGD`).
+        compression: None; "fp16" or "bf16", halves the bytes; "powersgd", sends matrices of low rank (see `PowerSGD`).
         powersgd_rank: rank of these matrices (1 if None), 1 to 4 is usual.
         powersgd_start: steps with full gradients before it begins (10 if None), a tenth of all steps is usual.
-
-    Raises:
-        ValueError, TypeError: an unknown compression, or options that do not go with it. No rank has
-            communicated then.
     """
 
     def __init__(self, module, *args, compression=None, powersgd_rank=None, powersgd_start=None, **kwargs):
-        given = {"powersgd_rank": (powersgd_rank, 1), "powersgd_start": (powersgd_start, 2)}
-        _check(compression, given)
+        if compression not in METHODS:
+            raise ValueError(f"compression is {compression!r}; give one of {', '.join(map(repr, METHODS))}")
+        for name, value, least in ("powersgd_rank", powersgd_rank, 1), ("powersgd_start", powersgd_start, 2):
+            if value is not None and compression != "powersgd":
+                raise ValueError(f"{name} is given, but compression is {compression!r}; it goes with 'powersgd' only")
+            if value is not None and (type(value) is not int or value < least):
+                raise ValueError(f"{name} is {value!r}; give a whole number, {least} or more")
         super().__init__(module, *args, **kwargs)
         if compression in HALVES:
             self.register_comm_hook(self.process_group, HALVES[compression])
         elif compression == "powersgd":
-            rank, start = powersgd_rank or 1, powersgd_start or 10
-            self.register_comm_hook(PowerSGD(self.process_group, rank, start), reduce)
-
-
-def _check(compression, options):
-    if compression not in METHODS:
-        raise ValueError(f"compression is {compression!r}; give one of {', '.join(map(repr, METHODS))}")
-    for name, (value, least) in options.items():
-        if value is None:
-            continue
-        if compression != "powersgd":
-            raise ValueError(f"{name} is given, but compression is {compression!r}; it goes with 'powersgd' only")
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name!s} is {value!r}; give a whole number")
-        if value < least:
-            raise ValueError(f"{name!s} is {value}; give {least} or more")
+            self.register_comm_hook(PowerSGD(self.process_group, powersgd_rank or 1, powersgd_start or 10), reduce)
 
 
 class PowerSGD:
@@ -133,27 +110,19 @@ class PowerSGD:
 
     torch has this hook too, but starts collectives from callbacks, on threads of gloo. With several buckets two ranks
     can run these callbacks in different orders, and then a P of one meets a Q of the other. Here the thread that runs
-    backward starts every collective, and finishes a bucket before the next. (torch's hook also synchronizes CUDA for
-    gradients on the CPU, which fails on machines with a GPU.)
-
-    Args:
-        group: the process group of the model.
-        rank: r, the columns of P and Q; more is closer to the gradient and slower.
-        start: steps before compression begins. The first gradients are the largest, and DDP rearranges its
-            buckets after the first step, so at least 2.
+    backward starts every collective, and finishes a bucket before the next. `start`: steps before compression begins;
+    the first gradients are the largest, and DDP rearranges its buckets after the first step.
     """
 
     def __init__(self, group, rank=1, start=10):
-        self.group, self.rank, self.start = group, rank, start
-        self.steps = 0
+        self.group, self.rank, self.start, self.steps = group, rank, start, 0
         self.errors, self.qs = {}, {}  # by index of the bucket
 
     def compress(self, bucket):
         """Replace the gradients of a bucket by the average of their approximations."""
-        index = bucket.index()
-        low, rest = [], []
-        for gradient in bucket.gradients():
-            (low if self._is_worth_it(gradient) else rest).append(gradient)
+        index, gradients = bucket.index(), bucket.gradients()
+        low = [gradient for gradient in gradients if self._is_worth_it(gradient)]
+        rest = [gradient for gradient in gradients if not self._is_worth_it(gradient)]
         errors = self.errors.get(index, [0] * len(low))
         matrices = [gradient.reshape(gradient.shape[0], -1) + error for gradient, error in zip(low, errors)]
         qs = self.qs[index] if index in self.qs else [self._first_q(matrix) for matrix in matrices]
@@ -187,13 +156,12 @@ class PowerSGD:
 
     def _average(self, tensors):
         """Average tensors over the ranks, in place, as one message."""
-        if not tensors:
-            return
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        torch.distributed.all_reduce(flat, group=self.group)
-        flat /= self.group.size()
-        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
-            tensor.copy_(part.view_as(tensor))
+        if tensors:
+            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+            torch.distributed.all_reduce(flat, group=self.group)
+            flat /= self.group.size()
+            for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors])):
+                tensor.copy_(part.view_as(tensor))
 
 
 def _orthonormal(matrix):

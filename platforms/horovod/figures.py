@@ -19,21 +19,9 @@ ROUNDING = 0.005  # ms; a timeline has whole microseconds
 PHASES = {"wait": (style.GREY, ".."), "reduce": (style.ORANGE, "//")}  # of a tensor
 
 
-# -- time ---------------------------------------------------------------------------------
-
-
 @style.readable()
 def stages(ranks, title=N_("Stages of data parallel steps")) -> tuple:
-    """What each rank does when, from its own time stamps; a group of rows a rank, a row a stage.
-
-    A stage of next to no time is still a stroke in a row of its own.
-
-    Args:
-        ranks: {label: [(name of STAGES, begin, end), …]}, in milliseconds on one clock.
-
-    Raises:
-        ValueError: no rank has noted anything.
-    """
+    """What each rank does when: {label: [(name of STAGES, begin, end), …]} in ms on one clock; a row a stage."""
     spans = [span for of in ranks.values() for span in of]
     if not spans:
         raise ValueError("no stage to draw: give {rank: [(stage, begin, end), …]} in milliseconds")
@@ -60,12 +48,8 @@ def departures(tensors, backward, title=N_("When the gradients leave")) -> tuple
     """When gradients were ready and when they were reduced, a row a message, below the bar of the backward pass.
 
     Args:
-        tensors: {name: (ready, began, ended)}: the moment at which the rank handed it in, and those between
-            which it was reduced; milliseconds on one clock. Those that began together were one message.
+        tensors: {name: (handed in, began, ended)} in ms on one clock. Those that began together were one message.
         backward: (begin, end) of the backward pass on the same clock.
-
-    Raises:
-        ValueError: there is no tensor.
     """
     if not tensors:
         raise ValueError("no gradient to draw: give {name: (ready, began, ended)} in milliseconds")
@@ -101,19 +85,9 @@ def departures(tensors, backward, title=N_("When the gradients leave")) -> tuple
     return figure, alt.format(title=clean(_(title)), **values)
 
 
-# -- values -------------------------------------------------------------------------------
-
-
 @style.readable()
 def drift(runs, title=N_("How far apart the ranks' weights are"), y=N_("largest difference")) -> tuple:
-    """A value after each step, a line a run.
-
-    Args:
-        runs: {label: [value before step 0, after step 0, …]}.
-
-    Raises:
-        ValueError: no run has a value.
-    """
+    """A value after each step, a line a run: {label: [value before step 0, after step 0, …]}."""
     series = {label: dict(enumerate(of)) for label, of in runs.items()}
     figure = lines(_(title), series, _("step"), _(y), number, low=0)
     ends = _("{label}: {first} at first, {last} at last.")
@@ -123,13 +97,9 @@ def drift(runs, title=N_("How far apart the ranks' weights are"), y=N_("largest 
 
 @style.readable()
 def over_rate(sweeps, title) -> tuple:
-    """Accuracy over the learning rate, a panel for each optimizer and a line for each batch.
+    """Accuracy over the learning rate, a panel an optimizer and a line a batch; medians, and the middle half.
 
-    Args:
-        sweeps: {optimizer: {line: {rate: accuracies of several seeds}}}; the median is drawn, and the middle half.
-
-    Raises:
-        ValueError: there is no point.
+    `sweeps`: {optimizer: {line: {rate: accuracies of several seeds}}}.
     """
     if not sweeps or not all(points for of in sweeps.values() for points in of.values()):
         raise ValueError("no rate to draw: give {optimizer: {line: {rate: [accuracy, …]}}}")

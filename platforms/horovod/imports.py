@@ -100,34 +100,12 @@ def serve(names):
 
 
 def install():
-    """Set the hook for `horovod`, here and in the processes that this one starts; returns what it replaces.
-
-    Returns:
-        The installed horovod that is not used now, in words, or None.
-
-    Raises:
-        RuntimeError: an installed horovod has been imported already.
-    """
+    """Set the hook for `horovod`, here and in the processes that this one starts."""
     if "horovod" in Finder.served:
-        return None
-    if hasattr(sys.modules.get("horovod"), "__file__") and SHIMS not in (sys.modules["horovod"].__file__ or ""):
+        return
+    if SHIMS not in (getattr(sys.modules.get("horovod"), "__file__", None) or SHIMS):
         raise RuntimeError("horovod has been imported already; set the hook before, in a new process")
-    replaced = _installed()
     serve("horovod")
     others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", SHIMS, ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join([SHIMS, *others, ROOT])
     sys.path.insert(1, SHIMS)  # multiprocessing hands this list on, in place of PYTHONPATH
-    return replaced
-
-
-def _installed():
-    from importlib import metadata
-
-    try:
-        return f"horovod {metadata.version('horovod')}"
-    except metadata.PackageNotFoundError:
-        pass
-    found = importlib.util.find_spec("horovod")
-    if found is None or SHIMS in str(found.origin):
-        return None
-    return f"horovod in {os.path.dirname(found.origin or '') or found.name}"

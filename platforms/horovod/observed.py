@@ -18,13 +18,10 @@ def observe(script, folder, updates=12):
 
     New weights are drawn from the rank's number, as those of processes that nobody has seeded differ.
 
-    Args:
-        updates: how many updates are noted.
-
     Returns:
-        dict: images (their numbers, in the order of training), weights (before the first update and after each, flat),
-        bound (the numbers of the device it has asked for), split (whether nn.DataParallel was to use all devices),
-        saved and loaded (how often), files (that are in the folder at the end), said (the lines it has printed), lr,
+        dict: images (their numbers, in the order of training), weights (before the first of `updates` updates and after
+        each, flat), bound (the numbers of the device it has asked for), split (whether nn.DataParallel was to use all
+        devices), saved and loaded (how often), files (in the folder at the end), said (the lines it has printed), lr,
         and rank and size (None without hvd.init()).
     """
     number = int(os.environ["RANK"])

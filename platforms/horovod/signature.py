@@ -1,27 +1,23 @@
-"""Functions with Horovod's parameters in Horovod's order, where ours hand most of them on."""
+"""Functions with Horovod's parameters in Horovod's order, written once as a text."""
 
 import functools
-import inspect
+
+from .core import Average, global_process_set
+
+SCALES, SET = "prescale_factor=1.0, postscale_factor=1.0", "process_set=world"
 
 
-def parameters(order, *sources):
-    """A decorator: the function is called as one with the parameters named in `order`, and is given all by name.
+def signed(text, **defaults):
+    """A decorator: the function has the parameters of `text`, and is given all of them by name.
 
-    Their defaults are its own, or else those of the `sources`, functions to which it hands its options on.
+    `defaults`: what names in `text` stand for, besides `world` (the global process set) and `Average`.
     """
+    given = ", ".join("{0}={0}".format(part.partition("=")[0].strip()) for part in text.split(","))
 
     def decorate(function):
-        known = {}
-        for each in (*sources, function):
-            known.update(inspect.signature(each).parameters)
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        signature = inspect.Signature([known[name].replace(kind=kind) for name in order.split()])
-
-        @functools.wraps(function)
-        def called(*args, **kwargs):
-            return function(**signature.bind(*args, **kwargs).arguments)
-
-        called.__signature__ = signature
-        return called
+        names = {"world": global_process_set, "Average": Average, "function": function, **defaults}
+        made = functools.wraps(function)(eval(f"lambda {text}: function({given})", names))
+        del made.__wrapped__  # its parameters are others
+        return made
 
     return decorate

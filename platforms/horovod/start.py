@@ -19,10 +19,8 @@ INDIFFERENT = {"use_gloo", "use_mpi", "verbose", "start_timeout", "network_inter
 def start(arguments, count, verbose=False, restarts=0, output=None):
     """Run `python -m platforms.horovod arguments…` as ranks 0 to count - 1; returns the exit status for the shell.
 
-    Their output appears here, each line labelled with its rank. When one fails, the others are stopped.
-
-    Args:
-        restarts: how often all ranks are started again after one has failed. output: a folder for all they print.
+    Each line that they print is labelled with its rank. When one fails, the others are stopped, and with `restarts` all
+    are started again. `output`: a folder for all they print.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -64,11 +62,7 @@ def say(text):
 
 
 def slots(entries):
-    """(slots of this machine, names of other machines) of `entries`, each "host", "host:slots" or empty.
-
-    Raises:
-        ValueError: an entry is neither.
-    """
+    """(slots of this machine, names of other machines) of "host", "host:slots" or empty ones; ValueError for others."""
     own, elsewhere = 0, []
     for entry in filter(None, map(str.strip, entries)):
         name, colon, number = entry.partition(":")
@@ -97,10 +91,6 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, env=None, executable=None,
 
     It is `helpers.launch` by Horovod's name: the ranks are fresh processes, what they print is labelled, and a
     rank that fails is a `helpers.RankError`. Options that choose between Horovod's own transports are accepted.
-
-    Raises:
-        ValueError: `hosts` is not host:slots or names another machine, an option has no counterpart, or this Python
-            cannot import `helpers`.
     """
     if elsewhere := slots((hosts or "").split(","))[1]:
         raise ValueError(f"hosts names {elsewhere[0]}; ranks on several machines are started by mpirun or torchrun")

@@ -5,7 +5,6 @@ process. Everything with TensorFlow in it is imported inside, so that the tests 
 """
 
 import os
-import warnings
 
 import numpy as np
 
@@ -135,36 +134,11 @@ def _synchronized():
     return hvd.SyncBatchNormalization()
 
 
-def fit_compressed():
-    import platforms.horovod.keras as hvd
-
-    return {
-        which: fitted(momentum, floatx="float32", compression=getattr(hvd.Compression, which))[0]
-        for which in ("fp16", "bf16")
-    }
-
-
-def without_reduction():
-    """The same comparison with the reduction left out: it has to be seen."""
-    from platforms.horovod.tensorflow.gradients import GradientReducer
-
-    kept = GradientReducer.reduce
-    GradientReducer.reduce = lambda self, gradients, variables: gradients
-    try:
-        return fitted(momentum)
-    finally:
-        GradientReducer.reduce = kept
-
-
 def tape_loops():
-    """Loops with DistributedGradientTape: {case: difference}."""
-    import tensorflow as tf
-
+    """Loops with DistributedGradientTape, eagerly and in a tf.function: {case: difference}; gradients of a dict."""
     cases = {"eager": {}, "function": {}, "embedding": {"embedding": True}}
     cases["embedding, dense"] = {"embedding": True, "sparse_as_dense": True}
-    given = {name: _tape_loop(eager=name == "eager", **options) for name, options in cases.items()}
-    given["nested"] = _nested_sources(tf)
-    return given
+    return {name: _tape_loop(eager=name == "eager", **options) for name, options in cases.items()}
 
 
 def _tape_loop(eager, embedding=False, **options):
@@ -176,14 +150,10 @@ def _tape_loop(eager, embedding=False, **options):
     shared, alone = network(hvd.rank(), embedding), network(0, embedding)
     mine, its = (momentum(), momentum()) if options else (adam(), adam())
 
-    def loss(model, inputs, targets):
-        return tf.reduce_mean(tf.square(model(inputs, training=True) - targets))
-
     def step(model, optimizer, inputs, targets, distributed):
         with tf.GradientTape() as tape:
-            value = loss(model, inputs, targets)
-        if distributed:
-            tape = hvd.DistributedGradientTape(tape, **options)
+            value = tf.reduce_mean(tf.square(model(inputs, training=True) - targets))
+        tape = hvd.DistributedGradientTape(tape, **options) if distributed else tape
         gradients = tape.gradient(value, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
@@ -191,29 +161,12 @@ def _tape_loop(eager, embedding=False, **options):
     hvd.broadcast_variables(shared.weights, root_rank=0)
     hvd.broadcast_variables(mine.variables, root_rank=0)
     shared_step, alone_step = (step, step) if eager else (tf.function(step), tf.function(step))
-    inputs, targets = data(embedding)
-    batches = [(array.reshape(BATCHES, -1, *array.shape[1:])) for array in (inputs, targets)]
-    parts = [part(array).reshape(BATCHES, -1, *array.shape[1:]) for array in (inputs, targets)]
+    batches = [array.reshape(BATCHES, -1, *array.shape[1:]) for array in data(embedding)]
+    parts = [part(array).reshape(BATCHES, -1, *array.shape[1:]) for array in data(embedding)]
     for i in range(BATCHES):
         shared_step(shared, mine, tf.constant(parts[0][i]), tf.constant(parts[1][i]), True)
         alone_step(alone, its, tf.constant(batches[0][i]), tf.constant(batches[1][i]), False)
     return difference(shared, alone)
-
-
-def _nested_sources(tf):
-    """Sources of other forms: a single tensor, a dict; a local one; a tape entered through ours."""
-    import platforms.horovod.tensorflow as hvd
-
-    rank = hvd.rank()
-    x, y = tf.Variable([1.0, 2.0]), tf.Variable(3.0)
-    with hvd.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
-        value = tf.reduce_sum(x) * y * (rank + 1.0)
-    one = tape.gradient(value, x).numpy().tolist()
-    both = {name: g.numpy().tolist() for name, g in tape.gradient(value, {"x": x, "y": y}).items()}
-    none = tape.gradient(value, [tf.Variable(1.0), y])
-    tape.register_local_source(y)
-    local = tape.gradient(value, [x, y])[1].numpy().item()
-    return one, both, none[0] is None, local
 
 
 def callbacks():
@@ -240,23 +193,6 @@ def callbacks():
     batch = GLOBAL_BATCH // hvd.size()
     losses = fit(model, optimizer, part(inputs), part(targets), batch, 4, chosen)
     return own, losses, rates, optimizer.learning_rate.numpy().item()
-
-
-def momentum_correction():
-    """The weight after each step of SGD with momentum whose rate halves; the gradient is always 1."""
-    import keras
-
-    import platforms.horovod.keras as hvd
-
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, momentum=0.9)), lambda _, output: output)
-    seen = []
-    see = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda batch, logs: seen.append(model.get_weights()[0].item())
-    )
-    schedule = hvd.callbacks.LearningRateScheduleCallback(0.5, 0.5)
-    model.fit(np.ones((2, 1)), np.ones((2, 1)), 1, 2, verbose=0, callbacks=[schedule, see])
-    return seen
 
 
 def saved_and_loaded():
@@ -318,67 +254,11 @@ def collectives():
         given[name] = [tensor.numpy().tolist() for tensor in eager]
         assert [tensor.numpy().tolist() for tensor in graph] == given[name], name
     given["received"] = hvd.alltoall(rows, splits)[1].numpy().tolist()
-    given["join"] = _joined(hvd, tf)
-    given["dtypes"] = _dtypes(hvd, tf)
-    given["objects"] = hvd.allgather_object({"rank": rank}), hvd.broadcast_object({"rank": rank}, 1 % size)
-    return given
-
-
-def _joined(hvd, tf):
     for _ in range(1 + hvd.rank()):
         last = hvd.allreduce(tf.constant(4.0), name="uneven").numpy().item()
-    return last, hvd.join().numpy().item()
-
-
-def _dtypes(hvd, tf):
-    """Collectives of every dtype and of odd shapes that gave something wrong."""
-    dtypes = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64, tf.uint8, tf.int8)
-    tensors = [tf.cast(tf.fill(shape, 2 + hvd.rank()), dtype) for dtype in dtypes for shape in ((), (3,), (0, 2))]
-
-    def meet():
-        return [
-            (hvd.allreduce(x, op=hvd.Sum), hvd.broadcast(x, 0), hvd.allgather(x if x.shape.rank else x[None]))
-            for x in tensors
-        ]
-
-    wrong = []
-    for made in (meet(), tf.function(meet)()):
-        for x, results in zip(tensors, made, strict=True):
-            rows = x.shape[0] if x.shape.rank else 1
-            expected = np.full(x.shape, 5.0), np.full(x.shape, 2.0), np.repeat([2.0, 3.0], rows)
-            for y, values in zip(results, expected, strict=True):
-                y64 = tf.cast(y, tf.float64).numpy()
-                if y.dtype != x.dtype or not np.array_equal(y64.ravel(), values.ravel()[: y64.size]):
-                    wrong.append((x.dtype.name, x.shape.as_list(), y64.tolist()))
-    return wrong
-
-
-def process_sets():
-    """A set of rank 1 alone: what each rank's tape gives, and an allreduce in the set."""
-    import tensorflow as tf
-
-    import platforms.horovod.tensorflow as hvd
-
-    second = hvd.add_process_set([1])
-    x = tf.Variable([1.0])
-    with tf.GradientTape() as tape:
-        value = x * (hvd.rank() + 1.0)
-    gradient = hvd.DistributedGradientTape(tape, process_set=second).gradient(value, x).numpy().item()
-    alone = hvd.allreduce(x + hvd.rank(), process_set=second).numpy().item() if hvd.rank() == 1 else None
-    number, included = second.process_set_id, hvd.process_set_included_op
-    operations = lambda: [  # noqa: E731
-        hvd.size_op(number),
-        hvd.size_op(),
-        included(number),
-        included(),
-        included(7),
-        hvd.rank_op(),
-    ]
-    numbers = [operation.numpy().item() for operation in operations()]
-    assert [operation.numpy().item() for operation in tf.function(operations)()] == numbers
-    hvd.barrier()
-    hvd.remove_process_set(second)
-    return gradient, alone, numbers
+    given["join"] = last, hvd.join().numpy().item()
+    given["objects"] = hvd.allgather_object({"rank": rank}), hvd.broadcast_object({"rank": rank}, 1 % size)
+    return given
 
 
 def overflow():
@@ -438,7 +318,6 @@ def errors():
     """The texts of what goes wrong."""
     import tensorflow as tf
 
-    import platforms.horovod.keras as hvd_keras
     import platforms.horovod.tensorflow as hvd
 
     def text(function):
@@ -448,44 +327,21 @@ def errors():
             return f"{type(error).__name__}: {error}"
         return "no error"
 
-    def caught():
-        try:
-            hvd.allreduce(x, name="mismatch once more")
-        except tf.errors.FailedPreconditionError as error:
-            return isinstance(error, hvd.HorovodInternalError)
-
-    def uninitialized():
-        hvd.shutdown()
-        try:
-            hvd.allreduce(x)
-        except tf.errors.FailedPreconditionError as error:
-            return str(error)
-        finally:
-            hvd.init()
-
     x = tf.ones([2 + hvd.rank()])
-    inputs, targets = data(embedding=True)
     model, compiled = network(0, embedding=True), network(0)
     passes = hvd.DistributedOptimizer(adam(), backward_passes_per_step=2)
     compiled.compile(hvd.DistributedOptimizer(adam()), "mse", jit_compile=True)
-    several = network(hvd.rank())
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        several.compile(hvd.DistributedOptimizer(adam()), "mse", jit_compile=True)
-        start = hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)
-        several.fit(*data(), verbose=0, callbacks=[start])
-    return {
+    given = {
         "shapes": text(lambda: hvd.allreduce(x, name="mismatch")),
-        "caught": caught(),
-        "uninitialized": uninitialized(),
         "no set": text(lambda: hvd.size_op(7)),
         "shapes in a function": text(tf.function(lambda: hvd.allreduce(x, name="mismatch again"))),
-        "slices": text(lambda: fit(model, passes, inputs, targets, 8)),
+        "slices": text(lambda: fit(model, passes, *data(embedding=True), 8)),
         "xla": text(lambda: compiled.fit(*data(), verbose=0)),
-        "xla function": text(tf.function(lambda: hvd.allreduce(x), jit_compile=True)),
-        "xla switched off": (several.jit_compile, [str(each.message) for each in told if "XLA" in str(each.message)]),
         "twice": text(lambda: hvd.DistributedOptimizer(passes)),
         "op": text(lambda: hvd.DistributedOptimizer(adam(), op=hvd.Sum, gradient_predivide_factor=2.0)),
         "min": text(lambda: hvd.allreduce(tf.IndexedSlices(x, tf.range(2 + hvd.rank())), op=hvd.Min)),
-        "after all": hvd.allreduce(tf.constant(1.0 + hvd.rank())).numpy().item(),
     }
+    hvd.shutdown()
+    given["uninitialized"] = text(lambda: hvd.allreduce(x))
+    hvd.init()
+    return {**given, "after all": hvd.allreduce(tf.constant(1.0 + hvd.rank())).numpy().item()}

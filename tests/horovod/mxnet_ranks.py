@@ -7,7 +7,6 @@ found wrong to `<folder>/<rank>.json`: {case: traceback or None}.
 import json
 import os
 import sys
-import tempfile
 import traceback
 import zlib
 
@@ -51,15 +50,13 @@ def case_collectives_are_those_on_numpy_arrays():
     for dtype in ("float32", "float64", "float16", "uint8", "int8", "int32", "int64"):
         rows = data_of(hvd.rank(), dtype, (2 * hvd.size() + 2 * hvd.rank() * hvd.size(), 3))
         same = data_of(hvd.rank(), dtype, (hvd.size() + 1, 3))
-        for op in (hvd.Sum, hvd.Average, hvd.Min, hvd.Max, hvd.Product):
-            wanted = arrays.allreduce(same, op=op)
-            check(hvd.allreduce(mx.nd.array(same, dtype=dtype), op=op), wanted)
-            both = [mx.nd.array(same, dtype=dtype) for _ in range(2)]
-            assert hvd.grouped_allreduce_(both, op=op) is both
-            check(both[1], wanted)
         mine, more = mx.nd.array(same, dtype=dtype), mx.nd.array(rows, dtype=dtype)
+        for op in (hvd.Sum, hvd.Average, hvd.Min, hvd.Max, hvd.Product):
+            both = [mine.copy(), mine.copy()]
+            assert hvd.grouped_allreduce_(both, op=op) is both
+            for found in (hvd.allreduce(mine, op=op), both[1]):
+                check(found, arrays.allreduce(same, op=op))
         check(hvd.allreduce(mine, average=False), arrays.allreduce(same, op=hvd.Sum))
-        check(hvd.allgather(more, name="rows"), arrays.allgather(rows))
         check(hvd.grouped_allgather([mine, more])[1], arrays.allgather(rows))
         check(hvd.broadcast(mine, hvd.size() - 1), arrays.broadcast(same, hvd.size() - 1))
         check(hvd.alltoall(more), arrays.alltoall(rows))
@@ -73,10 +70,10 @@ def case_collectives_are_those_on_numpy_arrays():
         check(hvd.grouped_reducescatter([mine])[0], arrays.reducescatter(same))
         check(mine, same)
         assert hvd.allreduce_(mine) is mine and hvd.broadcast_(mine, 0) is mine
-    check(hvd.allreduce(mx.nd.ones((3,)), op=hvd.Adasum), np.ones(3, "float32"), 1e-6)
+    assert type(hvd.allreduce(mx.np.array([1.0, 2.0]))) is mx.np.ndarray
     refused(lambda: hvd.allreduce(mine, True, op=hvd.Sum), ValueError, "supersedes average")
     refused(lambda: hvd.alltoall(mine, [1.5] * hvd.size()), HorovodInternalError, "whole numbers")
-    refused(lambda: hvd.reducescatter(mx.nd.array(np.float32(1))), ValueError, "")
+    refused(lambda: hvd.allreduce(mx.nd.ones((3, 2)).tostype("row_sparse")), TypeError, "row_sparse array")
 
 
 def case_factors_of_half_precision_are_not_rounded():
@@ -87,30 +84,6 @@ def case_factors_of_half_precision_are_not_rounded():
         ({"postscale_factor": factor}, (wide * np.float32(hvd.size()) * factor).astype("float16")),
     ):
         check(hvd.allreduce(mx.nd.array(given, dtype="float16"), op=hvd.Sum, **options), wanted)
-
-
-def case_numpy_style_arrays_scalars_and_arrays_without_elements():
-    found = hvd.allreduce(mx.np.array([1.0, 2.0]), average=False)
-    assert type(found) is mx.np.ndarray
-    check(found, np.array([hvd.size(), 2.0 * hvd.size()], "float32"))
-    with mx.util.np_shape(True):
-        scalar = mx.np.array(hvd.rank() + 1.0)
-        check(hvd.allreduce_(scalar, average=False), np.array(hvd.size() * (hvd.size() + 1) / 2, "float32"))
-        check(hvd.broadcast_(mx.np.zeros((0, 3)), 0), np.zeros((0, 3), "float32"))
-        rows = hvd.rank()  # none on rank 0
-        check(hvd.allgather(mx.np.ones((rows, 3))), np.ones((sum(range(hvd.size())), 3), "float32"))
-
-
-def case_what_cannot_be_sent_is_refused():
-    for bad, reason in ((np.ones(3), "not ndarray"), (mx.nd.ones((3, 2)).tostype("row_sparse"), "row_sparse array")):
-        refused(lambda bad=bad: hvd.allreduce(bad), TypeError, reason)
-
-
-def case_objects():
-    objects = hvd.allgather_object({"rank": hvd.rank()})
-    assert objects == [{"rank": rank} for rank in range(hvd.size())]
-    assert hvd.broadcast_object({"from": hvd.rank()}, root_rank=hvd.size() - 1) == {"from": hvd.size() - 1}
-    hvd.barrier()
 
 
 def case_a_mismatch_is_an_error_and_not_a_hang():
@@ -219,19 +192,6 @@ def case_distributed_trainer():
                 assert_as_one_process(weights(net), kind, first)
 
 
-def case_trainer_of_another_root_with_frozen_and_compressed_gradients():
-    net = network(hvd.rank() + 1 - hvd.size(), known_shapes=True)  # the last rank has seed 0
-    hvd.broadcast_parameters(net.collect_params(), root_rank=hvd.size() - 1, prefix="last.")
-    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", dict(OPTIMIZERS["sgd"]), hvd.Compression.fp16)
-    train_my_part(net, trainer, BATCH)
-    assert_as_one_process(weights(net), "sgd", tolerance=2e-3)
-    frozen, before = net[0].weight, weights(net)
-    frozen.grad_req = "null"
-    train_my_part(net, trainer, BATCH, steps=1)
-    unchanged = [np.array_equal(now, before[i]) for i, now in enumerate(weights(net))]
-    assert sum(unchanged) == 1 and np.array_equal(frozen.data().asnumpy(), before[1])
-
-
 def case_ranks_outside_the_process_set_train_alone():
     alone = hvd.add_process_set([0])
     if hvd.rank() == 0:
@@ -243,15 +203,6 @@ def case_ranks_outside_the_process_set_train_alone():
     wanted, _ = single("sgd", start=hvd.rank() * BATCH, rows=BATCH)
     assert difference(weights(net), wanted) == 0.0
     assert hvd.remove_process_set(alone)
-
-
-def case_several_devices_of_one_process_are_refused():
-    net = gluon.nn.Dense(3, in_units=6)
-    net.initialize(Own(hvd.rank()), ctx=[mx.cpu(0), mx.cpu(1)])
-    hvd.broadcast_parameters(net.collect_params())  # this gives both copies rank 0's values
-    copies = [copy.asnumpy() for copy in net.weight.list_data()]
-    assert np.array_equal(*copies) and np.array_equal(hvd.broadcast(mx.nd.array(copies[0]), 0).asnumpy(), copies[0])
-    refused(lambda: hvd.DistributedTrainer(net.collect_params(), "sgd"), ValueError, "2 devices (cpu(0), cpu(1))")
 
 
 # The key-value store
@@ -269,40 +220,6 @@ def case_gluon_trainer_with_the_store():
                 )
                 first = train_my_part(net, trainer, BATCH * hvd.size())
                 assert_as_one_process(weights(net), kind, first)
-
-
-def case_clipping_between_allreduce_and_update():
-    nets = network(hvd.rank()), network(0)
-    for net, store in (nets[0], "dist_sync_hvd"), (nets[1], None):
-        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5}, kvstore=store)
-        images, labels = batch(0) if store is None else batch(0, hvd.rank() * BATCH, BATCH)
-        with autograd.record():
-            loss = gluon.loss.SoftmaxCrossEntropyLoss()(net(images), labels)
-        loss.backward()
-        trainer.allreduce_grads()
-        gluon.utils.clip_global_norm([p.grad() for p in net.collect_params().values()], 0.1)
-        trainer.update(1)
-    assert difference(weights(nets[0]), weights(nets[1])) <= TOLERANCE
-
-
-def case_states_are_saved_and_loaded():
-    for on_store in (False, True):
-        net = network(hvd.rank(), known_shapes=True)
-        made = [
-            gluon.Trainer(net.collect_params(), "adam", dict(OPTIMIZERS["adam"]), "dist_sync_hvd", None, on_store)
-            for _ in range(2)
-        ]
-        train_my_part(net, made[0], BATCH * hvd.size(), steps=3)
-        with tempfile.TemporaryDirectory() as folder:
-            made[0].save_states(folder + "/states")
-            made[1].load_states(folder + "/states")
-        before = weights(net)
-        train_my_part(net, made[0], BATCH * hvd.size(), steps=1)
-        wanted = weights(net)
-        for i, (_, value) in enumerate(sorted(net.collect_params().items())):
-            value.data()[:] = before[i]
-        train_my_part(net, made[1], BATCH * hvd.size(), steps=1)
-        assert difference(weights(net), wanted) == 0.0, on_store
 
 
 def case_the_store_by_itself():

@@ -2,14 +2,11 @@
 
 import json
 import os
-import pickle
 import subprocess
 from pathlib import Path
 
 import pytest
 from hvd_cases import api
-
-from platforms.horovod.core import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = {"tensorflow": "keras", "keras": "keras", "mxnet": "mxnet"}  # framework -> its environment
@@ -33,9 +30,3 @@ def test_signatures_are_those_of_horovod_in_an_environment_of_its_own(framework)
     )
     assert run.returncode == 0, run.stderr[-2000:]
     assert json.loads(run.stdout.splitlines()[-1]) == []
-
-
-def test_errors_come_from_another_process_as_they_were():
-    given = errors.NotInitialized(), errors.HostsUpdatedInterrupt()
-    missing, changed = (pickle.loads(pickle.dumps(error)) for error in given)
-    assert "hvd.init()" in str(missing) and changed.skip_sync is False

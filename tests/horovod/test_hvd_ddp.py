@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ({"powersgd_start": 2}, ValueError, "powersgd_start is given, but compression is None"),
         ({"compression": "powersgd", "powersgd_rank": 0}, ValueError, "1 or more"),
         ({"compression": "powersgd", "powersgd_start": 1}, ValueError, "2 or more"),
-        ({"compression": "powersgd", "powersgd_rank": 1.5}, TypeError, "whole number"),
+        ({"compression": "powersgd", "powersgd_rank": 1.5}, ValueError, "whole number"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused_before_anything_is_sent(options, error, words):

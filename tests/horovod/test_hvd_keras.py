@@ -1,9 +1,8 @@
 """platforms.horovod.keras and platforms.horovod.tensorflow: two ranks equal one process on the global batch."""
 
-import importlib.util
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import keras_ranks
@@ -21,20 +20,7 @@ except ImportError:  # Python 3.10
 ROOT = Path(__file__).resolve().parents[2]
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "HELPERS_DEVICE": "cpu"}
 PYTHON = Path(os.environ.get("HELPERS_KERAS_PYTHON") or ROOT / ".venv-keras" / "bin" / "python").expanduser()
-CASES = [
-    "fit_float64",
-    "fit_compressed",
-    "without_reduction",
-    "tape_loops",
-    "callbacks",
-    "momentum_correction",
-    "saved_and_loaded",
-    "collectives",
-    "process_sets",
-    "overflow",
-    "unordered",
-    "errors",
-]
+CASES = "fit_float64 tape_loops callbacks saved_and_loaded collectives overflow unordered errors"
 
 
 def extra(test):
@@ -47,7 +33,9 @@ def extra(test):
 def given(tmp_path_factory):
     """What each case gave on rank 0 and on rank 1; importing TensorFlow takes longer than all of them."""
     folder = tmp_path_factory.mktemp("keras")
-    ranks = launch(keras_ranks.in_one_start, 2, CASES, str(folder), python=PYTHON, threads=1, env=QUIET, timeout=900)
+    ranks = launch(
+        keras_ranks.in_one_start, 2, CASES.split(), str(folder), python=PYTHON, threads=1, env=QUIET, timeout=900
+    )
 
     def of(case):
         failed = [
@@ -66,25 +54,9 @@ def test_fit_equals_one_process_with_every_option(given):
 
 
 @extra
-def test_compression_is_close_and_no_more(given):
-    for rank in given("fit_compressed"):
-        assert 1e-6 < rank["fp16"] < 2e-3 and rank["fp16"] < rank["bf16"] < 2e-2
-
-
-@extra
-def test_a_missing_reduction_is_noticed(given):
-    for weights, losses in given("without_reduction"):
-        assert weights > 1e-3 and losses > 1e-3
-
-
-@extra
 def test_tape_equals_one_process(given):
     for rank in given("tape_loops"):
-        one, both, none, local = rank.pop("nested")
         assert max(rank.values()) <= 1e-12 and len(rank) == 4
-        assert one == [4.5, 4.5] and both == {"x": [4.5, 4.5], "y": 4.5} and none
-    # A local gradient is divided by the number of ranks: (1 + 2) * (rank + 1) / 2.
-    assert [rank["nested"][3] for rank in given("tape_loops") if "nested" in rank] in ([], [1.5, 3.0])
 
 
 @extra
@@ -97,17 +69,6 @@ def test_callbacks(given):
         rising = [0.04 + 0.04 * (step + 1) / (2 * steps) for step in range(2 * steps)]
         assert rates == pytest.approx(rising + [0.02] * steps + [0.01] * steps, rel=1e-6)
         assert last == pytest.approx(0.01)
-
-
-@extra
-def test_momentum_is_corrected_when_the_rate_changes(given):
-    weight, velocity, expected = 0.0, 0.0, []
-    for rate, factor in ((0.5, 1), (0.5, 1), (0.25, 0.5), (0.25, 1)):
-        velocity = 0.9 * velocity * factor - rate
-        weight += velocity
-        expected.append(weight)
-    for seen in given("momentum_correction"):
-        assert seen == pytest.approx(expected, rel=1e-6)
 
 
 @extra
@@ -145,13 +106,7 @@ def test_collectives_and_their_gradients(given):
                 np.testing.assert_array_equal(found, wanted, f"{name}, rank {rank}")
         assert seen["received"] == [[1, 3], [1, 1]][rank]
         assert seen["join"] == [(4.0, 1), (2.0, 1)][rank]
-        assert seen["dtypes"] == []
         assert seen["objects"] == ([{"rank": 0}, {"rank": 1}], {"rank": 1})
-
-
-@extra
-def test_process_sets(given):
-    assert given("process_sets") == [(1.0, None, [1, 2, 0, 1, -2, 0]), (2.0, 2.0, [1, 2, 1, 1, -2, 1])]
 
 
 @extra
@@ -167,19 +122,20 @@ def test_unordered_operations_are_named_or_refused(given):
 
 @extra
 def test_errors_say_what_happened(given):
+    words = {
+        "shapes": "FailedPreconditionError.*mismatch",
+        "shapes in a function": "CollectiveError.*mismatch again",
+        "slices": "ValueError.*sparse_as_dense=True",
+        "xla": "NotImplementedError.*jit_compile=False",
+        "uninitialized": r"FailedPreconditionError.*hvd.init\(\)",
+        "no set": "no process set 7",
+        "twice": "distributed already",
+        "op": "not supported with op != Average",
+        "min": "NotImplementedError: Only Sum and Average",
+    }
     for rank in given("errors"):
-        assert rank["shapes"].startswith("FailedPreconditionError") and "mismatch" in rank["shapes"]
-        assert "mismatch again" in rank["shapes in a function"] and "CollectiveError" in rank["shapes in a function"]
-        assert rank["slices"].startswith("ValueError") and "sparse_as_dense=True" in rank["slices"]
-        for case in ("xla", "xla function"):
-            assert "NotImplementedError" in rank[case] and "jit_compile=False" in rank[case]
-        assert rank["xla switched off"] == (False, ["jit_compile is switched off: XLA cannot call the other ranks"])
-        assert rank["caught"] and "hvd.init()" in rank["uninitialized"]
-        assert "no process set 7" in rank["no set"]
-        assert "distributed already" in rank["twice"]
-        assert rank["op"] == "ValueError: gradient_predivide_factor not supported with op != Average"
-        assert rank["min"].startswith("NotImplementedError: Only Sum and Average")
-        assert rank["after all"] == 1.5
+        assert rank.pop("after all") == 1.5 and set(rank) == set(words)
+        assert [name for name, text in rank.items() if not re.search(words[name], text, re.DOTALL)] == [], rank
 
 
 @extra
@@ -197,22 +153,6 @@ def test_scripts_for_horovod_run_as_they_are(script, output, tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"0] {output}" in run.stdout and f"1] {output}" not in run.stdout  # lines are labelled with their rank
     assert any(tmp_path.iterdir())
-
-
-# Without TensorFlow
-
-
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="TensorFlow is installed here")
-@pytest.mark.parametrize("module", ["tensorflow", "keras"])
-def test_missing_tensorflow_is_explained(module):
-    run = subprocess.run(
-        [sys.executable, "-c", f"import platforms.horovod.{module}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert run.returncode == 1 and "need TensorFlow" in run.stderr and "make keras" in run.stderr
 
 
 @pytest.mark.parametrize("group", ["keras", "mxnet"])

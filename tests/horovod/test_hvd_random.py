@@ -15,16 +15,3 @@ def test_each_is_right_and_where_orders_differ_right_or_refused(size, count):
     seed = random.randrange(2**32)
     refused = helpers.launch(traffic.play_drawn, size, count, seed, threads=1, timeout=1800)
     assert sum(refused) > 0, f"no plan of seed {seed} was crooked"
-
-
-@pytest.mark.parametrize(
-    "size, threshold, count",
-    [
-        (2, "5000", 200),
-        *(pytest.param(2, threshold, 200, marks=long) for threshold in ("0", "100")),
-        *(pytest.param(size, None, 1000, marks=long) for size in (2, 3, 4)),
-    ],
-)
-def test_many_tensors_in_flight_with_any_size_of_the_fusion_buffer(size, threshold, count):
-    env = {"HOROVOD_FUSION_THRESHOLD": threshold, "HOROVOD_CYCLE_TIME": "1"} if threshold else None
-    helpers.launch(traffic.many, size, count, threads=1, timeout=1800, env=env)

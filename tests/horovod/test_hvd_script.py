@@ -12,10 +12,9 @@ import pytest
 import torch
 from kernel import running, wait_until
 
-from helpers import RankError, launch
+from helpers import launch
 from platforms.horovod import __main__ as command
 from platforms.horovod import imports, start
-from platforms.horovod.core import timeline
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -146,24 +145,6 @@ def test_a_failing_rank_is_named_and_the_others_are_stopped(tmp_path):
     assert wait_until(lambda: not running(worker), 100) is not None
 
 
-def killed_at_its_end():
-    import platforms.horovod.torch as hvd
-
-    hvd.init()
-    for n in range(20):
-        hvd.allreduce(torch.ones(3), name=f"t{n}")
-    if hvd.rank():  # a rank that died here might take along rank 0, which writes the file, before it had the last one
-        time.sleep(600)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_the_timeline_of_a_killed_rank_is_there(tmp_path):
-    file = tmp_path / "timeline.json"
-    with pytest.raises(RankError, match="SIGKILL"):
-        launch(killed_at_its_end, 2, threads=1, env=CPU | {"HOROVOD_TIMELINE": str(file)}, timeout=300)
-    assert {f"t{n}" for n in range(20)} == set(timeline.phases(file))
-
-
 def interruptible():
     """A shell makes what it starts in the background deaf to Ctrl-C, and its children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -185,25 +166,16 @@ def test_stopping_the_command_stops_all_ranks(tmp_path, number, status):
     assert wait_until(lambda: not any(map(running, ranks)), 300) is not None
 
 
-def test_exit_status_modules_and_a_world_of_one(tmp_path):
-    script(tmp_path, "import sys, horovod\nprint(sys.argv[1:], __name__)\nsys.exit(int(sys.argv[1]))", "job.py")
-    done = hvd("-m", "job", "7", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (7, "['7'] __main__\n"), done.stderr
-    assert hvd("-np", 1, "-m", "job", "5", folder=tmp_path).returncode == 5
-
-
 @pytest.mark.parametrize(
     "arguments, told",
     [
         ([], "which script"),
         (["-np", "0", "x.py"], "from 1 to"),
-        (["-np", "two", "x.py"], "'two'"),
         (["-H", "a:1", "x.py"], "mpirun -np N -H a:1 python -m platforms.horovod"),
         (["-np", "3", "-H", "localhost:2", "x.py"], "room for 2"),
         (["-H", "localhost:two", "x.py"], "localhost:2"),
         (["--start-timeout", "soon", "x.py"], "give a number"),
         (["-np", "2", "--min-np", "3", "x.py"], "give -np 3 or more"),
-        (["-np", "3", "--max-np", "2", "x.py"], "--max-np is 2"),
         (["--host-discovery-script", "x.sh", "x.py"], "unrecognized arguments: --host-discovery-script"),
         (["--hostfile", "nowhere", "x.py"], "No such file"),
         (["nowhere.py"], "no script 'nowhere.py'"),
@@ -217,22 +189,12 @@ def test_bad_input_is_refused_before_anything_starts(arguments, told, capsys, mo
     assert told in capsys.readouterr().err
 
 
-def test_a_rank_of_a_launcher_does_not_start_ranks(monkeypatch, capsys):
-    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    assert command.main(["-np", "2", __file__]) == 2
-    assert "a rank of a launcher already" in capsys.readouterr().err
-
-
 # The import hook
 
 
-def import_everything(folder):
+def import_everything():
     """In a rank of its own, since the hook stays."""
-    Path(folder, "horovod").mkdir()
-    Path(folder, "horovod", "__init__.py").write_text("raise ImportError('the installed one')")
-    sys.path.insert(0, folder)
-    replaced = imports.install()
-    assert imports.install() is None
+    imports.install()
     import horovod
     import horovod.common.exceptions
     import horovod.torch as hvd
@@ -244,20 +206,13 @@ def import_everything(folder):
     assert horovod is platforms.horovod and hvd is platforms.horovod.torch and horovod.run is start.run
     assert hvd.__spec__.name == "platforms.horovod.torch" and allreduce is hvd.allreduce
     assert horovod.common.exceptions.HorovodInternalError is hvd.HorovodInternalError
-    refusals = []
     for name in ("horovod.spark.torch", "horovod.ray", "horovod.torch.nonsense"):
-        try:
+        with pytest.raises(ModuleNotFoundError, match=r"^horovod[a-z.]* has no counterpart in platforms.horovod"):
             __import__(name)
-        except ModuleNotFoundError as error:
-            refusals.append(str(error))
-    return replaced, refusals
 
 
-def test_horovod_is_ours_whatever_is_installed(tmp_path):
-    ((replaced, refusals),) = launch(import_everything, 1, str(tmp_path), threads=1, env=CPU)
-    assert replaced == f"horovod in {tmp_path}/horovod"
-    assert "no Spark here" in refusals[0] and "python -m platforms.horovod -np" in refusals[1]
-    assert refusals[2] == "horovod.torch.nonsense has no counterpart in platforms.horovod"
+def test_horovod_is_ours():
+    launch(import_everything, 1, threads=1, env=CPU)
 
 
 def test_horovod_run_is_a_launch():

@@ -50,13 +50,3 @@ def test_two_ranks_find_here_what_was_recorded(name):
     found, said = frameworks.run_or_show(name)
     assert said == "run here, just now"
     assert_as_one_process(name, found)
-
-
-@pytest.mark.parametrize("words, status", [("echo no news", 0), ("exit 3", 3)])
-def test_a_script_that_fails_is_an_error(words, status, monkeypatch, tmp_path):
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{words}\n")
-    python.chmod(0o755)
-    monkeypatch.setenv("HELPERS_KERAS_PYTHON", str(python))
-    with pytest.raises(RuntimeError, match=f"keras_fit.py ended with {status}"):
-        frameworks.run_or_show("keras")

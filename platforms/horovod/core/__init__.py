@@ -1,17 +1,7 @@
 """What is under all spellings of the API: collectives in program order, compared before they run, on torch.distributed.
 
-Importing it imports no framework. What bindings of frameworks use (see `arrays`, which does it for NumPy arrays):
-
-    init, shutdown, rank, size, …      process sets, ReduceOp, reduction(op, average)
-    job.current()                      the Job; NotInitialized before init()
-    job.current().name(kind, number)   a name for a collective without one, counted alike on all ranks
-    sets.number(process_set)           its number; ValueError where this rank is not in it
-    job.current().lanes[number]        the Lane: submit(Entry(request, inputs, outputs)), wait(entry), refuse(request)
-    job.current().barrier(number), .join()     a barrier is in no order with the collectives
-    CollectiveError                    ranks disagree, all raise it, and the job goes on
-    RankLost                           a rank died, left, never came, or stands still
-
-All ranks of a process set have to submit the same requests in the same order; who may run operations at the same time,
+Importing it imports no framework. A binding (see `arrays`) asks `job.current()` for a Lane of a process set and submits
+an Entry; all ranks of a set have to submit the same requests in the same order. Who runs operations at the same time,
 as TensorFlow does, has to force that order, or reduce everything in one call.
 
 lane       the order, the rounds, join           requests   what a rank asks for, and whether the ranks agree
@@ -58,19 +48,15 @@ def reduction(op, average):
 
 
 def init(comm=None, process_sets=None):
-    """Meet the other ranks. A second call does nothing.
+    """Meet the other ranks; a second call does nothing. RankLost where not all came in time, which names the missing.
 
     Args:
         comm: the ranks that meet (default: all); any other rank becomes a world of one.
         process_sets: ProcessSets to register at once, or "dynamic" (they can be added later in any case).
-
-    Raises:
-        RankLost: not all ranks came in time; the text names the missing ones.
     """
-    if job.is_initialized():
-        return
-    job.start(comm)
-    sets.register(process_sets)
+    if not job.is_initialized():
+        job.start(comm)
+        sets.register(process_sets)
 
 
 def shutdown():
@@ -79,50 +65,32 @@ def shutdown():
     sets.forget()
 
 
-def rank():
-    """This process's number among all, from 0."""
-    return job.current().rank
+def _function(name, about, get):
+    get.__name__ = get.__qualname__ = name
+    get.__doc__ = about
+    return get
 
 
-def size():
-    """How many processes there are."""
-    return job.current().size
+def _of_job(name, about, attribute=None):
+    return _function(name, about, lambda: getattr(job.current(), attribute or name))
 
 
-def local_rank():
-    """This process's number on its host; the number of its device."""
-    return job.current().local_rank
-
-
-def local_size():
-    """How many processes run on this host."""
-    return job.current().local_size
-
-
-def cross_rank():
-    """The number of this host among those that have a process with this local rank."""
-    return job.current().cross_rank
-
-
-def cross_size():
-    """How many hosts have a process with this local rank."""
-    return job.current().cross_size
-
-
-def is_homogeneous():
-    """Whether all hosts run equally many processes."""
-    return job.current().homogeneous
+rank = _of_job("rank", "This process's number among all, from 0.")
+size = _of_job("size", "How many processes there are.")
+local_rank = _of_job("local_rank", "This process's number on its host; the number of its device.")
+local_size = _of_job("local_size", "How many processes run on this host.")
+cross_rank = _of_job("cross_rank", "The number of this host among those that have a process with this local rank.")
+cross_size = _of_job("cross_size", "How many hosts have a process with this local rank.")
+is_homogeneous = _of_job("is_homogeneous", "Whether all hosts run equally many processes.", "homogeneous")
 
 
 def start_timeline(file_path, mark_cycles=False):
     """Record the collectives of rank 0 to a file for chrome://tracing; as in Horovod, other ranks write nothing.
 
-    Args:
-        mark_cycles: also mark when a round begins (every HOROVOD_CYCLE_TIME or sooner).
+    `mark_cycles`: also mark when a round begins (every HOROVOD_CYCLE_TIME or sooner).
     """
-    here = job.current()
-    if here.rank == 0:
-        here.timeline.start(file_path, mark_cycles)
+    if rank() == 0:
+        job.current().timeline.start(file_path, mark_cycles)
 
 
 def stop_timeline():
@@ -130,26 +98,14 @@ def stop_timeline():
     job.current().timeline.stop()
 
 
-def gloo_built():
-    """Whether gloo is there and moves the data of CPU tensors: always."""
-    return True
-
-
-gloo_enabled = gloo_built
-
-
-def mpi_built():
-    """Whether MPI moves data: never; mpirun starts processes, gloo connects them."""
-    return False
-
-
+gloo_built = gloo_enabled = _function("gloo_built", "Whether gloo moves the data of CPU tensors: always.", lambda: True)
+mpi_built = _function("mpi_built", "Whether MPI or the like moves data: never; mpirun starts ranks.", lambda: False)
 mpi_enabled = ddl_built = ccl_built = mpi_built
 
 
 def mpi_threads_supported():
     """Whether MPI may be used from several threads: always False, since MPI is not in use here."""
-    job.current()
-    return False
+    return job.current() is None
 
 
 def nccl_built():
@@ -159,21 +115,14 @@ def nccl_built():
     return collectives.nccl_version()
 
 
-def cuda_built():
-    """Whether torch was built for CUDA."""
-    return _built_for("cuda")
-
-
-def rocm_built():
-    """Whether torch was built for ROCm."""
-    return _built_for("hip")
-
-
 def _built_for(what):
     from torch import version
 
     return bool(getattr(version, what, None))
 
+
+cuda_built = _function("cuda_built", "Whether torch was built for CUDA.", lambda: _built_for("cuda"))
+rocm_built = _function("rocm_built", "Whether torch was built for ROCm.", lambda: _built_for("hip"))
 
 __all__ = """
     Adasum Average CollectiveError Entry HorovodInternalError HostsUpdatedInterrupt Max Min NotInitialized

@@ -14,25 +14,11 @@ class RankLost(HorovodInternalError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts has changed; an elastic state raises this between steps.
-
-    Args:
-        skip_sync: whether the state need not be broadcast again.
-    """
-
-    def __init__(self, skip_sync=False):
-        super().__init__("the set of hosts has changed")
-        self.skip_sync = skip_sync
-
-    def __reduce__(self):  # else an exception is unpickled with its message as the argument
-        return type(self), (self.skip_sync,)
+    """Never raised, since no rank joins later; scripts of Horovod catch it."""
 
 
 class NotInitialized(ValueError):
     """A function was called before `init()` (Horovod raises a ValueError too)."""
 
-    def __init__(self):
-        super().__init__("Horovod has not been initialized; use hvd.init().")
-
-    def __reduce__(self):
-        return type(self), ()
+    def __init__(self, text="Horovod has not been initialized; use hvd.init()."):
+        super().__init__(text)

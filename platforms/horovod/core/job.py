@@ -36,12 +36,8 @@ class Job:
         self.members, self.rank, self.size = members, members.index(number), len(members)
         self.lost, self.left, self.forked, self.given = None, {}, False, {}
         self.lanes, self.timeline, self._base, self._meeting = {}, Timeline(), store, meeting
-        self._store = self._part("start")
-        self._names, self._numbers, self._members = (
-            defaultdict(itertools.count),
-            itertools.count(1),
-            {0: list(range(self.size))},
-        )
+        self._store, self._names, self._numbers = self._part("start"), defaultdict(itertools.count), itertools.count(1)
+        self._members = {0: list(range(self.size))}
         about = self._meet({"host": place.host(), "local": place.place()[2], "process": os.getpid()}, serves)
         table, self.homogeneous = place.seats([a["host"] for a in about], [a["local"] for a in about])
         self.local_rank, self.local_size, self.cross_rank, self.cross_size = table[self.rank]
@@ -101,20 +97,20 @@ class Job:
 
     def change_sets(self, request):
         """Add or drop a process set, as all ranks have asked: (its number, whether that changed anything)."""
-        ranks = request["ranks"]
+        ranks, add = request["ranks"], request["kind"] == "add_set"
         known = next((number for number, members in self._members.items() if members == ranks), None)
-        if request["kind"] == "add_set" and known is None:
+        if add and known is None:
             known = next(self._numbers)
             self._members[known] = ranks
             if self.rank in ranks:
                 self.add_lane(known, ranks)
             return known, True
-        if request["kind"] == "drop_set" and known:
-            del self._members[known]
-            for key in [key for key in self.lanes if str(key).partition(".")[0] == str(known)]:
-                threading.Thread(target=self.lanes.pop(key).close, daemon=True).start()
-            return known, True
-        return known, False
+        if add or not known:
+            return known, False
+        del self._members[known]
+        for key in [key for key in self.lanes if str(key).partition(".")[0] == str(known)]:
+            threading.Thread(target=self.lanes.pop(key).close, daemon=True).start()
+        return known, True
 
     def name(self, kind, number=0):
         """The name for the next collective submitted without one; all ranks of a process set count alike."""
@@ -149,10 +145,8 @@ class Job:
 
     def says_goodbye(self, ranks):
         """The words for ranks that have left."""
-        return "; ".join(
-            f"rank {rank} has left to start again" if self.left.get(rank) else f"rank {rank} has shut down"
-            for rank in sorted(ranks)
-        )
+        words = {True: "left to start again", False: "shut down"}
+        return "; ".join(f"rank {rank} has {words[bool(self.left.get(rank))]}" for rank in sorted(ranks))
 
     def end_lane(self, lane):
         """Fail what waits for a rank that has left."""
@@ -174,11 +168,7 @@ class Job:
 
 
 def current():
-    """The job.
-
-    Raises:
-        NotInitialized: there is none.
-    """
+    """The job; NotInitialized where there is none."""
     if _job is None:
         raise NotInitialized
     return _job
@@ -190,14 +180,7 @@ def is_initialized():
 
 
 def start(members=None):
-    """Meet the other ranks.
-
-    Args:
-        members: the ranks that meet, by the launcher's numbers (default: all).
-
-    Raises:
-        RankLost: not all of them came. ValueError: the launcher's variables are incomplete.
-    """
+    """Meet the other ranks: `members` by the launcher's numbers, or all; RankLost where not all of them came."""
     global _job
     from torch.distributed import HashStore
 
@@ -221,29 +204,26 @@ def stop(again=False):
     global _job
     with _lock:
         job, _job = _job, None
-    if job is None or job.forked:
-        return
-    for lane in job.lanes.values():
-        lane.close()
-    job.watch.leave(again)
-    job.timeline.stop()
+    if job is not None and not job.forked:
+        for lane in job.lanes.values():
+            lane.close()
+        job.watch.leave(again)
+        job.timeline.stop()
 
 
 def reset():
     """Leave the job and meet the same ranks again, after a failure that no rank was lost by.
 
-    Raises:
-        HorovodInternalError: a rank is lost, so that the launcher has to start all of them again (see `elastic`).
+    HorovodInternalError where a rank is lost: the launcher has to start all of them again (see `elastic`).
     """
     job = current()
     if job.lost and job.lost[1]:
         raise HorovodInternalError(f"{job.lost[0]}; torchrun --max-restarts or --min-np starts all ranks again")
-    members = job.members
     stop(again=True)
     try:
-        start(members)
+        start(job.members)
     except RankLost as error:
-        raise HorovodInternalError(f"{listed(members)} could not go on together: {error}") from None
+        raise HorovodInternalError(f"{listed(job.members)} could not go on together: {error}") from None
 
 
 def exits(status):

@@ -24,11 +24,7 @@ LOOK = 0.2  # seconds between two looks at the other ranks while this one waits
 
 
 class Lane:
-    """See the module.
-
-    Args:
-        job: the Job. key: a text for it, equal on all ranks. ranks: its members. mover: makes a `collectives.Mover`.
-    """
+    """See the module. `key`: a text for it, equal on all ranks; `mover`: makes a `collectives.Mover`."""
 
     def __init__(self, job, key, ranks, mover):
         self.job, self.key, self.ranks, self._make_mover = job, key, ranks, mover
@@ -47,11 +43,7 @@ class Lane:
     # What callers do
 
     def submit(self, entry, at_once=False):
-        """Ask for a collective; returns its entry.
-
-        Raises:
-            CollectiveError: its name is in use. RankLost: a rank is lost, or this one has shut down.
-        """
+        """Ask for a collective; returns its entry. CollectiveError: its name is in use. RankLost: a rank is lost."""
         key = entry.key
         with self._wake:
             if self._closed or self.job.forked:

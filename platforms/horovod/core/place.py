@@ -11,24 +11,18 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-PLACES = (
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-)
-LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-MARKS = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
-MARKS += ("TORCHELASTIC_RESTART_COUNT",)
+OMPI = "OMPI_COMM_WORLD_"
+PLACES = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), (OMPI + "RANK", OMPI + "SIZE", OMPI + "LOCAL_RANK")
+LOCAL_SIZES = ("LOCAL_WORLD_SIZE", OMPI + "LOCAL_SIZE")
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+MARKS = "PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", RESTARTS
 SECONDS = 30  # that a store may take to answer
 
 _stores = []  # the store of this process's launcher; rank 0 may serve it, so it lives as long as the process
 
 
 def place():
-    """(rank, world_size, local_rank) of this process from the variables of its launcher; a world of one without.
-
-    Raises:
-        ValueError: only some of the variables are there.
-    """
+    """(rank, world_size, local_rank) by the launcher's variables, (0, 1, 0) without; ValueError where one misses."""
     for names in PLACES:
         there = [name for name in names if name in os.environ]
         if len(there) == len(names):
@@ -46,7 +40,7 @@ def one_host(size):
 
 def restart():
     """How often torchrun has started the ranks again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+    return int(os.environ.get(RESTARTS, 0))
 
 
 def store(rank, size):
@@ -71,7 +65,9 @@ def store(rank, size):
     elif not _stores:
         if not one_host(size):
             raise ValueError("ranks on several hosts need mpirun -x MASTER_ADDR=… -x MASTER_PORT=…")
-        _stores.append(dist.FileStore(str(folder() / job()), size))
+        facts = [os.environ[name] for name in MARKS if name in os.environ]
+        job = hashlib.sha256(repr(facts or parent()).encode()).hexdigest()[:24]  # equal on all its ranks of this host
+        _stores.append(dist.FileStore(str(folder() / job), size))
     return _stores[0], rank == 0 and (not agent or "helpers.launcher.rank" in sys.modules)
 
 
@@ -105,12 +101,6 @@ def folder():
     return path
 
 
-def job():
-    """A name for this job: equal on all its ranks of this host, different from other jobs of this user."""
-    facts = [os.environ[name] for name in MARKS if name in os.environ]
-    return hashlib.sha256(repr(facts or parent()).encode()).hexdigest()[:24]
-
-
 def parent():
     """A name for the process that started this one, which torchrun's restarts do not change."""
     return f"{os.getppid()}-{(_stat(os.getppid()) or [0] * 20)[19]}"
@@ -138,8 +128,7 @@ def host():
 def seats(hosts, numbers):
     """Each rank's [local_rank, local_size, cross_rank, cross_size], and whether all hosts have equally many ranks.
 
-    Args:
-        hosts: the host of each rank. numbers: the launcher's local ranks.
+    `hosts`: the host of each rank; `numbers`: the launcher's local ranks.
     """
     on = {}
     for rank, name in enumerate(hosts):
@@ -159,7 +148,7 @@ def state(process):
     if not os.path.exists("/proc/self/stat"):  # macOS
         return ""
     found = (_stat(process) or ["Z"])[0].upper()
-    return {"X": "Z"}.get(found, found) if found in ("T", "Z", "X") else ""
+    return {"T": "T", "Z": "Z", "X": "Z"}.get(found, "")
 
 
 def _stat(process):

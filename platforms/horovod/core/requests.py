@@ -15,26 +15,11 @@ import hashlib
 import json
 import time
 
-SAME = {  # kind -> what must be equal on all ranks
-    "allreduce": ("op", "scales"),
-    "reducescatter": ("op", "scales"),
-    "broadcast": ("root",),
-    "allgather": (),
-    "alltoall": (),
-    "add_set": ("ranks",),
-    "drop_set": ("ranks",),
-    "barrier": (),
-}
-WORDS = {
+SAME = {  # what must be equal on all ranks -> its words
     "op": "reduction operations",
     "scales": "pre- and postscale factors",
     "root": "root ranks",
     "ranks": "ranks of the process set",
-    "device": "devices",
-    "dtype": "dtypes",
-    "shape": "shapes",
-    "dims": "numbers of dimensions",
-    "row": "shapes after the first dimension",
 }
 ANY_ROWS = ("allgather", "alltoall")
 ORDER = "All ranks have to call the same collectives, with the same arguments, in the same order"
@@ -79,31 +64,26 @@ class Entry:
 def digest_of(request):
     """64 bits that are equal where ranks ask for the same; rows and splits of allgather and alltoall may differ."""
     if request["kind"] in ANY_ROWS and "refused" not in request:
-        request = {**request, "splits": None, "bytes": 0}
-        request["tensors"] = [[dtype, shape[1:], device] for dtype, shape, device in request["tensors"]]
+        tensors = [[dtype, shape[1:], device] for dtype, shape, device in request["tensors"]]
+        request = {**request, "splits": None, "bytes": 0, "tensors": tensors}
     text = json.dumps(request, sort_keys=True).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
 
 
 def disagreement(requests):
-    """Why the ranks' requests contradict each other, as a text.
-
-    Args:
-        requests: dict from rank to request, without the ranks that have joined.
-    """
+    """Why requests contradict each other, as a text; `requests`: {rank: request} of the ranks that have not joined."""
     for rank, request in sorted(requests.items()):
         if request.get("refused"):
             return f"{request['kind']} '{request['name']}' was refused on rank {rank}: {request['refused']}"
     first = next(iter(requests.values()))
-    kind, name = first["kind"], first["name"]
-    if len({(request["kind"], request["name"]) for request in requests.values()}) > 1:
+    if any((request["kind"], request["name"]) != (first["kind"], first["name"]) for request in requests.values()):
         wrong = _differing("ranks call different collectives", {r: _told(request) for r, request in requests.items()})
         return f"{wrong or 'ranks call different collectives'}. {ORDER}"
     wrong = None
-    for what in SAME[kind]:
-        wrong = wrong or _differ(what, {rank: request.get(what) for rank, request in requests.items()})
-    wrong = wrong or _tensors_differ(kind, requests) or _more_differ(requests)
-    return f"{kind} '{name}': {wrong or 'requests differ'}. {ORDER}"
+    for what, words in SAME.items():
+        wrong = wrong or _differ(words, {rank: request.get(what) for rank, request in requests.items()})
+    wrong = wrong or _tensors_differ(first["kind"], requests) or _more_differ(requests)
+    return f"{first['kind']} '{first['name']}': {wrong or 'requests differ'}. {ORDER}"
 
 
 def _told(request):
@@ -123,29 +103,26 @@ def _more_differ(requests):
 
 
 def _tensors_differ(kind, requests):
-    counts = {rank: len(request.get("tensors", ())) for rank, request in requests.items()}
-    if len(set(counts.values())) > 1:
-        return _differ("numbers of tensors in the group", counts)
-    count = next(iter(counts.values()))
+    wrong = _differ("numbers of tensors in the group", {r: len(of.get("tensors", ())) for r, of in requests.items()})
+    if wrong:
+        return wrong
+    rows = {"numbers of dimensions": lambda t: len(t[1]), "shapes after the first dimension": lambda t: list(t[1][1:])}
+    aspects = {"dtypes": lambda t: t[0], "devices": lambda t: t[2]}
+    aspects.update(rows if kind in ANY_ROWS else {"shapes": lambda t: list(t[1])})
+    first = next(iter(requests.values()))
+    count, parts = len(first.get("tensors", ())), first.get("parts")
     for index in range(count):
-        tensors = {rank: request["tensors"][index] for rank, request in requests.items()}
-        aspects = [("dtype", lambda t: t[0]), ("device", lambda t: t[2])]
-        if kind in ANY_ROWS:
-            aspects += [("dims", lambda t: len(t[1])), ("row", lambda t: list(t[1][1:]))]
-        else:
-            aspects.append(("shape", lambda t: list(t[1])))
-        for what, aspect in aspects:
-            wrong = _differ(what, {rank: aspect(tensor) for rank, tensor in tensors.items()})
+        for what, aspect in aspects.items():
+            wrong = _differ(what, {rank: aspect(request["tensors"][index]) for rank, request in requests.items()})
+            if wrong and count == 1 and not parts:
+                return wrong
             if wrong:
-                labels = {rank: request.get("parts", [None] * count)[index] for rank, request in requests.items()}
-                label = next(iter(labels.values()))
-                where = f"tensor {index} of the group" if label is None else f"'{label}'"
-                return wrong if count == 1 and label is None else f"{wrong} in {where}"
+                return f"{wrong} in " + (f"'{parts[index]}'" if parts else f"tensor {index} of the group")
     return _differ("tensors", {rank: request.get("parts") for rank, request in requests.items()})
 
 
 def _differ(what, values):
-    return _differing(f"{WORDS.get(what, what)} differ between ranks", values)
+    return _differing(f"{what} differ between ranks", values)
 
 
 def _differing(what, values):
@@ -153,17 +130,14 @@ def _differing(what, values):
     groups = {}
     for rank, value in sorted(values.items()):
         groups.setdefault(value if isinstance(value, str) else repr(value), []).append(rank)
-    if len(groups) == 1:
-        return None
-    return f"{what} ({'; '.join(f'{listed(ranks)}: {value}' for value, ranks in groups.items())})"
+    told = "; ".join(f"{listed(ranks)}: {value}" for value, ranks in groups.items())
+    return f"{what} ({told})" if len(groups) > 1 else None
 
 
 def listed(ranks):
     """'rank 1' or 'ranks 0, 2 and 3'."""
-    ranks = [str(rank) for rank in ranks]
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}"
+    *others, last = map(str, ranks)
+    return f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
 
 
 def without_joined(kind, op):

@@ -7,12 +7,10 @@ from .requests import Entry
 
 
 class ProcessSet:
-    """Some ranks of the world that run collectives among themselves.
+    """Some ranks of the world, in any order, that run collectives among themselves once the set is registered.
 
-    Args:
-        ranks: global ranks; the order does not matter.
-
-    It can be used after registration, by `init(process_sets=[…])` or `add_process_set`.
+    `size()` and `rank()` are None before that; `rank()` is -1 on a rank that is not in it; `included()`: whether this
+    rank is (None before `init()`).
     """
 
     def __init__(self, ranks):
@@ -30,21 +28,18 @@ class ProcessSet:
         return list(self._ranks)
 
     def size(self):
-        """How many ranks belong to it, or None while it is not registered."""
-        return None if self._number() is None else len(self.ranks)
+        return len(self.ranks) if self._registered() else None
 
     def rank(self):
-        """This process's place in it, -1 if it is not in it, or None while it is not registered."""
-        if self._number() is None:
+        if not self._registered():
             return None
         return self.ranks.index(job.current().rank) if self.included() else -1
 
     def included(self):
-        """Whether this process belongs to it, or None before `init()`."""
         return job.current().rank in self.ranks if job.is_initialized() else None
 
-    def _number(self):
-        return self.process_set_id if job.is_initialized() else None
+    def _registered(self):
+        return job.is_initialized() and self.process_set_id is not None
 
     def __repr__(self):
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -56,13 +51,7 @@ _registered = {}
 
 
 def add_process_set(process_set):
-    """Register a set of ranks; all ranks of the world have to call it.
-
-    Args:
-        process_set: a ProcessSet or a list of global ranks.
-
-    Returns:
-        The ProcessSet.
+    """Register a ProcessSet, or a list of global ranks; all ranks of the world have to call it. Returns the ProcessSet.
 
     Raises:
         ValueError: no such ranks, or these ranks have a set already. CollectiveError: ranks disagree.
@@ -94,6 +83,12 @@ def remove_process_set(process_set):
     return fresh
 
 
+def _agree(kind, ranks):
+    here = job.current()
+    request = {"kind": kind, "name": here.name(kind), "set": 0, "ranks": ranks}
+    return here.lanes[0].wait(here.lanes[0].submit(Entry(request), at_once=True))
+
+
 def get_process_set_ids_and_ranks():
     """{number: global ranks} of all registered sets, the global one too."""
     return {0: global_process_set.ranks, **{number: each.ranks for number, each in _registered.items()}}
@@ -106,16 +101,9 @@ def known():
 
 def aside(process_set):
     """The same ranks with an order of their own, for a thread that works beside the program; all members call it."""
-    lane = job.current().own_lane(number(process_set))
     own = ProcessSet(process_set.ranks)
-    own.process_set_id = lane.key
+    own.process_set_id = job.current().own_lane(number(process_set)).key
     return own
-
-
-def _agree(kind, ranks):
-    here = job.current()
-    request = {"kind": kind, "name": here.name(kind), "set": 0, "ranks": ranks}
-    return here.lanes[0].wait(here.lanes[0].submit(Entry(request), at_once=True))
 
 
 def register(process_sets):
@@ -133,11 +121,7 @@ def forget():
 
 
 def number(process_set):
-    """The number of a registered set that this process belongs to.
-
-    Raises:
-        ValueError: it is not registered, or this process is not in it.
-    """
+    """The number of a registered set that this process belongs to; ValueError for any other."""
     here = job.current()
     if process_set is global_process_set:
         return 0

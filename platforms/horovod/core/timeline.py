@@ -12,12 +12,12 @@ class Timeline:
     """
 
     def __init__(self):
-        self._file, self._rows, self._lock, self._marks = None, {}, threading.Lock(), False
+        self._file, self._rows, self._lock, self._marks, self._began = None, {}, threading.RLock(), False, 0.0
 
     def start(self, path, mark_cycles=False):
         """Write to `path` (a new file) from now on; `mark_cycles`: also when a round begins."""
         with self._lock:
-            self._close()
+            self.stop()
             self._file, self._marks = open(path, "w", encoding="utf-8", buffering=1), mark_cycles
             self._rows, self._began = {}, time.monotonic()
             self._file.write("[\n")
@@ -25,13 +25,10 @@ class Timeline:
     def stop(self):
         """Finish the file, which is valid JSON then."""
         with self._lock:
-            self._close()
-
-    def _close(self):
-        if self._file:
-            self._file.write("{}]\n")
-            self._file.close()
-            self._file = None
+            if self._file:
+                self._file.write("{}]\n")
+                self._file.close()
+                self._file = None
 
     def writes(self):
         """Whether it records."""
@@ -39,55 +36,41 @@ class Timeline:
 
     def cycle(self):
         """Mark that a round begins, which Horovod calls a cycle."""
-        with self._lock:
-            if self._file and self._marks:
-                self._write({"name": "CYCLE_START", "ph": "i", "ts": self._ts(time.monotonic()), "s": "g"})
+        if self._marks:
+            self._write({"name": "CYCLE_START", "ph": "i", "ts": self._ts(time.monotonic()), "s": "g"})
 
     def ran(self, entry, began):
         """Record a collective that has just ended: it waited for other ranks until `began` and ran until now."""
-        if self._file is None:
-            return
         kind, ended = entry.request["kind"], time.monotonic()
         for name in entry.request.get("parts") or [entry.request["name"]]:  # of an optimizer's bucket
             name = name if name.startswith(f"{kind}.noname.") else f"{kind}.{name}"
-            with self._lock:
-                if self._file is None:
-                    return
-                row = self._rows.get(name)
-                if row is None:
-                    row = self._rows[name] = len(self._rows) + 1
-                    self._write({"name": "process_name", "ph": "M", "pid": row, "args": {"name": name}})
-                self._phase(row, f"NEGOTIATE_{kind.upper()}", entry.submitted, began)
-                self._phase(row, kind.upper(), began, ended)
-
-    def _phase(self, row, name, since, until):
-        times = {"ts": self._ts(since), "dur": round(1e6 * (until - since))}
-        self._write({"name": name, "ph": "X", "pid": row, "tid": 0, **times})
+            known, row = name in self._rows, self._rows.setdefault(name, len(self._rows) + 1)
+            if not known:
+                self._write({"name": "process_name", "ph": "M", "pid": row, "args": {"name": name}})
+            phases = ("NEGOTIATE_" + kind.upper(), entry.submitted, began), (kind.upper(), began, ended)
+            for phase, since, until in phases:
+                times = {"ts": self._ts(since), "dur": round(1e6 * (until - since))}
+                self._write({"name": phase, "ph": "X", "pid": row, "tid": 0, **times})
 
     def _ts(self, moment):
         return round(1e6 * (moment - self._began))
 
     def _write(self, event):
-        self._file.write(json.dumps(event) + ",\n")
+        with self._lock:
+            if self._file:
+                self._file.write(json.dumps(event) + ",\n")
 
 
 def phases(path):
-    """Read a timeline, also of a job that crashed, which has no end.
+    """{tensor, without the kind before its name: (submitted, began, ended)} in ms of its last collective in a timeline.
 
-    Returns:
-        {tensor, without the kind before its name: (submitted, began, ended)} in ms, of its last collective.
+    The job may have crashed; then the file has no end.
     """
     with open(path, encoding="utf-8") as file:
-        lines = [line.rstrip(",\n") for line in file if line.startswith("{") and line.endswith(",\n")]
-    events = [json.loads(line) for line in lines]
+        events = [json.loads(line[:-2]) for line in file if line.startswith("{") and line.endswith(",\n")]
     names = {event["pid"]: event["args"]["name"].partition(".")[2] for event in events if event["ph"] == "M"}
     found = {}
-    for event in events:
-        if event["ph"] != "X":
-            continue
-        begin, end = event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
-        if event["name"].startswith("NEGOTIATE_"):
-            found[names[event["pid"]]] = (begin, end, end)
-        else:
-            found[names[event["pid"]]] = (*found[names[event["pid"]]][:2], end)
+    for event in (event for event in events if event["ph"] == "X"):
+        name, begin, end = names[event["pid"]], event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3
+        found[name] = (begin, end, end) if event["name"].startswith("NEGOTIATE_") else (*found[name][:2], end)
     return found

@@ -26,19 +26,12 @@ def stall_times():
     """(seconds after which a rank is named, after which the job ends); 0 stands for never."""
     if os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") not in ("", "0"):
         return 0.0, 0.0
-    return (
-        float(os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS", 60)),
-        float(os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0)),
-    )
+    warn, give_up = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+    return float(os.environ.get(warn, 60)), float(os.environ.get(give_up, 0))
 
 
 class Watch:
-    """See the module.
-
-    Args:
-        job: the Job. store: a store of this job's own. about: {rank: {"host", "process"}}. serves: whether this process
-            serves the store.
-    """
+    """See the module. `about`: {rank: {"host", "process"}}; `serves`: whether this process serves the store."""
 
     def __init__(self, job, store, about, serves):
         self._job, self._store, self._about, self._serves = job, store, about, serves
@@ -80,16 +73,12 @@ class Watch:
     def _say_goodbye(self, well, again, others):
         if well:
             self.post(left=self._job.rank, again=again)
-        self._know()
+        self._store.set(f"knows/{self._job.rank}", "")  # how the job ends
         until = time.monotonic() + 2 * GRACE
         while self._serves and time.monotonic() < until:
             if all(place.has(self._store, f"knows/{rank}") for rank in others):
                 return
             time.sleep(TICK / 10)
-
-    def _know(self):
-        """Note that this rank knows how the job ends."""
-        self._store.set(f"knows/{self._job.rank}", "")
 
     def glance(self, ranks):
         """Look at the processes of this host, without the store, while a thread waits for `ranks`."""
@@ -99,8 +88,10 @@ class Watch:
             if rank in self._job.left or self._about[rank]["host"] != here or rank == self._job.rank:
                 continue
             state = place.state(self._about[rank]["process"])
-            if state == "Z" and not self._has_left(rank):
-                return self._lose([rank], gone(rank))
+            # Once rank 0 has left, nobody serves the store: `rank` may have said unheard that it leaves, too.
+            if state == "Z" and not self._has_left(rank) and 0 not in self._job.left:
+                text = f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
+                return self._lose([rank], text)
             if state == "T":
                 self._stands_still(rank, now - self._still.setdefault(rank, now))
             elif self._still.pop(rank, None):
@@ -176,11 +167,11 @@ class Watch:
     def _take(self, event):
         if "lost" in event:
             self._job.abort(event["why"], event["lost"])
-            self._know()
+            self._store.set(f"knows/{self._job.rank}", "")  # how the job ends
         elif event["left"] != self._job.rank:
             self._job.rank_left(event["left"], event["again"])
             if event["left"] == 0:  # it may serve the store, and waits until nobody uses that
-                self._know()
+                self._store.set(f"knows/{self._job.rank}", "")  # how the job ends
                 self._over.set()
 
     def _state(self):
@@ -251,11 +242,6 @@ class Watch:
         if not self._job.lost:
             self._job.abort(why, ranks)
             threading.Thread(target=self.post, kwargs={"lost": ranks, "why": why}, daemon=True).start()
-
-
-def gone(rank):
-    """The words for a rank whose process has ended without a word."""
-    return f"rank {rank} is gone: its process died, was killed, or ended without hvd.shutdown()"
 
 
 def say(text):

@@ -1,10 +1,5 @@
-"""Horovod's API for Keras on TensorFlow (`import platforms.horovod.keras as hvd`), without Horovod.
+"""Horovod's API for Keras on TensorFlow: `import platforms.horovod.keras as hvd`, in an environment of `make keras`.
 
-In an environment with TensorFlow (`make keras`):
-
-    import platforms.horovod.keras as hvd
-
-    hvd.init()
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.001 * hvd.size()))
     model.compile(optimizer, loss)
     model.fit(this_ranks_data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
@@ -27,22 +22,14 @@ except ModuleNotFoundError:
 from .. import tensorflow as _tensorflow
 from ..core import *
 from ..core import Average
-from ..signature import parameters
-from ..tensorflow import (
-    Compression,
-    allgather_object,
-    barrier,
-    broadcast_global_variables,
-    broadcast_object,
-    broadcast_variables,
-    elastic,
-    join,
-)
-from ..tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
+from ..signature import SCALES
+from ..tensorflow import Compression, barrier, broadcast_variables, join
+from ..tensorflow.functions import *
+from ..tensorflow.optimizer import DistributedOptimizer, load_model
 from . import callbacks
 
 
-@parameters("value name average prescale_factor postscale_factor op compression", _tensorflow.allreduce)
+@_tensorflow.spelled(f"value, name=None, average=None, {SCALES}, op=None, compression=none")
 def allreduce(value, **options):
     """Reduce a value (a number, an array, a tensor) over the ranks; a tensor."""
     return _tensorflow.allreduce(value, **options)

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import arrays, keras_backend
 from ..core import Average, global_process_set, rank, size
+from ..signature import signed
 from ..tensorflow.functions import broadcast_variables
 from ..tensorflow.gradients import ref
 
@@ -29,14 +30,10 @@ def variables_of(optimizer):
 
 
 class BroadcastGlobalVariablesCallback(Callback):
-    """Start all ranks with the weights and the optimizer state of rank `root_rank`.
+    """Start all ranks with the weights and the optimizer state of rank `root_rank`, but for `local_variables`.
 
     Before the first batch where the model is built by then (it is, in Keras 3's `fit`), else after it. The seeds of
     dropout stay each rank's own.
-
-    Args:
-        root_rank: the rank that sends.
-        local_variables: variables that stay each rank's own (a list).
     """
 
     def __init__(self, root_rank, device="", local_variables=None):
@@ -71,11 +68,7 @@ class BroadcastGlobalVariablesCallback(Callback):
 
 
 class MetricAverageCallback(Callback):
-    """Average the metrics over the ranks at the end of each epoch.
-
-    Place it before callbacks that use metrics, such as ReduceLROnPlateau. The average is exact where all ranks have
-    the same number of samples.
-    """
+    """Average the metrics over the ranks at the end of each epoch; place it before callbacks that use metrics."""
 
     def __init__(self, device="", process_set=global_process_set):
         super().__init__()
@@ -97,21 +90,16 @@ class LearningRateScheduleCallback(Callback):
         initial_lr: the learning rate that the multiplier is of.
         multiplier: a function of the epoch, or a number m, which means m ** epoch.
         staircase: change it at the first batch of an epoch only; else at each, where `epoch` is a fraction.
-        momentum_correction: when the rate changes, scale what momentum has gathered along with it
-            (Goyal et al. 2017, section 2.2). Only for optimizers whose velocity has the rate in it.
+        momentum_correction: when the rate changes, scale what momentum has gathered along with it (Goyal et al. 2017,
+            section 2.2), for optimizers whose velocity has the rate in it.
         steps_per_epoch: found out from `fit` where it is known there.
     """
 
-    def __init__(
-        self,
-        initial_lr,
-        multiplier,
-        start_epoch=0,
-        end_epoch=None,
-        staircase=True,
-        momentum_correction=True,
-        steps_per_epoch=None,
-    ):
+    @signed(
+        "self, initial_lr, multiplier, start_epoch=0, end_epoch=None, staircase=True, momentum_correction=True, "
+        "steps_per_epoch=None"
+    )
+    def __init__(self, initial_lr, multiplier, start_epoch, end_epoch, staircase, momentum_correction, steps_per_epoch):
         super().__init__()
         if initial_lr is None:
             raise ValueError("Parameter `initial_lr` is required")
@@ -125,8 +113,7 @@ class LearningRateScheduleCallback(Callback):
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise ValueError(
-                    "Could not autodetect the number of steps per epoch. Please specify the steps_per_epoch parameter "
-                    f"to the {type(self).__name__}()"
+                    f"Could not autodetect the number of steps: give {type(self).__name__} steps_per_epoch"
                 )
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -154,42 +141,21 @@ class LearningRateScheduleCallback(Callback):
         if self.momentum_correction and old and new != old:
             # Keras puts the number `momentum` into the compiled step, where it cannot be changed for one
             # step as the paper has it; scaling the velocity itself comes to the same.
-            for velocity in _velocities(self.model.optimizer):
+            optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+            gathered = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None)
+            for velocity in gathered if getattr(optimizer, "momentum", 0) and gathered else ():
                 velocity.assign(velocity * (new / old))
 
 
-def _velocities(optimizer):
-    """The momentum variables of an optimizer that multiplies gradients by the rate before it gathers them."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if not getattr(optimizer, "momentum", 0):
-        return []
-    return getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
-
-
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Raise the learning rate from `initial_lr / size()` to `initial_lr` over the first epochs (Goyal et al. 2017).
-
-    Args:
-        initial_lr: the learning rate after the warm-up, that is, already scaled by the number of ranks.
-        warmup_epochs: how many epochs it takes.
-        verbose: 1 to say on rank 0 when it is over.
-    """
+    """Raise the learning rate from `initial_lr / size()` to `initial_lr` over the first epochs (Goyal et al. 2017)."""
 
     def __init__(self, initial_lr, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None, verbose=0):
         def multiplier(epoch):
-            # One step ahead, so that an epoch ends with a round number.
-            epoch += 1.0 / self.steps_per_epoch
-            return 1.0 / size() * (epoch * (size() - 1) / warmup_epochs + 1)
+            epoch += 1.0 / self.steps_per_epoch  # one step ahead, so that an epoch ends with a round number
+            return (epoch * (size() - 1) / warmup_epochs + 1) / size()
 
-        super().__init__(
-            initial_lr,
-            multiplier,
-            start_epoch=0,
-            end_epoch=warmup_epochs,
-            staircase=False,
-            momentum_correction=momentum_correction,
-            steps_per_epoch=steps_per_epoch,
-        )
+        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch, logs=None):

@@ -13,24 +13,16 @@ from mxnet.kvstore import KVStoreBase
 
 from .. import arrays, core
 from .functions import broadcast_parameters
-from .mpi_ops import broadcast
+from .mpi_ops import FORMS
 from .optimizer import Compression, Reducer, TwoBit
 
 NAMES = ("dist_sync_hvd", "dist_sync_perseus")
 
 
-def _list(x):
-    return list(x) if isinstance(x, (list, tuple)) else [x]
-
-
-def _sum(values):
-    return mx.nd.add_n(*(value.as_in_context(values[0].context) for value in values))
-
-
 def _pairs(key, value):
     """(key, [one array for each of this rank's devices]) for one key or a list of keys."""
     pairs = zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]
-    return [(key, _list(value)) for key, value in pairs]
+    return [(key, list(value) if isinstance(value, (list, tuple)) else [value]) for key, value in pairs]
 
 
 class KVStore(KVStoreBase):
@@ -41,14 +33,13 @@ class KVStore(KVStoreBase):
 
     def __init__(self):
         core.init()
-        self._stored = {}
-        self._updater = None
-        self._reducer = Reducer(1.0, core.global_process_set)
+        self._stored, self._updater, self._reducer = {}, None, Reducer(1.0, core.global_process_set)
 
     type = "dist_sync_hvd"  # Module looks for "dist" and "_sync" in it
     rank = property(lambda self: core.rank())
     num_workers = property(lambda self: core.size())
     local_rank = property(lambda self: core.local_rank())
+    _barrier = staticmethod(arrays.barrier)
 
     @staticmethod
     def is_capable(capability):
@@ -59,12 +50,12 @@ class KVStore(KVStoreBase):
     def init(self, key, value):
         """Store rank 0's value under each key."""
         for name, values in _pairs(key, value):
-            self._stored[name] = broadcast(values[0], 0, f"kvstore.init.{name}")
+            self._stored[name] = FORMS["broadcast"](values[0], 0, f"kvstore.init.{name}")
 
     def push(self, key, value, priority=0):
         """Sum the values over devices and ranks; the sum is stored, or updates what is stored by the optimizer."""
         pairs = _pairs(key, value)
-        own = [values[0] if len(values) == 1 else _sum(values) for _, values in pairs]
+        own = [mx.nd.add_n(*(each.as_in_context(of[0].context) for each in of)) if of[1:] else of[0] for _, of in pairs]
         totals = self._reducer.sums([f"kvstore.push.{name}" for name, _ in pairs], own)
         for (name, _), total in zip(pairs, totals):
             if self._updater:
@@ -121,8 +112,6 @@ class KVStore(KVStoreBase):
         if self._updater is None:
             raise ValueError("the key-value store has no optimizer (set_optimizer), so there are no states of one")
         return self._updater
-
-    _barrier = staticmethod(arrays.barrier)
 
 
 def _with_our_store(trainer_init):

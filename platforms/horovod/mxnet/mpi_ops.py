@@ -2,17 +2,31 @@
 
 Each call waits for its result. Horovod puts the operation into MXNet's queue instead, which orders operations by
 their data, so a script sees no difference. `priority` is accepted and has no effect. A result has the device and the
-class (`mx.nd` or `mx.np`) of its input; GPU arrays go through host memory.
+class (`mx.nd` or `mx.np`) of its input; GPU arrays go through host memory. A name with `_` at its end works in place.
 """
 
 import mxnet as mx
 
 from .. import arrays
-from ..core import Average, reduction
-from ..core import global_process_set as WORLD
-from ..signature import parameters
+from ..core import reduction
+from ..signature import SCALES, SET, signed
 
-REDUCE = "average name priority prescale_factor postscale_factor process_set op"
+REDUCE = f"average=None, name=None, priority=0, {SCALES}, {SET}, op=None"
+SCATTER = f"op=Average, name=None, priority=0, {SET}, {SCALES}"
+PRIORITY = f"name=None, priority=0, {SET}"
+COLLECTIVES = {  # name -> its parameters
+    "allreduce": f"tensor, {REDUCE}",
+    "allreduce_": f"tensor, {REDUCE}",
+    "grouped_allreduce": f"tensors, {REDUCE}",
+    "grouped_allreduce_": f"tensors, {REDUCE}",
+    "allgather": f"tensor, {PRIORITY}",
+    "grouped_allgather": f"tensors, {PRIORITY}",
+    "broadcast": f"tensor, root_rank, {PRIORITY}",
+    "broadcast_": f"tensor, root_rank, {PRIORITY}",
+    "alltoall": f"tensor, splits=None, {PRIORITY}",
+    "reducescatter": f"tensor, {SCATTER}",
+    "grouped_reducescatter": f"tensors, {SCATTER}",
+}
 
 
 def to_numpy(tensor):
@@ -32,99 +46,33 @@ def like(tensor, values):
     return module.array(values, dtype=values.dtype, ctx=tensor.context)
 
 
-def put(tensor, result):
-    """Copy the array `result` into `tensor`; returns `tensor`."""
-    with mx.autograd.pause():  # a rank's own copy is overwritten: nothing to differentiate
-        return result.copyto(tensor)
+def _form(name):
+    operation, grouped = getattr(arrays, name.rstrip("_")), name.startswith("grouped_")
+
+    @signed(COLLECTIVES[name])
+    def form(tensor=None, tensors=(), priority=0, average=None, **given):
+        tensors = tensors if grouped else [tensor]
+        values = [to_numpy(each) for each in tensors]
+        if "op" in given:
+            given["op"] = reduction(given["op"], average)
+        if isinstance(given.get("splits"), mx.nd.NDArray):
+            given["splits"] = given["splits"].asnumpy()
+        results = operation(values, **given) if grouped and values else [] if grouped else operation(*values, **given)
+        if isinstance(results, tuple):  # of alltoall with splits
+            return like(tensor, results[0]), mx.nd.array(results[1], dtype="int32")
+        results = [like(*pair) for pair in zip(tensors, results if grouped else [results])]
+        if name.endswith("_"):
+            with mx.autograd.pause():  # a rank's own copy is overwritten: nothing to differentiate
+                for each, result in zip(tensors, results):
+                    result.copyto(each)
+            results = tensors
+        return results if grouped else results[0]
+
+    form.__name__ = form.__qualname__ = name
+    form.__doc__ = operation.__doc__
+    return form
 
 
-def _grouped(collective, tensors, *arguments):
-    values = [to_numpy(tensor) for tensor in tensors]
-    results = collective(values, *arguments) if values else []
-    return [like(tensor, result) for tensor, result in zip(tensors, results)]
-
-
-def grouped_allreduce(
-    tensors, average=None, name=None, priority=0, prescale_factor=1.0, postscale_factor=1.0, process_set=WORLD, op=None
-):
-    """The averages of `tensors` over the ranks, or what `op` says, as one operation; new arrays of the same shapes.
-
-    Args:
-        average: True for Average, False for Sum (Horovod's older argument).
-        op: Average (default), Sum, Min, Max, Product, or Adasum (2^k ranks).
-
-    Raises:
-        ValueError: both `average` and `op`. HorovodInternalError: the ranks disagree.
-    """
-    scales = prescale_factor, postscale_factor
-    return _grouped(arrays.grouped_allreduce, tensors, name, reduction(op, average), *scales, process_set)
-
-
-@parameters(f"tensors {REDUCE}", grouped_allreduce)
-def grouped_allreduce_(tensors, **options):
-    """`grouped_allreduce` in place; returns `tensors`."""
-    for tensor, result in zip(tensors, grouped_allreduce(tensors, **options)):
-        put(tensor, result)
-    return tensors
-
-
-@parameters(f"tensor {REDUCE}", grouped_allreduce)
-def allreduce(tensor, **options):
-    """`grouped_allreduce` of one tensor."""
-    return grouped_allreduce([tensor], **options)[0]
-
-
-@parameters(f"tensor {REDUCE}", grouped_allreduce)
-def allreduce_(tensor, **options):
-    """`allreduce` in place; returns `tensor`."""
-    return put(tensor, allreduce(tensor, **options))
-
-
-def allgather(tensor, name=None, priority=0, process_set=WORLD):
-    """The tensors of all ranks after one another along dimension 0, which may differ in length."""
-    return grouped_allgather([tensor], name, priority, process_set)[0]
-
-
-def grouped_allgather(tensors, name=None, priority=0, process_set=WORLD):
-    """`allgather` of each of a list of tensors, all at one time; new arrays."""
-    return _grouped(arrays.grouped_allgather, tensors, name, process_set)
-
-
-def broadcast(tensor, root_rank, name=None, priority=0, process_set=WORLD):
-    """A new array with the values that `tensor` has on rank `root_rank`."""
-    return like(tensor, arrays.broadcast(to_numpy(tensor), root_rank, name, process_set))
-
-
-def broadcast_(tensor, root_rank, name=None, priority=0, process_set=WORLD):
-    """`broadcast` in place; returns `tensor`."""
-    return put(tensor, broadcast(tensor, root_rank, name, priority, process_set))
-
-
-def alltoall(tensor, splits=None, name=None, priority=0, process_set=WORLD):
-    """Send splits[r] rows of `tensor` to rank r, equally many to each without splits.
-
-    Returns what came from the ranks, in their order; with splits, also how many rows from each (int32).
-
-    Raises:
-        HorovodInternalError: splits that are no whole numbers (an NDArray of them needs an integer dtype).
-    """
-    values = to_numpy(tensor)
-    if splits is None:
-        return like(tensor, arrays.alltoall(values, None, name, process_set))
-    splits = splits.asnumpy() if isinstance(splits, mx.nd.NDArray) else splits
-    received, counts = arrays.alltoall(values, splits, name, process_set)
-    return like(tensor, received), mx.nd.array(counts, dtype="int32")
-
-
-def grouped_reducescatter(
-    tensors, op=Average, name=None, priority=0, process_set=WORLD, prescale_factor=1.0, postscale_factor=1.0
-):
-    """This rank's rows of the averages (or sums) of `tensors`; the first ranks get one more if they do not divide."""
-    scales = prescale_factor, postscale_factor
-    return _grouped(arrays.grouped_reducescatter, tensors, name, op, *scales, process_set)
-
-
-@parameters("tensor op name priority process_set prescale_factor postscale_factor", grouped_reducescatter)
-def reducescatter(tensor, **options):
-    """`grouped_reducescatter` of one tensor."""
-    return grouped_reducescatter([tensor], **options)[0]
+FORMS = {name: _form(name) for name in COLLECTIVES}
+globals().update(FORMS)
+__all__ = list(COLLECTIVES)

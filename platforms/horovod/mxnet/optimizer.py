@@ -49,11 +49,9 @@ class TwoBit:
             if gradient.dtype != np.float32:
                 raise TypeError(f"2bit compression is for float32, not {np.dtype(gradient.dtype).name}")
         packed = [self.pack(name, to_numpy(gradient)) for name, gradient in zip(names, gradients)]
-        totals = []
-        for gradient, all_ranks in zip(gradients, arrays.grouped_allgather(packed, names[0], process_set)):
-            parts = all_ranks.reshape(process_set.size(), -1)
-            totals.append(like(gradient, sum(self.unpack(part, gradient.shape) for part in parts)))
-        return totals
+        everybodys = arrays.FORMS["grouped_allgather"](packed, names[0], process_set)
+        parts = [of.reshape(process_set.size(), -1) for of in everybodys]
+        return [like(own, sum(self.unpack(part, own.shape) for part in of)) for own, of in zip(gradients, parts)]
 
 
 class Reducer:
@@ -79,9 +77,9 @@ class Reducer:
         if isinstance(self.compression, TwoBit):
             return self.compression.sums(names, gradients, self.process_set)
         packed = [self.compression.compress(gradient) for gradient in gradients]
-        sent = [tensor for tensor, _ in packed]
         # All values are read first: backward, with the collectives of its layers, has ended then.
-        totals = arrays.grouped_allreduce([to_numpy(tensor) for tensor in sent], names[0], **self.options)
+        values = [to_numpy(tensor) for tensor, _ in packed]
+        totals = arrays.FORMS["grouped_allreduce"](values, names[0], **self.options)
         return [self.compression.decompress(like(own, total), ctx) for total, (own, ctx) in zip(totals, packed)]
 
 
@@ -89,12 +87,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     """An optimizer that averages gradients over the ranks before each update, for `mx.mod.Module`.
 
     Everything else is that of the optimizer in it. Give Module `kvstore=None` beside it, and set the batch size's
-    share of rescale_grad for one rank's batch.
-
-    Args:
-        gradient_predivide_factor: how much of the division comes before the sum; see Reducer.
-        num_groups: taken for Horovod's sake; gradients that come together are reduced as one operation.
-        process_set: the ranks that take part.
+    share of rescale_grad for one rank's batch. `gradient_predivide_factor`: see Reducer. `num_groups` has no effect:
+    gradients that come together are reduced as one operation.
     """
 
     def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=WORLD):
@@ -110,25 +104,19 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     def __setattr__(self, name, value):
         setattr(self._optimizer, name, value)
 
-    def _reduce(self, index, grad):
-        if isinstance(index, (tuple, list)):
-            self._reducer.sum_([str(i) for i in index], grad)
-        else:
-            self._reducer.sum_([str(index)], [grad])
-
     def create_state(self, index, weight):
         return self._optimizer.create_state(index, weight)
 
     def create_state_multi_precision(self, index, weight):
         return self._optimizer.create_state_multi_precision(index, weight)
 
-    def update(self, index, weight, grad, state):
-        self._reduce(index, grad)
-        self._optimizer.update(index, weight, grad, state)
+    def update(self, index, weight, grad, state, how="update"):
+        several = isinstance(index, (tuple, list))
+        self._reducer.sum_([str(i) for i in index] if several else [str(index)], grad if several else [grad])
+        getattr(self._optimizer, how)(index, weight, grad, state)
 
     def update_multi_precision(self, index, weight, grad, state):
-        self._reduce(index, grad)
-        self._optimizer.update_multi_precision(index, weight, grad, state)
+        self.update(index, weight, grad, state, "update_multi_precision")
 
 
 class DistributedTrainer(mx.gluon.Trainer):
@@ -137,13 +125,9 @@ class DistributedTrainer(mx.gluon.Trainer):
     It does not make the parameters equal: call `broadcast_parameters` before.
 
     Args:
-        params, optimizer, optimizer_params: as for mx.gluon.Trainer.
         compression: what the gradients travel as: Compression.none or Compression.fp16.
         gradient_predivide_factor, num_groups, process_set: as for DistributedOptimizer.
         prefix: comes before the tensors' names, which have to differ between two trainers at work at once.
-
-    Raises:
-        ValueError: if the parameters are on several devices of this process.
     """
 
     def __init__(
@@ -158,11 +142,10 @@ class DistributedTrainer(mx.gluon.Trainer):
         process_set=WORLD,
     ):
         if isinstance(optimizer, DistributedOptimizer):
-            warnings.warn(
-                "DistributedTrainer averages gradients itself: it takes the optimizer out of the "
-                "DistributedOptimizer that it was given",
-                stacklevel=2,
+            text = (
+                "DistributedTrainer averages gradients itself: it takes the optimizer out of its DistributedOptimizer"
             )
+            warnings.warn(text, stacklevel=2)
             optimizer.rescale_grad /= optimizer._reducer.scale
             optimizer = optimizer._optimizer
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
@@ -177,5 +160,4 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     def _allreduce_grads(self):
         trained = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]
-        names = [f"{self._prefix}{i}" for i, _ in trained]
-        self._reducer.sum_(names, [param.list_grad()[0] for _, param in trained])
+        self._reducer.sum_([f"{self._prefix}{i}" for i, _ in trained], [param.list_grad()[0] for _, param in trained])

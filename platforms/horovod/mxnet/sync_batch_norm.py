@@ -22,11 +22,7 @@ _scopes = {}  # (the job, comm_scope) -> the process set
 
 
 def scope(comm_scope):
-    """The process set of a scope: 0 for the ranks of this host, 1 for all. All ranks call it.
-
-    Raises:
-        ValueError: another scope.
-    """
+    """The process set of a scope: 0 for the ranks of this host, 1 for all. All ranks call it."""
     if comm_scope not in (0, 1):
         raise ValueError(f"comm_scope is {comm_scope}; give 0 (the ranks of a host) or 1 (all ranks)")
     core.init()
@@ -89,9 +85,8 @@ class _Operator(mx.operator.CustomOp):
 
     def _totals(self, *values):
         """The sums over the ranks of vectors, one number for each channel."""
-        sums = arrays.allreduce(
-            np.stack([each.asnumpy() for each in values]), op=core.Sum, process_set=self.process_set
-        )
+        stacked = np.stack([each.asnumpy() for each in values])
+        sums = arrays.FORMS["allreduce"](stacked, op=core.Sum, process_set=self.process_set)
         return [mx.nd.array(each, ctx=values[0].context, dtype=each.dtype) for each in sums]
 
 
@@ -113,11 +108,8 @@ class _Property(mx.operator.CustomOpProp):
         self.options = {"eps": float(eps), "momentum": float(momentum)}
         self.options.update(fix_gamma=fix_gamma == "True", use_global_stats=use_global_stats == "True")
 
-    def list_arguments(self):
-        return ["data", "gamma", "beta"]
-
-    def list_auxiliary_states(self):
-        return ["moving_mean", "moving_var"]
+    list_arguments = staticmethod(lambda: ["data", "gamma", "beta"])
+    list_auxiliary_states = staticmethod(lambda: ["moving_mean", "moving_var"])
 
     def infer_shape(self, in_shape):
         channels = [in_shape[0][1]]
@@ -128,11 +120,7 @@ class _Property(mx.operator.CustomOpProp):
 
 
 class PerseusSyncBatchNorm(mx.gluon.contrib.nn.SyncBatchNorm):
-    """The gluon layer.
-
-    Args:
-        comm_scope: see the module. All others as of MXNet's SyncBatchNorm; `num_devices` has no effect.
-    """
+    """The gluon layer: arguments as of MXNet's SyncBatchNorm (`num_devices` has no effect), and `comm_scope`."""
 
     def __init__(self, in_channels=0, num_devices=None, comm_scope=0, **options):
         super().__init__(in_channels, num_devices or 1, **options)

@@ -1,8 +1,7 @@
 """Horovod's collectives on TensorFlow's tensors, with gradients: eagerly, inside tf.function, and in a Session.
 
-Names, arguments and gradients are those of Horovod 0.28 (https://horovod.readthedocs.io/en/stable/api.html). The
-arguments that place operations on devices (`device_dense`, `device_sparse`) and `ignore_name_scope` are taken
-and have no effect: the ranks meet in main memory.
+Names, arguments and gradients are those of Horovod 0.28. The arguments that place operations on devices and
+`ignore_name_scope` are taken and have no effect: the ranks meet in main memory.
 
 All ranks have to run collectives in the same order. Eagerly and in a tf.function that is the order of the program.
 TensorFlow runs gradients of a tf.function in any order: there they wait for each other. So do the collectives of a
@@ -19,10 +18,10 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util
 
 from .. import arrays
+from ..compression import choices
 from ..core import Adasum, Average, CollectiveError, NotInitialized, Sum, job, rank, reduction, sets
 from ..core import global_process_set as WORLD
-from ..signature import parameters
-from .compression import Compression
+from ..signature import SCALES, SET, signed
 
 NO_XLA = (
     "platforms.horovod was called in code that XLA compiles (jit_compile=True), where no rank can meet the others: XLA "
@@ -36,10 +35,21 @@ NO_ORDER = (
 )
 # What a collective of a graph may repeat without harm, because another one waits for it.
 HARMLESS = ("VarHandleOp", "ReadVariableOp", "VariableV2", "RandomUniform", "RandomUniformInt", "RandomStandardNormal")
+__all__ = "Compression allgather allreduce alltoall barrier broadcast grouped_allgather grouped_allreduce".split()
+__all__ += "grouped_reducescatter join reducescatter".split()
+DEVICES, SCOPE = "device_dense='', device_sparse=''", f"name=None, ignore_name_scope=False, {SET}"
 
+Compression = choices(
+    lambda tensor: tensor.dtype.is_floating and tensor.dtype.size > 2, tf.cast, fp16=tf.float16, bf16=tf.bfloat16
+)
 # TensorFlow would rewrite our functions wherever a tf.function calls them, and run them more slowly.
 as_is = tf.autograph.experimental.do_not_convert
 dense = tf.convert_to_tensor  # of a tensor, a variable (also Keras's), IndexedSlices, or what can be made one
+
+
+def spelled(text):
+    """A decorator for a function that Horovod has with the parameters of `text`."""
+    return lambda function: as_is(signed(text, none=Compression.none)(as_is(function)))
 
 
 class FailedPreconditionError(CollectiveError, tf.errors.FailedPreconditionError):
@@ -50,11 +60,7 @@ class FailedPreconditionError(CollectiveError, tf.errors.FailedPreconditionError
 
 
 def check_order():
-    """Refuse a graph whose collectives no rank can run in the order of the program.
-
-    Raises:
-        NotImplementedError: XLA compiles the graph, or tf.data runs it.
-    """
+    """NotImplementedError for a graph that XLA compiles or tf.data runs: its collectives have no order."""
     graph = tf.compat.v1.get_default_graph()
     if control_flow_util.GraphOrParentsInXlaContext(graph):
         raise NotImplementedError(NO_XLA)
@@ -69,38 +75,25 @@ def in_session():
     return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
-class _Calls:
-    """The collectives of one graph, or of one branch in it, where TensorFlow itself keeps no order."""
-
-    def __init__(self):
-        self.made = []  # (operation, its effects)
-
-    def before(self, inputs, whole):
-        """(what a collective of `inputs` has to wait for, its effects); `whole`: nothing of the graph runs alone."""
-        effects = set() if whole else self._effects(inputs)
-        earlier = (operation for operation, theirs in reversed(self.made) if theirs <= effects)
-        return list(itertools.islice(earlier, 1)), effects
-
-    def _effects(self, tensors):
-        """The feeds, and what takes or changes something, on which tensors depend."""
-        ours, found, seen = {operation for operation, _ in self.made}, set(), set()
-        todo = [tensor.op for tensor in tensors]
-        while todo:
-            operation = todo.pop()
-            if operation not in seen:
-                seen.add(operation)
-                todo += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-                takes = operation.type.startswith("Placeholder") or operation.op_def.is_stateful
-                if takes and operation.type not in HARMLESS and operation not in ours:
-                    found.add(operation)
-        return found
-
-
 def calls_of(graph):
-    """The _Calls of the branch of a graph in which operations are made now."""
+    """[(operation, its effects)] of the collectives in this branch of a graph where TensorFlow keeps no order."""
     if not hasattr(graph, "_platforms_horovod"):
-        graph._platforms_horovod = collections.defaultdict(_Calls)
+        graph._platforms_horovod = collections.defaultdict(list)
     return graph._platforms_horovod[graph._get_control_flow_context()]
+
+
+def _effects(tensors, calls):
+    """The feeds, and what takes or changes something, on which tensors depend."""
+    ours, found, seen, todo = {operation for operation, _ in calls}, set(), set(), [tensor.op for tensor in tensors]
+    while todo:
+        operation = todo.pop()
+        if operation not in seen:
+            seen.add(operation)
+            todo += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+            takes = operation.type.startswith("Placeholder") or operation.op_def.is_stateful
+            if takes and operation.type not in HARMLESS and operation not in ours:
+                found.add(operation)
+    return found
 
 
 @as_is
@@ -108,16 +101,7 @@ def call(function, inputs, dtypes):
     """Call `function` on `inputs` as NumPy arrays; its results as tensors of `dtypes`, without static shapes.
 
     In a tf.function it becomes a stateful operation. TensorFlow runs those one after another as the program has them,
-    hence in the same order on all ranks.
-
-    Args:
-        function: takes one array for each input; returns a list of arrays.
-        inputs: a list of tensors.
-        dtypes: the dtype of each result.
-
-    Raises:
-        NotImplementedError: see `check_order`.
-        FailedPreconditionError: the ranks disagree (in a tf.function TensorFlow makes it an InvalidArgumentError).
+    hence in the same order on all ranks, and makes a FailedPreconditionError an InvalidArgumentError.
     """
 
     def on_arrays(*inputs):
@@ -135,10 +119,11 @@ def call(function, inputs, dtypes):
     if graph._add_control_dependencies:  # a tf.function
         return list(tf.numpy_function(on_arrays, inputs, dtypes))
     calls = calls_of(graph)
-    before, effects = calls.before(inputs, isinstance(graph, FuncGraph))
-    with tf.control_dependencies(before):
+    effects = set() if isinstance(graph, FuncGraph) else _effects(inputs, calls)
+    before = (operation for operation, theirs in reversed(calls) if theirs <= effects)
+    with tf.control_dependencies(list(itertools.islice(before, 1))):
         results = list(tf.numpy_function(on_arrays, inputs, dtypes))
-    calls.made.append((results[0].op, effects))
+    calls.append((results[0].op, effects))
     return results
 
 
@@ -147,18 +132,14 @@ def operation(kind, function, backward, tensors, shapes, name, process_set, dtyp
     """A collective as `call(function, [*tensors, *options], dtypes)`, with gradients for `tensors`.
 
     Args:
-        kind: "allreduce", …: without a name, collectives of a kind are numbered.
         function: takes the name and the arrays.
-        backward: takes the results, the tuple of their gradients, and a name for each kind of collective in it;
-            returns the list of the tensors' gradients.
-        shapes: the static shape of each result.
-        name: a str, None, or the name that a `backward` was given.
-        dtypes: of the results, when they differ from those of `tensors`.
-        options: further tensors, which have no gradient.
+        backward: takes the results, their gradients, and a name for each kind of collective in it; returns gradients.
+        shapes, dtypes: of the results.
+        name: a str, None (then collectives of a kind are numbered), or the name that a `backward` was given.
     """
     given = isinstance(name, tf.Tensor)
     # A Session runs in any order what does not wait for each other: then the same number would not be the same call.
-    fixed = f"{kind}.{len(calls_of(tf.compat.v1.get_default_graph()).made)}" if in_session() else None
+    fixed = f"{kind}.{len(calls_of(tf.compat.v1.get_default_graph()))}" if in_session() else None
 
     def named(mark, *inputs):
         mark = mark.item().decode() or fixed or job.current().name(kind, sets.number(process_set))
@@ -180,20 +161,10 @@ def any_rows(tensor):
     return [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
 
 
-@as_is
-def grouped_allreduce(
-    tensors,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=WORLD,
-    ignore_name_scope=False,
-    name=None,
-):
+@spelled(
+    f"tensors, average=None, {DEVICES}, compression=none, op=None, {SCALES}, {SET}, ignore_name_scope=False, name=None"
+)
+def grouped_allreduce(tensors, average, compression, op, prescale_factor, postscale_factor, process_set, name, **_):
     """Reduce several tensors as one operation; a list in the order of `tensors`."""
     op, scales, results = reduction(op, average), (prescale_factor, postscale_factor), {}
     for i, tensor in enumerate(tensors):
@@ -201,23 +172,17 @@ def grouped_allreduce(
             results[i] = gather_slices(tensor, op, scales, name and f"{name}.{i}", process_set)
     plain = [i for i in range(len(tensors)) if i not in results]
     inputs = [dense(tensors[i]) for i in plain]
-    reduced = reduce_dense(inputs, name, op, scales, process_set, compression)
-    results.update(zip(plain, reduced))
+    results.update(zip(plain, reduce_dense(inputs, name, op, scales, process_set, compression)))
     return [results[i] for i in range(len(tensors))]
 
 
-@as_is
-@parameters(
-    "tensor average device_dense device_sparse compression op prescale_factor postscale_factor name process_set "
-    "ignore_name_scope",
-    grouped_allreduce,
+@spelled(
+    f"tensor, average=None, {DEVICES}, compression=none, op=None, {SCALES}, name=None, {SET}, ignore_name_scope=False"
 )
 def allreduce(tensor, **options):
     """Reduce a tensor of the same shape on all ranks; IndexedSlices are gathered, and reduced where they are used.
 
-    Raises:
-        NotImplementedError: `op` or factors that IndexedSlices cannot have.
-        FailedPreconditionError, which is a HorovodInternalError, too: the ranks disagree (see `call`).
+    FailedPreconditionError, which is a HorovodInternalError, too, where the ranks disagree.
     """
     return grouped_allreduce([tensor], **options)[0]
 
@@ -265,8 +230,8 @@ def divided(tensor, count):
     return None if tensor is None else tensor / tf.cast(count, tensor.dtype)
 
 
-@as_is
-def allgather(tensor, name=None, ignore_name_scope=False, process_set=WORLD):
+@spelled(f"tensor, {SCOPE}")
+def allgather(tensor, name, process_set, **_):
     """All ranks' tensors, concatenated along the first dimension, which alone may differ between ranks."""
     tensor = dense(tensor)
 
@@ -282,14 +247,14 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=WORLD):
     return operation("allgather", gather, backward, [tensor], [any_rows(tensor)], name, process_set)[0]
 
 
-@as_is
-def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=WORLD):
+@spelled(f"tensors, {SCOPE}")
+def grouped_allgather(tensors, **options):
     """`allgather` of each of `tensors`; a list."""
-    return _each(allgather, tensors, name, process_set=process_set)
+    return _each(allgather, tensors, **options)
 
 
-@as_is
-def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=WORLD):
+@spelled(f"tensor, root_rank, {SCOPE}")
+def broadcast(tensor, root_rank, name, process_set, **_):
     """The tensor of rank `root_rank` (a rank of the whole job) on every rank."""
     tensor = dense(tensor)
 
@@ -304,15 +269,13 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set
     return operation("broadcast", send, backward, [tensor], [tensor.shape], name, process_set)[0]
 
 
-@as_is
-def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=WORLD):
-    """Send rows to every rank, `splits[r]` of them to rank r; equal parts without `splits`.
+@spelled(f"tensor, splits=None, {SCOPE}")
+def alltoall(tensor, splits, name, process_set, **_):
+    """Send `splits[r]` rows to rank r, equal parts without; the rows received, in the order of ranks.
 
-    Returns:
-        The rows received, in the order of ranks; with `splits` also how many came from each rank (int32).
+    With `splits` also how many came from each rank (int32).
     """
-    tensor = dense(tensor)
-    given = [] if splits is None else [dense(splits)]
+    tensor, given = dense(tensor), [] if splits is None else [dense(splits)]
 
     def exchange(name, array, *splits):
         size = process_set.size()
@@ -324,24 +287,13 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_se
     def backward(results, gradients, name):
         return [alltoall(gradients[0], results[1], name, process_set=process_set)[0]]
 
-    dtypes = [tensor.dtype, tf.int32]
-    shapes = [any_rows(tensor), [None]]
+    dtypes, shapes = [tensor.dtype, tf.int32], [any_rows(tensor), [None]]
     output, received = operation("alltoall", exchange, backward, [tensor], shapes, name, process_set, dtypes, given)
     return output if splits is None else (output, received)
 
 
-@as_is
-def reducescatter(
-    tensor,
-    device_dense="",
-    compression=Compression.none,
-    op=Average,
-    name=None,
-    process_set=WORLD,
-    ignore_name_scope=False,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+@spelled(f"tensor, device_dense='', compression=none, op=Average, name=None, {SET}, ignore_name_scope=False, {SCALES}")
+def reducescatter(tensor, compression, op, name, process_set, prescale_factor, postscale_factor, **_):
     """Reduce a tensor and keep this rank's rows; the first ranks get one more where they do not divide."""
 
     def backward(results, gradients, name):
@@ -349,21 +301,18 @@ def reducescatter(
         return [allgather(gradients[0] * tf.cast(scale, gradients[0].dtype), name, process_set=process_set)]
 
     def scatter(name, array):
-        return [arrays.reducescatter(array, name, op, prescale_factor, postscale_factor, process_set)]
+        scales = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+        return [arrays.reducescatter(array, name, op, process_set, **scales)]
 
     packed, context = compression.compress(dense(tensor))
     scattered = operation("reducescatter", scatter, backward, [packed], [any_rows(packed)], name, process_set)[0]
     return compression.decompress(scattered, context)
 
 
-@as_is
-@parameters(
-    "tensors device_dense compression op process_set prescale_factor postscale_factor name ignore_name_scope",
-    reducescatter,
-)
-def grouped_reducescatter(tensors, name=None, **options):
+@spelled(f"tensors, device_dense='', compression=none, op=Average, {SET}, {SCALES}, name=None, ignore_name_scope=False")
+def grouped_reducescatter(tensors, **options):
     """`reducescatter` of each of `tensors`, with its options; a list."""
-    return _each(reducescatter, tensors, name, **options)
+    return _each(reducescatter, tensors, **options)
 
 
 def _each(collective, tensors, name, **options):

@@ -7,7 +7,8 @@ from .. import arrays
 from ..core import global_process_set as WORLD
 from .collectives import as_is, call, in_session
 
-_executing_eagerly = tf.executing_eagerly
+__all__ = "allgather_object broadcast_global_variables broadcast_object broadcast_object_fn broadcast_variables".split()
+_executing_eagerly = tf.executing_eagerly  # Horovod's tests ask for it
 
 
 def name_of(variable, i):
@@ -20,31 +21,25 @@ def name_of(variable, i):
 
 @as_is
 def broadcast_variables(variables, root_rank, process_set=WORLD, inplace=False):
-    """Give all ranks the values that `variables` have on rank `root_rank`.
+    """Give all ranks the values that `variables` have on rank `root_rank`, a rank of the whole job.
 
     Args:
         variables: tf.Variables or Keras's, e.g. `model.weights` and then `optimizer.variables`, once they exist.
-        root_rank: a rank of the whole job.
         inplace: taken for Horovod's sake; the variables are always assigned to.
-
-    Raises:
-        HorovodInternalError: the ranks do not have the same variables; it names the one.
 
     Returns:
         In a graph of TensorFlow 1, the operation that does it.
     """
-    variables = list(variables)
-    if not variables:
-        return tf.group() if in_session() else None
+    variables, assigned = list(variables), []
     names = [f"broadcast_variables.{name_of(variable, i)}" for i, variable in enumerate(variables)]
 
     def meet(*values):
-        options = dict(root_rank=root_rank, process_set=process_set)
-        return [arrays.broadcast(np.asarray(v), name=name, **options) for v, name in zip(values, names)]
+        return [arrays.broadcast(np.asarray(v), root_rank, name, process_set) for v, name in zip(values, names)]
 
-    values, assigned = [tf.convert_to_tensor(variable) for variable in variables], []
-    for variable, value, old in zip(variables, call(meet, values, [value.dtype for value in values]), values):
-        value.set_shape(old.shape)
+    old = [tf.convert_to_tensor(variable) for variable in variables]
+    new = call(meet, old, [value.dtype for value in old]) if variables else []
+    for variable, value, before in zip(variables, new, old):
+        value.set_shape(before.shape)
         assigned.append(variable.assign(value))
     return tf.group(*assigned) if in_session() else None
 
@@ -65,11 +60,7 @@ def allgather_object(obj, session=None, name=None, process_set=WORLD):
 
 
 def broadcast_global_variables(root_rank):
-    """In a graph of TensorFlow 1: the operation that gives all ranks the global variables of rank `root_rank`.
-
-    Raises:
-        RuntimeError: elsewhere, since TensorFlow 2 keeps no list of all variables.
-    """
+    """In a graph of TensorFlow 1: the operation that gives all ranks the global variables of rank `root_rank`."""
     if in_session():
         return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
     raise RuntimeError(

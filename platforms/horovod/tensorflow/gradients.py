@@ -4,12 +4,13 @@ import tensorflow as tf
 
 from ..core import Average
 from ..core import global_process_set as WORLD
-from ..signature import parameters
-from .collectives import as_is, dense, divided, gather_slices, reduce_dense
-from .compression import Compression
+from ..signature import SET
+from .collectives import DEVICES, Compression, as_is, dense, divided, gather_slices, reduce_dense, spelled
 from .functions import name_of
 
-REDUCED = "sparse_as_dense op gradient_predivide_factor num_groups groups process_set"
+COMPRESSED = f"{DEVICES}, compression=none, sparse_as_dense=False"
+GROUPS = f"num_groups=0, groups=None, {SET}"
+TAPE = f"gradtape, {COMPRESSED}, op=Average, gradient_predivide_factor=1.0, {GROUPS}"
 
 
 def ref(variable):
@@ -19,7 +20,7 @@ def ref(variable):
 
 
 class GradientReducer:
-    """Reduces a list of gradients over the ranks, in one meeting.
+    """Reduces a list of gradients over the ranks, in one meeting. ValueError where options contradict each other.
 
     Args:
         name: a prefix of the names that error texts show.
@@ -29,10 +30,6 @@ class GradientReducer:
         gradient_predivide_factor: divide by it before the sum and by size / it afterwards.
         num_groups, groups: taken for Horovod's sake; all dense gradients are reduced as one operation.
         process_set: the ranks that take part; the others use their own gradients.
-        scale_local_gradients: divide gradients that stay on their rank by the number of ranks.
-
-    Raises:
-        ValueError: options that contradict each other.
     """
 
     def __init__(
@@ -45,7 +42,7 @@ class GradientReducer:
         num_groups=0,
         groups=None,
         process_set=WORLD,
-        scale_local_gradients=True,
+        **_,
     ):
         if gradient_predivide_factor != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -53,33 +50,20 @@ class GradientReducer:
             raise ValueError("groups should be a non-negative integer or a list of list of tf.Variable.")
         self.name, self.compression, self.sparse_as_dense, self.op = name, compression, sparse_as_dense, op
         self.scales = 1.0 / gradient_predivide_factor, gradient_predivide_factor
-        self.process_set, self.scale_local = process_set, scale_local_gradients
-        self.local = set()  # of variables whose gradients stay on their rank
-
-    def keep_local(self, variables):
-        """Do not reduce the gradients of these: every rank has weights of its own there."""
-        self.local.update(ref(variable) for variable in variables)
+        self.process_set = process_set
 
     @as_is
     def reduce(self, gradients, variables):
-        """The reduced gradients, in the same order; None stays None.
-
-        Args:
-            gradients: tensors, IndexedSlices or None.
-            variables: what they are gradients of; their paths name the tensors in error texts.
-        """
+        """The reduced gradients (tensors, IndexedSlices or None) of variables, whose paths error texts show."""
         gradients = [self.densified(gradient) for gradient in gradients]
-        size = self.process_set.size() if self.process_set.included() else 1
-        if size == 1:
+        if not self.process_set.included() or self.process_set.size() == 1:
             return gradients
         names = [f"{self.name}.{name_of(variable, i)}" for i, variable in enumerate(variables)]
         plain = []
-        for i, (gradient, variable) in enumerate(zip(gradients, variables)):
-            if gradient is None or (self.local and ref(variable) in self.local):
-                gradients[i] = divided(gradient, size) if self.scale_local else gradient
-            elif isinstance(gradient, tf.IndexedSlices):
+        for i, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
                 gradients[i] = gather_slices(gradient, self.op, (1.0, 1.0), names[i], self.process_set)
-            else:
+            elif gradient is not None:
                 plain.append(i)
         options = self.op, self.scales, self.process_set, self.compression
         reduced = reduce_dense([gradients[i] for i in plain], f"{self.name}.gradients", *options)
@@ -102,10 +86,6 @@ class _DistributedTape(tf.GradientTape):
         self.__dict__.update(tape.__dict__)
         self._reducer = reducer
 
-    def register_local_source(self, source):
-        """Do not reduce the gradients of this variable."""
-        self._reducer.keep_local([source])
-
     @as_is
     def gradient(self, target, sources, output_gradients=None, *args, **kwargs):
         gradients = super().gradient(target, sources, output_gradients, *args, **kwargs)
@@ -113,32 +93,59 @@ class _DistributedTape(tf.GradientTape):
         return tf.nest.pack_sequence_as(sources, reduced)
 
 
-@as_is
-@parameters(f"gradtape device_dense device_sparse compression {REDUCED} scale_local_gradients", GradientReducer)
-def DistributedGradientTape(gradtape, device_dense="", device_sparse="", compression=Compression.none, **options):
-    """A tf.GradientTape like `gradtape`, whose `gradient()` gives gradients reduced over the ranks.
+@spelled(f"{TAPE}, scale_local_gradients=True")
+def DistributedGradientTape(gradtape, **options):
+    """A tf.GradientTape like `gradtape`, whose `gradient()` gives gradients reduced over the ranks (`GradientReducer`).
 
     `gradtape` may have recorded already, or be entered through what this returns.
-
-    Args:
-        options: sparse_as_dense, op, gradient_predivide_factor, num_groups, groups, process_set,
-            scale_local_gradients: see `GradientReducer`.
     """
-    return _DistributedTape(gradtape, GradientReducer("DistributedGradientTape", compression, **options))
+    return _DistributedTape(gradtape, GradientReducer("DistributedGradientTape", **options))
 
 
-@parameters(
-    f"gradtape device_dense device_sparse compression {REDUCED} local_layers scale_local_gradients",
-    DistributedGradientTape,
-)
-def PartialDistributedGradientTape(gradtape, local_layers=None, **options):
-    """A DistributedGradientTape that leaves alone the gradients of `local_layers` (a layer or a list of them)."""
-    tape = DistributedGradientTape(gradtape, **options)
-    tape._reducer.keep_local(layer_weights(local_layers))
-    return tape
+class Accumulator:
+    """Sums gradients of several backward passes, and reduces the sums once.
+
+    Its variables are not among the optimizer's, so that a model saved with it loads without it.
+    """
+
+    def __init__(self, reducer, passes, average):
+        self.reducer, self.passes, self.average = reducer, passes, average
+        self.count, self.sums = None, {}
+
+    def step(self, gradients, variables, update):
+        """Add `gradients`; after `passes` calls reduce the sums and call `update` with them; whether it did."""
+        gradients = [self.reducer.densified(gradient) for gradient in gradients]
+        if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+            raise ValueError(
+                "IndexedSlices are not supported when `backward_passes_per_step` > 1 and `sparse_as_dense` is False. "
+                "An embedding makes them: pass sparse_as_dense=True to DistributedOptimizer"
+            )
+        sums = {i: self._sum_for(variables[i]) for i, gradient in enumerate(gradients) if gradient is not None}
+        added = [total.assign_add(tf.cast(gradients[i], total.dtype)) for i, total in sums.items()]
+
+        def reduce_and_update():
+            values = [tf.convert_to_tensor(sums[i]) if i in sums else None for i in range(len(gradients))]
+            if self.average:
+                values = [divided(value, self.passes) for value in values]
+            with _after([update(self.reducer.reduce(values, variables))]):
+                done = [total.assign(tf.zeros_like(total)) for total in [*sums.values(), self.count]]
+            with _after(done):
+                return tf.constant(True)
+
+        with _after(added):
+            count = self.count.assign_add(1)
+        with _after([count]):
+            return tf.cond(tf.equal(self.count, self.passes), reduce_and_update, lambda: tf.constant(False))
+
+    def _sum_for(self, variable):
+        with tf.init_scope():  # outside the graph that is being traced
+            if self.count is None:
+                self.count = tf.Variable(0, trainable=False, dtype=tf.int64)
+            if ref(variable) not in self.sums:
+                self.sums[ref(variable)] = tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
+        return self.sums[ref(variable)]
 
 
-def layer_weights(layers):
-    """The trainable weights of a layer, of a list of layers, or of None."""
-    layers = [] if layers is None else layers if isinstance(layers, (list, tuple, set)) else [layers]
-    return [weight for layer in layers for weight in layer.trainable_weights]
+def _after(done):
+    """Only a graph of TensorFlow 1 has to be told that what follows comes after these."""
+    return tf.control_dependencies([each for each in done if hasattr(each, "op") or isinstance(each, tf.Operation)])

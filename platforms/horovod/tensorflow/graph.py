@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from .accumulator import Accumulator
 from .functions import broadcast_global_variables
+from .gradients import Accumulator, GradientReducer
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
@@ -25,10 +25,14 @@ class DistributedOptimizer(tf.compat.v1.train.Optimizer):
     With several passes, `apply_gradients` adds them up; the last one reduces the sums and updates.
     """
 
-    def __init__(self, optimizer, use_locking, reducer, passes, average):
-        super().__init__(use_locking, reducer.name)
-        self._optimizer, self._reducer = optimizer, reducer
-        self._accumulator = Accumulator(reducer, passes, average) if passes > 1 else None
+    def __init__(self, optimizer, name, use_locking, backward_passes_per_step, average_aggregated_gradients, **options):
+        self._optimizer, passes = optimizer, backward_passes_per_step
+        self._reducer = GradientReducer(name or f"Distributed{type(optimizer).__name__}", **options)
+        super().__init__(use_locking, self._reducer.name)
+        several = Accumulator(self._reducer, passes, average_aggregated_gradients)
+        self._accumulator = several if passes > 1 else None
+        for each in ("get_slot", "get_slot_names", "variables"):
+            setattr(self, each, getattr(optimizer, each))
 
     def compute_gradients(self, *args, **kwargs):
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
@@ -41,17 +45,8 @@ class DistributedOptimizer(tf.compat.v1.train.Optimizer):
         if self._accumulator is None:
             return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
         gradients, variables = zip(*grads_and_vars)
-
-        def update(sums):
-            return self._optimizer.apply_gradients(zip(sums, variables), global_step, name)
-
-        return self._accumulator.step(gradients, variables, update)
-
-    def get_slot(self, *args, **kwargs):
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args, **kwargs):
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self):
-        return self._optimizer.variables()
+        return self._accumulator.step(
+            gradients,
+            variables,
+            lambda sums: self._optimizer.apply_gradients(zip(sums, variables), global_step, name),
+        )

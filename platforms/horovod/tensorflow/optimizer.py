@@ -4,11 +4,10 @@ import keras
 
 from .. import keras_backend
 from ..core import Adasum
-from ..signature import parameters
-from .accumulator import Accumulator
-from .collectives import as_is
-from .compression import Compression
-from .gradients import GradientReducer, layer_weights
+from .collectives import Compression, as_is, spelled
+from .gradients import COMPRESSED, GROUPS, Accumulator, GradientReducer
+
+KERAS = f"optimizer, name=None, {COMPRESSED}, gradient_predivide_factor=1.0, op=Average"
 
 
 class _Distributed:
@@ -33,10 +32,6 @@ class _Distributed:
         if self._hvd_accumulator is None:
             return update(self._hvd_reducer.reduce(gradients, variables))
         return self._hvd_accumulator.step(gradients, variables, update)
-
-    def register_local_var(self, variable):
-        """Do not reduce the gradients of this variable."""
-        self._hvd_reducer.keep_local([variable])
 
 
 class _DistributedOfKeras2(_Distributed):
@@ -84,39 +79,23 @@ def copied(optimizer):
     return new
 
 
-ARGUMENTS = "optimizer name device_dense device_sparse compression sparse_as_dense gradient_predivide_factor op"
-
-
-@parameters(
-    f"{ARGUMENTS} backward_passes_per_step average_aggregated_gradients num_groups groups process_set "
-    "scale_local_gradients",
-    GradientReducer,
+@spelled(
+    f"{KERAS}, backward_passes_per_step=1, average_aggregated_gradients=False, {GROUPS}, scale_local_gradients=True"
 )
 def DistributedOptimizer(
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    **options,
+    optimizer, name, backward_passes_per_step, average_aggregated_gradients, compression, **options
 ):
     """An optimizer like `optimizer` (and of its class) that first reduces the gradients over the ranks.
 
-    As in Horovod (https://horovod.readthedocs.io/en/stable/api.html), with one difference: with
-    `backward_passes_per_step` > 1 `iterations` counts updates, not passes, so that Adam's bias correction and schedules
-    are those of one process with the global batch.
+    As in Horovod, with one difference: with `backward_passes_per_step` > 1 `iterations` counts updates, not passes, so
+    that Adam's bias correction and schedules are those of one process with the global batch.
 
     Args:
         optimizer: of Keras, or of tf_keras. Under the policy mixed_float16 it gets its LossScaleOptimizer here, since
             the ranks must see the same gradients when they decide whether one overflowed.
-        backward_passes_per_step: sum the gradients of so many calls before the ranks meet.
-        average_aggregated_gradients: divide those sums by their number.
+        backward_passes_per_step: sum the gradients of so many calls before the ranks meet;
+            `average_aggregated_gradients`: divide those sums by their number.
         options: of `gradients.GradientReducer`.
-
-    Raises:
-        ValueError: no optimizer of Keras, or options that contradict each other.
     """
     keras_backend.check()
     of_keras_2 = keras_backend.is_keras_2(optimizer) and hasattr(optimizer, "apply_gradients")
@@ -139,25 +118,10 @@ def DistributedOptimizer(
     return distribute(new, reducer, backward_passes_per_step, average_aggregated_gradients)
 
 
-@parameters(
-    f"{ARGUMENTS} groups process_set local_layers scale_local_gradients backward_passes_per_step "
-    "average_aggregated_gradients",
-    DistributedOptimizer,
-)
-def PartialDistributedOptimizer(optimizer, local_layers=None, **options):
-    """A DistributedOptimizer that leaves alone the gradients of `local_layers` (a built layer or a list of them)."""
-    new = DistributedOptimizer(optimizer, **options)
-    new._hvd_reducer.keep_local(layer_weights(local_layers))
-    return new
-
-
 def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none, legacy_opts=False):
     """Load a model that Keras saved, with its optimizer as a DistributedOptimizer that goes on where it was.
 
-    Args:
-        filepath: what `model.save` wrote, with or without a DistributedOptimizer.
-        custom_optimizers: a list of optimizer classes that are not Keras's.
-        custom_objects: a dict of names and classes or functions that are not Keras's.
+    `custom_optimizers`: a list of optimizer classes, `custom_objects`: a dict of names and others that are not Keras's.
     """
     objects = {cls.__name__: cls for cls in custom_optimizers or []}
     model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})

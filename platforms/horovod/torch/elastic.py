@@ -1,10 +1,4 @@
-"""Training that survives the loss of ranks: `@hvd.elastic.run` around a function of a `TorchState`.
-
-    @hvd.elastic.run
-    def train(state):
-        for state.epoch in range(state.epoch, 90):
-            ...
-            state.commit()
+"""Training that survives the loss of ranks: `@hvd.elastic.run` around a function of a `TorchState`, which commits.
 
 Names and behaviour as in "Elastic Horovod" of Horovod's documentation, with one difference: after the loss of a rank
 torchrun starts all ranks again (`python -m platforms.horovod --min-np`, torchrun --max-restarts), and `run` goes on
@@ -30,14 +24,15 @@ __all__ = ["run", "State", "ObjectState", "TorchState", "ElasticSampler"]
 class State:
     """What has to be alike on all ranks and survive the loss of some.
 
+    A subclass has `save` (keep a copy in memory), `restore` (go back to it), `sync` (take over rank 0's state), `reset`
+    (adapt to the new world), and for restarts `saved` (what is written to a file, or None) and `load_saved`.
+
     Args:
-        bcast_object: function that returns rank 0's object on every rank.
-        get_rank: function that returns the rank of this process.
+        bcast_object: function that returns rank 0's object on every rank. get_rank: of this process.
     """
 
     def __init__(self, bcast_object, get_rank):
-        self._bcast_object, self._rank = bcast_object, get_rank
-        self._reset_callbacks = []
+        self._bcast_object, self._rank, self._reset_callbacks = bcast_object, get_rank, []
 
     def register_reset_callbacks(self, callbacks):
         """Functions to call after every reset, for example to scale the learning rate to the number of ranks."""
@@ -62,25 +57,10 @@ class State:
         """Nothing, since no rank joins later; scripts call it between commits."""
 
     def save(self):
-        """Keep a copy of the state in memory."""
         raise NotImplementedError
 
-    def restore(self):
-        """Go back to the last copy."""
-        raise NotImplementedError
-
-    def sync(self):
-        """Take over the state of rank 0."""
-        raise NotImplementedError
-
-    def reset(self):
-        """Adapt to the new world; nothing by default."""
-
-    def saved(self):
-        """What `save()` keeps, to be written to a file; None if it is kept elsewhere."""
-
-    def load_saved(self, saved):
-        """Go back to what `saved()` has returned in a process that is gone."""
+    restore = sync = save
+    reset = saved = check_host_updates
 
 
 class ObjectState(State):
@@ -88,8 +68,7 @@ class ObjectState(State):
 
     def __init__(self, bcast_object, get_rank, **kwargs):
         self._saved_state = kwargs
-        for name, value in kwargs.items():
-            setattr(self, name, value)
+        self.__dict__.update(kwargs)
         ObjectState.save(self)
         super().__init__(bcast_object=bcast_object, get_rank=get_rank)
 
@@ -98,8 +77,7 @@ class ObjectState(State):
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
 
     def restore(self):
-        for name, value in self._saved_state.items():
-            setattr(self, name, copy.deepcopy(value))
+        self.__dict__.update(copy.deepcopy(self._saved_state))
 
     def saved(self):
         return {"plain": self._saved_state}
@@ -110,9 +88,7 @@ class ObjectState(State):
 
     def sync(self):
         if self._saved_state:
-            values = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
-            for name, value in values.items():
-                setattr(self, name, value)
+            self.__dict__.update(self._bcast_object({name: getattr(self, name) for name in self._saved_state}))
             ObjectState.save(self)
 
 
@@ -121,11 +97,7 @@ class ElasticSampler(Sampler):
 
     Put it into the `TorchState`, call `record_batch` after every batch and `set_epoch` at the END of an epoch (at
     its start, an interrupted training would repeat the epoch). The last indices are repeated where the
-    number does not divide by the ranks. As in the API reference of horovod.torch.elastic.
-
-    Args:
-        dataset: anything with a length, which must not change.
-        shuffle: whether to shuffle, by `seed` and the number of the epoch; both must be the same on all ranks.
+    number does not divide by the ranks. The dataset's length, `shuffle` and `seed` must be the same on all ranks.
     """
 
     def __init__(self, dataset, shuffle=True, seed=0):
@@ -146,7 +118,7 @@ class ElasticSampler(Sampler):
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict):
-        self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
+        self.__dict__.update(state_dict)
         self.reset()
 
     def reset(self):
@@ -168,17 +140,8 @@ class ElasticSampler(Sampler):
         return self.num_samples
 
 
-def _send_state(value):
-    value.load_state_dict(broadcast_object(value.state_dict()))
-
-
-_LRScheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", torch.optim.lr_scheduler._LRScheduler)  # before torch 2
-SENT_BY = {  # type of what has a state_dict -> how all ranks get that of rank 0
-    torch.nn.Module: lambda model: broadcast_parameters(model.state_dict(), root_rank=0),
-    torch.optim.Optimizer: lambda optimizer: broadcast_optimizer_state(optimizer, root_rank=0),
-    _LRScheduler: _send_state,
-    ElasticSampler: _send_state,
-}
+STATEFUL = torch.nn.Module, torch.optim.Optimizer, ElasticSampler  # and schedulers, by another name before torch 2
+STATEFUL += (getattr(torch.optim.lr_scheduler, "LRScheduler", torch.optim.lr_scheduler._LRScheduler),)
 
 
 class TorchState(ObjectState):
@@ -186,14 +149,12 @@ class TorchState(ObjectState):
 
         state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0)
 
-    Args:
-        model, optimizer: a module and an optimizer, or None.
-        kwargs: more of them, schedulers, `ElasticSampler`s; anything else is kept as a plain (picklable) object.
+    `kwargs`: more modules, optimizers, schedulers, `ElasticSampler`s; anything else is a plain (picklable) object.
     """
 
     def __init__(self, model=None, optimizer=None, **kwargs):
         kwargs.update(model=model, optimizer=optimizer)
-        self._states = {name: None for name, value in kwargs.items() if isinstance(value, tuple(SENT_BY))}
+        self._states = {name: None for name, value in kwargs.items() if isinstance(value, STATEFUL)}
         for name in self._states:
             setattr(self, name, kwargs.pop(name))
         super().__init__(bcast_object=broadcast_object, get_rank=rank, **kwargs)
@@ -226,7 +187,12 @@ class TorchState(ObjectState):
     def sync(self):
         for name in self._states:
             value = getattr(self, name)
-            next(send for kind, send in SENT_BY.items() if isinstance(value, kind))(value)
+            if isinstance(value, torch.nn.Module):
+                broadcast_parameters(value.state_dict(), root_rank=0)
+            elif isinstance(value, torch.optim.Optimizer):
+                broadcast_optimizer_state(value, root_rank=0)
+            else:
+                value.load_state_dict(broadcast_object(value.state_dict()))
             self._keep(name)
         super().sync()
 
@@ -246,13 +212,9 @@ def _file():
 def run(func):
     """Decorator: `func(state, …)` starts with the state alike on all ranks, and again after each failure.
 
-    After a HorovodInternalError the state goes back to the last commit, and the ranks meet again. Collectives outside
-    of `func` have to happen before the first call.
-
-    Raises:
-        CollectiveError: the same refusal twice in a row, since a mistake in the program does not go away.
-        HorovodInternalError: a rank is lost, so that the ranks cannot meet; a launcher may start all of them again.
-        Whatever else `func` raises.
+    After a HorovodInternalError the state goes back to the last commit, and the ranks meet again; it is raised where a
+    rank is lost, since only a launcher can start all of them again. So is the same CollectiveError twice in a row, as a
+    mistake in the program does not go away. Collectives outside of `func` have to happen before the first call.
     """
 
     @functools.wraps(func)

@@ -1,4 +1,4 @@
-"""Submitting collectives to the engine and waiting for them; invalid arguments are found here."""
+"""Submitting collectives to their lane and waiting for them; invalid arguments are found here."""
 
 import itertools
 from numbers import Integral
@@ -18,38 +18,33 @@ NAMES = 2**12  # names whose requests are remembered
 def submit(kind, tensors, outputs, name, process_set, answer, **options):
     """Submit a collective and return its handle; invalid arguments raise here and on all other ranks."""
     here, number = job.current(), sets.number(process_set)
+    looks = kind, options, outputs is None, [_look(tensor) for tensor in tensors]
     before = here.given.get((number, name)) if type(name) is str else None
-    known = _repeated(before, kind, tensors, options) if before else None
-    request, digest = known or _described(here, kind, tensors, outputs is not None, name, number, process_set, options)
-    entry = here.lanes[number].submit(Entry(request, tensors, outputs, _computed(tensors), digest))
+    if before is None or before[0] != looks:  # else only the numbers in its tensors are others than before
+        before = looks, *_described(here, kind, tensors, outputs, name, number, process_set, options)
+        if type(name) is str:
+            if len(here.given) >= NAMES:
+                here.given.clear()
+            here.given[number, name] = before
+    # CUDA tensors are read when what computes them has ended.
+    ready = torch.cuda.current_stream(tensors[0].device).record_event() if tensors and tensors[0].is_cuda else None
+    entry = here.lanes[number].submit(Entry(before[1], tensors, outputs, ready, before[2]))
     handle = next(_numbers)
     _handles[handle] = entry, here.lanes[number], answer
     return handle
 
 
-def _repeated(before, kind, tensors, options):
-    """(request, digest) of an earlier call with the same name, if this one differs only in its tensors' numbers."""
-    earlier, given, looks, request, digest = before
-    if earlier != kind or given != options or len(looks) != len(tensors):
+def _look(tensor):
+    """What may be wrong with a tensor, apart from its numbers."""
+    if not isinstance(tensor, Tensor) or tensor.layout is not strided:
         return None
-    for tensor, (dtype, shape, device) in zip(tensors, looks):
-        if not (
-            isinstance(tensor, Tensor)
-            and tensor.dtype is dtype
-            and tensor.shape == shape
-            and tensor.device == device
-            and tensor.layout is strided
-            and (tensor.is_contiguous() or not _overlaps(tensor))
-        ):
-            return None
-    return request, digest
+    return tensor.dtype, tensor.shape, tensor.device, tensor.is_contiguous() or not _overlaps(tensor)
 
 
-def _described(here, kind, tensors, written, name, number, process_set, options):
+def _described(here, kind, tensors, outputs, name, number, process_set, options):
     """(request, digest); raises CollectiveError, on all other ranks too, if it is invalid."""
-    given = name
     name = here.name(kind, number) if name is None else str(name)
-    wrong = _problem(kind, tensors, written, name, options, process_set)
+    wrong = _problem(kind, tensors, outputs is not None, name, options, process_set)
     if wrong:
         name = name[:NAME_LIMIT]
         here.lanes[number].refuse({"kind": kind, "name": name, "set": number, "refused": wrong})
@@ -57,25 +52,12 @@ def _described(here, kind, tensors, written, name, number, process_set, options)
     described = [[str(t.dtype)[6:], list(t.shape), t.device.type] for t in tensors]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     request = {"kind": kind, "name": name, "set": number, "tensors": described, "bytes": size, **options}
-    digest = digest_of(request)
-    if type(given) is str:
-        before = here.given
-        if len(before) >= NAMES:
-            before.clear()
-        looks = [(t.dtype, t.shape, t.device) for t in tensors]
-        before[number, given] = kind, options, looks, request, digest
-    return request, digest
-
-
-def _computed(tensors):
-    """The event that the data plane waits for before it reads CUDA tensors."""
-    if tensors and tensors[0].is_cuda:
-        return torch.cuda.current_stream(tensors[0].device).record_event()
-    return None
+    return request, digest_of(request)
 
 
 def _problem(kind, tensors, written, name, options, process_set):
     """Why this collective is invalid, or None; `written`: whether the result is written to the tensors."""
+    count = len(process_set.ranks)
     if len(name) > NAME_LIMIT:
         return f"its name has {len(name)} characters, more than {NAME_LIMIT}"
     for tensor in tensors:
@@ -89,16 +71,14 @@ def _problem(kind, tensors, written, name, options, process_set):
             return "an expanded tensor, whose elements share their memory, cannot be written to; clone() it"
         if kind in ("allgather", "alltoall", "reducescatter") and tensor.dim() == 0:
             return "a tensor of no dimension has no rows to share out; give it one by tensor.reshape(1)"
-        wrong = _cannot_reduce(tensor, options.get("op"))
+        wrong = "op" in options and _cannot_reduce(tensor, options["op"])
         if wrong:
             return wrong
-    if options.get("op") == "Adasum" and len(process_set.ranks) & (len(process_set.ranks) - 1):
-        return f"Adasum combines ranks in pairs: {len(process_set.ranks)} ranks are not a power of two"
+    if options.get("op") == "Adasum" and count & (count - 1):
+        return f"Adasum combines ranks in pairs: {count} ranks are not a power of two"
     if kind == "broadcast" and options["root"] not in process_set.ranks:
         return f"its root rank {options['root']} is not among the ranks {process_set.ranks}"
-    if kind == "alltoall":
-        return _wrong_splits(options["splits"], tensors[0].shape[0], len(process_set.ranks))
-    return None
+    return _wrong_splits(options["splits"], tensors[0].shape[0], count) if kind == "alltoall" else None
 
 
 def _overlaps(tensor):
@@ -106,8 +86,6 @@ def _overlaps(tensor):
 
 
 def _cannot_reduce(tensor, op):
-    if op is None:
-        return None
     if tensor.is_floating_point() and tensor.element_size() == 1:
         return f"{tensor.dtype} cannot be reduced by any backend; convert it to float16 or float32"
     if tensor.is_complex() and op not in ("Sum", "Average"):
@@ -137,9 +115,7 @@ def _wrong_splits(splits, rows, count):
         return f"{len(splits)} splits given, one for each of the {count} ranks is needed"
     if any(split < 0 for split in splits):
         return f"negative splits: {splits}"
-    if sum(splits) > rows:
-        return f"its splits {splits} add up to {sum(splits)}, the tensor has {rows} rows"
-    return None
+    return f"its splits {splits} add up to {sum(splits)}, the tensor has {rows} rows" if sum(splits) > rows else None
 
 
 def poll(handle):
@@ -153,11 +129,7 @@ def poll(handle):
 
 
 def synchronize(handle):
-    """Wait for the collective and return its result; None for a handle that was synchronized before.
-
-    Raises:
-        CollectiveError, RankLost: see the module.
-    """
+    """Wait for the collective and return its result or raise its error; None for a handle synchronized before."""
     if callable(handle):  # of sparse_allreduce_async
         return handle()
     entry, lane, answer = _handles.get(handle, (None, None, None))
@@ -168,8 +140,3 @@ def synchronize(handle):
     finally:
         _handles.pop(handle, None)
     return answer(result)
-
-
-def first(result):
-    """The answer of a collective of one tensor."""
-    return result[0]

@@ -3,6 +3,9 @@
 All ranks of a process set submit the same collectives in the same order; one runs when all of them have. A call without
 a name gets the number of calls of its kind. When ranks give different arguments, each of them raises CollectiveError;
 when a rank is lost, the others raise RankLost. Both are HorovodInternalErrors, and those are RuntimeErrors.
+
+A form with `_async` returns a handle for `poll` and `synchronize`, one with `_` at its end works in place, `grouped_`
+takes a list of tensors, none of which begins before all ranks have submitted all. Through the others gradients flow.
 """
 
 import functools
@@ -10,363 +13,201 @@ import functools
 import torch
 
 from ..core import *  # noqa: F403  (Horovod has these here too)
-from ..core import Average, ReduceOp, Sum, global_process_set, job, rank, reduction, sets
+from ..core import Adasum, Average, Sum, global_process_set, job, rank, reduction, sets
+from ..signature import SCALES, SET, signed
 from .compression import Compression
-from .handles import first, poll, submit, synchronize, whole_splits  # noqa: F401 - `poll` is for scripts
+from .handles import poll, submit, synchronize, whole_splits
 
 # Each rank's indices were checked when its tensor was made; newer torch warns unless this is given.
 UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
+COLLECTIVES = {  # name -> (its parameters after the tensor, its forms, what it gives)
+    "allreduce": (
+        f"average=None, name=None, op=None, {SCALES}, {SET}",
+        "grouped _ _async _async_",
+        "postscale · op over ranks of (prescale · tensor), of one shape. op: Average, Sum, Min, Max, Product, "
+        "Adasum (2^k ranks). Averages of integers are truncated, scaled integers computed in float64 and truncated.",
+    ),
+    "reducescatter": (
+        f"name=None, op=Average, {SET}, {SCALES}",
+        "grouped _async",
+        "This rank's rows of the reduced tensor; if they cannot be divided evenly, the first ranks get one more.",
+    ),
+    "allgather": (
+        f"name=None, {SET}",
+        "grouped _async",
+        "The ranks' tensors one after the other, [rows of all ranks, …]; ranks may give unequal numbers of rows.",
+    ),
+    "broadcast": (
+        f"root_rank, name=None, {SET}",
+        "_ _async _async_",
+        "The tensor of `root_rank`, a rank of the world in process sets too, on every rank.",
+    ),
+    "alltoall": (
+        f"splits=None, name=None, {SET}",
+        "_async",
+        "The i-th part of the rows goes to the i-th rank. `splits`: rows for each rank (default: equally many). With "
+        "`splits`, and by a handle, also how many came from each rank (int32).",
+    ),
+}
 
 
-def _in_place(name, begin):
-    """The blocking form of `begin`, with its arguments."""
-
-    @functools.wraps(begin)
-    def waiting(*args, **options):
-        return synchronize(begin(*args, **options))
-
-    waiting.__name__ = waiting.__qualname__ = name
-    waiting.__doc__ = f"`{name.rstrip('_')}` in place; returns the tensor, or the tensors."
-    return waiting
-
-
-# allreduce
-
-
-def _allreduce(tensors, outputs, name, op, scales, process_set, answer, average=None):
-    options = {"op": reduction(op, average).name, "scales": [float(scales[0]), float(scales[1])]}
-    return submit("allreduce", tensors, outputs, name, process_set, answer, **options)
-
-
-def allreduce_async(
-    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
-    """Begin to reduce `tensor` over the ranks into a new tensor; returns a handle. See `allreduce`."""
-    return _allreduce([tensor], None, name, op, (prescale_factor, postscale_factor), process_set, first, average)
+def _begin(kind, tensors, name, process_set, answer, in_place=False, **given):
+    """Submit a collective of some tensors; returns its handle."""
+    options = {}
+    if kind in ("allreduce", "reducescatter"):
+        op = reduction(given["op"], given.get("average"))
+        if kind == "reducescatter" and op == Adasum:
+            raise NotImplementedError("reducescatter with Adasum: it combines whole tensors; use allreduce")
+        scales = [float(given["prescale_factor"]), float(given["postscale_factor"])]
+        options = {"op": op.name, "scales": scales}
+    elif kind == "broadcast":
+        options = {"root": int(given["root_rank"])}
+    elif kind == "alltoall":
+        job.current()
+        rows = tensors[0].shape[0] if isinstance(tensors[0], torch.Tensor) and tensors[0].dim() else 0
+        options = {"splits": whole_splits(given["splits"], rows, len(process_set.ranks))}
+        answer = functools.partial(_with_counts, given["splits"])
+    return submit(kind, tensors, tensors if in_place else None, name, process_set, answer, **options)
 
 
-def allreduce_async_(
-    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
-    """Begin to reduce `tensor` over the ranks in place; returns a handle. See `allreduce`."""
-    own = [tensor]
-    return _allreduce(own, own, name, op, (prescale_factor, postscale_factor), process_set, first, average)
+def _first(result):
+    return result[0]
 
 
-allreduce_ = _in_place("allreduce_", allreduce_async_)
+def _with_counts(splits, result):
+    like = splits if isinstance(splits, torch.Tensor) else torch.empty(0, dtype=torch.int32)
+    return result[0], torch.tensor(result[1], dtype=like.dtype, device=like.device)
 
 
-def allreduce(
-    tensor,
-    average=None,
-    name=None,
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
-    """The average (or sum, …) of the ranks' tensors: postscale · op over ranks of (prescale · tensor).
+def _form(kind, group, way):
+    """The form of a collective with `group` before its name and `way` after it."""
+    parameters, _, about = COLLECTIVES[kind]
+    what, answer = ("tensors", list) if group else ("tensor", _first)
 
-    Args:
-        tensor: any shape, the same on all ranks. Averages of integers are truncated; scaled integers
-            are computed in float64 and truncated.
-        op: Average (default), Sum, Min, Max, Product, or Adasum (2^k ranks).
-        compression: Compression.fp16 or .bf16 sends half the bytes.
+    @signed(f"{what}, {parameters}")
+    def form(name, process_set, **given):
+        tensors = list(given.pop(what)) if group else [given.pop(what)]
+        return _begin(kind, tensors, name, process_set, answer, way.endswith("_"), **given)
 
-    Returns:
-        A new tensor. Gradients flow: that of a sum is the sum of the ranks' gradients.
-    """
-    small, how = compression.compress(tensor)
-    scales = prescale_factor, postscale_factor
-    (reduced,) = _Allreduce.apply(name, reduction(op, average).name, scales, process_set, False, small)
-    return compression.decompress(reduced, how)
+    if way == "_":
+        begin = form
+        form = functools.wraps(begin)(lambda *args, **options: synchronize(begin(*args, **options)))
+    elif way == "":
+        form = _differentiable(kind, what, parameters)
+    form.__name__ = form.__qualname__ = f"{group}{kind}{way}"
+    form.__doc__ = f"{about} See the module for the forms `{kind}` has."
+    return form
 
 
-class _Allreduce(torch.autograd.Function):
+def _differentiable(kind, what, parameters):
+    parameters = parameters.replace("op=None", "compression=none, op=None").replace("op=A", "compression=none, op=A")
+
+    @signed(f"{what}, {parameters}", none=Compression.none)
+    def form(compression=Compression.none, **given):
+        tensors = given.pop(what)
+        if "op" in given:
+            given["op"] = reduction(given["op"], given.pop("average", None))
+        pairs = [compression.compress(tensor) for tensor in (tensors if what == "tensors" else [tensors])]
+        results = _Collective.apply(kind, given, *(small for small, _ in pairs))
+        if kind == "alltoall":
+            return results[0] if given["splits"] is None else results
+        results = [compression.decompress(result, how) for result, (_, how) in zip(results, pairs)]
+        return results if what == "tensors" else results[0]
+
+    return form
+
+
+class _Collective(torch.autograd.Function):
+    """A collective of some tensors, with the gradients that Horovod gives it."""
+
     @staticmethod
-    def forward(ctx, name, op, scales, process_set, grouped, *tensors):
-        ctx.given = op, scales, process_set, grouped
-        return tuple(synchronize(_allreduce(list(tensors), None, name, ReduceOp[op], scales, process_set, tuple)))
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        op, scales, process_set, grouped = ctx.given
-        if op not in ("Sum", "Average"):
-            raise NotImplementedError(f"the gradient of an allreduce with {op}; Sum and Average have one")
-        return (None,) * 5 + _Allreduce.apply(None, op, scales, process_set, grouped, *gradients)
-
-
-def grouped_allreduce_async(
-    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
-    """Begin to reduce a list of tensors at one time into new tensors; returns one handle."""
-    return _allreduce(list(tensors), None, name, op, (prescale_factor, postscale_factor), process_set, list, average)
-
-
-def grouped_allreduce_async_(
-    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
-    """Begin to reduce a list of tensors at one time in place; returns one handle."""
-    tensors = list(tensors)
-    return _allreduce(tensors, tensors, name, op, (prescale_factor, postscale_factor), process_set, list, average)
-
-
-grouped_allreduce_ = _in_place("grouped_allreduce_", grouped_allreduce_async_)
-
-
-def grouped_allreduce(
-    tensors,
-    average=None,
-    name=None,
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
-    """`allreduce` of a list of tensors together: none is reduced before all ranks have submitted all of them."""
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    scales = prescale_factor, postscale_factor
-    small = [tensor for tensor, _ in pairs]
-    reduced = _Allreduce.apply(name, reduction(op, average).name, scales, process_set, True, *small)
-    return [compression.decompress(tensor, how) for tensor, (_, how) in zip(reduced, pairs)]
-
-
-# reducescatter
-
-
-def _reducescatter(tensors, name, op, scales, process_set, answer):
-    name_of_op = ReduceOp(op).name
-    if name_of_op == "Adasum":
-        raise NotImplementedError("reducescatter with Adasum: it combines whole tensors; use allreduce")
-    scales = [float(scale) for scale in scales]
-    return submit("reducescatter", list(tensors), None, name, process_set, answer, op=name_of_op, scales=scales)
-
-
-def reducescatter_async(
-    tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
-    """Begin a `reducescatter`; returns a handle."""
-    return _reducescatter([tensor], name, op, (prescale_factor, postscale_factor), process_set, first)
-
-
-def grouped_reducescatter_async(
-    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
-    """Begin a `reducescatter` of each of a list of tensors, all at one time; returns one handle."""
-    return _reducescatter(tensors, name, op, (prescale_factor, postscale_factor), process_set, list)
-
-
-def reducescatter(
-    tensor,
-    name=None,
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
-    """This rank's rows of the reduced tensor; if they cannot be divided evenly, the first ranks get one more.
-
-    As in Horovod, the gradient of Average is all ranks' gradients put together, that of Sum `size` times that.
-    """
-    scales = prescale_factor, postscale_factor
-    return grouped_reducescatter([tensor], name, compression, op, process_set, *scales)[0]
-
-
-def grouped_reducescatter(
-    tensors,
-    name=None,
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
-    """`reducescatter` of each of a list of tensors, all at one time."""
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    small = [tensor for tensor, _ in pairs]
-    reduced = _Reducescatter.apply(name, op, process_set, (prescale_factor, postscale_factor), *small)
-    return [compression.decompress(tensor, how) for tensor, (_, how) in zip(reduced, pairs)]
-
-
-class _Reducescatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, name, op, process_set, scales, *tensors):
-        ctx.given = op, process_set, scales
-        return tuple(synchronize(_reducescatter(tensors, name, op, scales, process_set, list)))
+    def forward(ctx, kind, given, *tensors):
+        results = tuple(synchronize(_begin(kind, list(tensors), answer=tuple, **given)))
+        ctx.kind, ctx.given, ctx.rows = kind, given, [tensor.shape[:1] for tensor in tensors]
+        if kind == "alltoall":
+            ctx.received = results[1].tolist()  # the tensor is the caller's, who may write to it before backward
+            ctx.mark_non_differentiable(results[1])
+        return results
 
     @staticmethod
     def backward(ctx, *gradients):
-        op, process_set, scales = ctx.given
+        op, group = ctx.given.get("op", Sum), ctx.given["process_set"]
         if op not in (Sum, Average):
-            raise NotImplementedError(f"the gradient of a reducescatter with {ReduceOp(op).name}")
-        factor = scales[0] * scales[1] * (process_set.size() if op == Sum else 1)
-        handle = submit("allgather", [factor * each for each in gradients], None, None, process_set, tuple)
-        return (None,) * 4 + synchronize(handle)
+            raise NotImplementedError(f"the gradient of {ctx.kind} with {op.name}; Sum and Average have one")
+        return (None, None, *GRADIENTS[ctx.kind](ctx, gradients, group))
+
+
+def _of_allreduce(ctx, gradients, group):
+    return _Collective.apply("allreduce", {**ctx.given, "name": None}, *gradients)
+
+
+def _of_reducescatter(ctx, gradients, group):
+    """As in Horovod, that of Average is all ranks' gradients put together, that of Sum `size` times that."""
+    factor = ctx.given["prescale_factor"] * ctx.given["postscale_factor"]
+    factor *= group.size() if ctx.given["op"] == Sum else 1
+    return FORMS["grouped_allgather"]([factor * each for each in gradients], process_set=group)
+
+
+def _of_allgather(ctx, gradients, group):
+    """This rank's part of the average of the ranks' gradients."""
+    rows = [shape[0] for shape in ctx.rows]
+    everybodys = FORMS["allgather"](torch.tensor([rows]), process_set=group)
+    before = everybodys[: group.rank()].sum(0).tolist()
+    reduced = FORMS["grouped_allreduce"](gradients, process_set=group)
+    return [gradient.narrow(0, begin, count) for gradient, begin, count in zip(reduced, before, rows)]
+
+
+def _of_broadcast(ctx, gradients, group):
+    """The average of the ranks' gradients on the root and zero elsewhere."""
+    reduced = FORMS["allreduce"](gradients[0], process_set=group)
+    return [reduced if rank() == ctx.given["root_rank"] else torch.zeros_like(reduced)]
+
+
+def _of_alltoall(ctx, gradients, group):
+    back, missing = FORMS["alltoall"](gradients[0], ctx.received, process_set=group)[0], ctx.rows[0][0]
+    missing -= back.shape[0]  # rows that the splits left out were not sent
+    return [torch.cat([back, back.new_zeros(missing, *back.shape[1:])]) if missing else back]
+
+
+GRADIENTS = {
+    "allreduce": _of_allreduce,
+    "reducescatter": _of_reducescatter,
+    "allgather": _of_allgather,
+    "broadcast": _of_broadcast,
+    "alltoall": _of_alltoall,
+}
+FORMS = {
+    f"{group}{kind}{way}": _form(kind, group, way)
+    for kind, (_, forms, _) in COLLECTIVES.items()
+    for group in ("", "grouped_")[: 1 + ("grouped" in forms)]
+    for way in ["", *forms.replace("grouped", "").split()]
+}
+globals().update(FORMS)
 
 
 def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
-    """Begin to reduce a sparse COO tensor by gathering everybody's entries.
+    """Begin to reduce a sparse COO tensor (Average or Sum) by gathering everybody's entries.
 
-    Returns:
-        A function without arguments that waits and returns the coalesced sparse tensor; `synchronize` calls it too.
+    Returns a function that waits and returns the coalesced sparse tensor; `synchronize` calls it too.
     """
     if op not in (Average, Sum):
-        raise ValueError(f"{ReduceOp(op).name} of sparse tensors; Average and Sum are possible")
-    given = tensor.coalesce() if not tensor.is_coalesced() else tensor
-    indices = submit("allgather", [given._indices().t()], None, f"{name}.indices", process_set, first)
-    values = submit("allgather", [given._values()], None, f"{name}.values", process_set, first)
+        raise ValueError(f"{reduction(op, None).name} of sparse tensors; Average and Sum are possible")
+    given, gather = tensor.coalesce(), FORMS["allgather_async"]
+    handles = (
+        gather(given._indices().t(), f"{name}.indices", process_set),
+        gather(given._values(), f"{name}.values", process_set),
+    )
 
     def finish():
-        where, what = synchronize(indices).t(), synchronize(values)
+        where, what = map(synchronize, handles)
         what = what / process_set.size() if op == Average else what
-        return torch.sparse_coo_tensor(where, what, tensor.shape, **UNCHECKED).coalesce()
+        return torch.sparse_coo_tensor(where.t(), what, tensor.shape, **UNCHECKED).coalesce()
 
     return finish
 
 
-# allgather
-
-
-def allgather_async(tensor, name=None, process_set=global_process_set):
-    """Begin to put the ranks' tensors together; returns a handle. See `allgather`."""
-    return submit("allgather", [tensor], None, name, process_set, first)
-
-
-def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
-    """Begin an `allgather` of each of a list of tensors, all at one time; returns one handle."""
-    return submit("allgather", list(tensors), None, name, process_set, list)
-
-
-def allgather(tensor, name=None, process_set=global_process_set):
-    """The ranks' tensors one after the other, [rows of all ranks, …]; ranks may give unequal numbers of rows.
-
-    As in Horovod, the gradient is this rank's part of the average of the ranks' gradients.
-    """
-    return _Allgather.apply(name, process_set, tensor)[0]
-
-
-def grouped_allgather(tensors, name=None, process_set=global_process_set):
-    """`allgather` of each of a list of tensors, all at one time."""
-    return list(_Allgather.apply(name, process_set, *tensors))
-
-
-class _Allgather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, name, process_set, *tensors):
-        handle = grouped_allgather_async(tensors, name, process_set)
-        ctx.process_set, ctx.rows = process_set, [tensor.shape[0] for tensor in tensors]
-        return tuple(synchronize(handle))
-
-    @staticmethod
-    def backward(ctx, *gradients):
-        everybodys = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set)
-        before = everybodys[: ctx.process_set.rank()].sum(0).tolist()
-        reduced = grouped_allreduce(gradients, op=Average, process_set=ctx.process_set)
-        return (None, None) + tuple(
-            gradient.narrow(0, begin, rows) for gradient, begin, rows in zip(reduced, before, ctx.rows)
-        )
-
-
-# broadcast
-
-
-def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
-    """Begin to copy the root's tensor into a new one on all ranks; returns a handle. See `broadcast`."""
-    return submit("broadcast", [tensor], None, name, process_set, first, root=int(root_rank))
-
-
-def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
-    """Begin to copy the root's tensor into this one on all ranks; returns a handle. See `broadcast`."""
-    return submit("broadcast", [tensor], [tensor], name, process_set, first, root=int(root_rank))
-
-
-broadcast_ = _in_place("broadcast_", broadcast_async_)
-
-
-def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
-    """The root's tensor, on every rank, as a new tensor.
-
-    Args:
-        tensor: of one shape and dtype on all ranks. root_rank: a rank of the world, in process sets too.
-
-    As in Horovod, the gradient is the average of the ranks' gradients on the root and zero elsewhere.
-    """
-    return _Broadcast.apply(tensor, root_rank, name, process_set)
-
-
-class _Broadcast(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor, root_rank, name, process_set):
-        ctx.root, ctx.process_set = root_rank, process_set
-        return synchronize(broadcast_async(tensor, root_rank, name, process_set))
-
-    @staticmethod
-    def backward(ctx, gradient):
-        reduced = allreduce(gradient, op=Average, process_set=ctx.process_set)
-        return reduced if rank() == ctx.root else torch.zeros_like(reduced), None, None, None
-
-
-# alltoall
-
-
-def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
-    """Begin an `alltoall`; the handle's result is (tensor, received splits)."""
-    job.current()
-    like = splits if isinstance(splits, torch.Tensor) else torch.empty(0, dtype=torch.int32)
-    rows = tensor.shape[0] if isinstance(tensor, torch.Tensor) and tensor.dim() else 0
-
-    def answer(result):
-        return result[0], torch.tensor(result[1], dtype=like.dtype, device=like.device)
-
-    given = whole_splits(splits, rows, len(process_set.ranks))
-    return submit("alltoall", [tensor], None, name, process_set, answer, splits=given)
-
-
-def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
-    """Send the i-th part of the rows to the i-th rank, and get one part from each.
-
-    Args:
-        splits: rows for each rank, in order (default: equally many, which has to come out even).
-
-    Returns:
-        The received rows in the order of ranks; with `splits` also how many came from each (int32).
-    """
-    output, received = _Alltoall.apply(tensor, splits, name, process_set)
-    return output if splits is None else (output, received)
-
-
-class _Alltoall(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, tensor, splits, name, process_set):
-        output, received = synchronize(alltoall_async(tensor, splits, name, process_set))
-        ctx.process_set, ctx.rows = process_set, tensor.shape[0]
-        ctx.received = received.tolist()  # the tensor is the caller's, who may write to it before backward
-        ctx.mark_non_differentiable(received)
-        return output, received
-
-    @staticmethod
-    def backward(ctx, gradient, _):
-        back = alltoall(gradient, ctx.received, process_set=ctx.process_set)[0]
-        if back.shape[0] < ctx.rows:  # rows that the splits left out were not sent
-            back = torch.cat([back, back.new_zeros(ctx.rows - back.shape[0], *back.shape[1:])])
-        return back, None, None, None
-
-
-# join, barrier
-
-
 def join(device=-1):
-    """Announce that this rank has no more data; it contributes zeros to the other ranks' sums until all have joined.
-
-    Args:
-        device: accepted as in Horovod; zeros are made where they are needed.
-
-    Returns:
-        The rank that joined last.
-    """
+    """This rank has no more data: it adds zeros until all have joined; returns the rank that joined last."""
     return job.current().join()
 
 
@@ -375,9 +216,4 @@ def barrier(process_set=global_process_set):
     job.current().barrier(sets.number(process_set))
 
 
-__all__ = """
-    allgather allgather_async allreduce allreduce_ allreduce_async allreduce_async_ alltoall alltoall_async
-    barrier broadcast broadcast_ broadcast_async broadcast_async_ grouped_allgather grouped_allgather_async
-    grouped_allreduce grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter
-    grouped_reducescatter_async join poll reducescatter reducescatter_async sparse_allreduce_async synchronize
-""".split()
+__all__ = [*FORMS, "barrier", "join", "poll", "sparse_allreduce_async", "synchronize"]

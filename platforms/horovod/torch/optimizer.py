@@ -3,13 +3,16 @@
 Names, errors and warnings as in the API reference of horovod.torch.
 """
 
+import collections
 import warnings
 from contextlib import contextmanager
 
 import torch
 
+from ..core import Adasum, Average, global_process_set, size
+from ..signature import SET, signed
 from .compression import Compression
-from .mpi_ops import Adasum, Average, allreduce_async_, global_process_set, size, synchronize
+from .mpi_ops import FORMS, synchronize
 from .reducer import Reducer
 
 MANUAL = (
@@ -23,46 +26,30 @@ IN_FLIGHT = (
 )
 
 
+@signed(
+    f"optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, op=Average, "
+    f"gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, {SET}",
+    none=Compression.none,
+)
 def DistributedOptimizer(
-    optimizer,
-    named_parameters=None,
-    compression=Compression.none,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    sparse_as_dense=False,
-    process_set=global_process_set,
+    optimizer, named_parameters, backward_passes_per_step, op, gradient_predivide_factor, num_groups, groups, **others
 ):
     """`optimizer` as an instance of a subclass of its own class, whose `step()` works on reduced gradients.
 
     Gradients are reduced while backward runs. The result shares options and state with `optimizer`, so learning-rate
     schedulers and checkpoints see no difference. To change gradients between reduction and step (clipping,
-    `GradScaler.unscale_` and `GradScaler.step`):
-
-        loss.backward()
-        optimizer.synchronize()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with optimizer.skip_synchronize():
-            optimizer.step()
+    `GradScaler.unscale_`), call `optimizer.synchronize()` first, and `step()` inside `optimizer.skip_synchronize()`.
 
     Args:
-        named_parameters: `model.named_parameters()` or other pairs; names must be unique and alike on all ranks.
-            None numbers the parameters.
-        compression: `Compression.none`, `.fp16`, `.bf16` or another `Compressor`.
+        named_parameters: pairs (name, parameter), unique and alike on all ranks. None numbers the parameters.
+        compression: `Compression.none`, `.fp16`, `.bf16` or another compressor.
         backward_passes_per_step: backward passes whose gradients are added up before they are sent. They are not
             divided by it: divide the loss where you want a mean.
         op: `Average`, `Sum`, or `Adasum`, which combines the steps of the ranks instead of their gradients.
         gradient_predivide_factor: divide by it before the sum, and by size / factor after it; with `Average` only.
-        num_groups: older spelling of a number of `groups`.
-        groups: gradients that travel together: a number of groups, or lists of parameters.
+        num_groups, groups: gradients that travel together: a number of groups, or lists of parameters.
         sparse_as_dense: send sparse gradients as dense ones.
         process_set: the ranks that reduce with each other; any other rank steps on its own gradients.
-
-    Raises:
-        ValueError: named_parameters has duplicates, misses a parameter or holds no pairs; bad groups, passes or factor.
-        NotImplementedError: Adasum in a process set.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
@@ -75,43 +62,25 @@ def DistributedOptimizer(
         raise ValueError("the optimizer is a DistributedOptimizer already; wrap the plain one, and once")
     named = _named_pairs(optimizer, named_parameters)
     _check_passes(backward_passes_per_step)
+    kind, process_set = type(optimizer), others["process_set"]
     adasum = op == Adasum and size() > 1
     if adasum and process_set is not global_process_set:
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
-    made = _as_subclass(optimizer, _DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
-    made.backward_passes_per_step, made.op, made.process_set = backward_passes_per_step, op, process_set
-    made._compression, made._parameter_names = compression, {parameter: name for name, parameter in named}
-    made._reducer, groups = None, _checked_groups(groups)
-    if size() > 1 and process_set.included():
-        _fill_with_zeros(made)
-    if not adasum and size() > 1 and process_set.included():
-        made._reducer = Reducer(
-            made._all_named(),
-            compression,
-            backward_passes_per_step,
-            op,
-            gradient_predivide_factor,
-            groups,
-            sparse_as_dense,
-            process_set,
-        )
-    return made
-
-
-def _fill_with_zeros(optimizer):
-    """Gradients begin as zeros, as with Horovod: scripts read `p.grad` before the first backward pass."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter, requires_grad=False)
-
-
-def _as_subclass(optimizer, mixin):
-    """`optimizer` again, sharing everything it holds, of a class that has `mixin` before the class it had."""
-    kind = type(optimizer)
+    mixin = _DistributedAdasumOptimizer if adasum else _DistributedOptimizer
     made = object.__new__(type(kind.__name__, (mixin, kind), {"__module__": kind.__module__}))
     # A scheduler that saw the plain optimizer first has put its own `step` into it, which would go past ours.
     made.__dict__.update((name, value) for name, value in vars(optimizer).items() if name != "step")
+    made.backward_passes_per_step, made.op, made.process_set = backward_passes_per_step, op, process_set
+    made._compression, made._parameter_names = others["compression"], {p: name for name, p in named}
+    made._reducer, groups = None, _checked_groups(groups)
+    if size() > 1 and process_set.included():
+        for group in made.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad:  # as with Horovod: scripts read `p.grad` before the first backward pass
+                    parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+        if not adasum:
+            options = dict(passes=backward_passes_per_step, op=op, predivide=gradient_predivide_factor, groups=groups)
+            made._reducer = Reducer(made._all_named, **options, **others)
     return made
 
 
@@ -122,14 +91,6 @@ class _Distributed:
         """Pairs (name, parameter) of all groups, also of those added since."""
         return [(self._parameter_names.get(parameter, name), parameter) for name, parameter in _numbered(self)]
 
-
-class _DistributedOptimizer(_Distributed):
-    """Reduces gradients; `_reducer` is None where there is nobody to reduce with."""
-
-    _should_synchronize = True
-    _synchronized = False
-    _for_scaler = False
-
     def set_backward_passes_per_step(self, passes):
         """Change the number of backward passes between steps; call it between a step and the next backward."""
         _check_passes(passes)
@@ -138,10 +99,16 @@ class _DistributedOptimizer(_Distributed):
             self._reducer.passes = passes
             self._reducer.forget()
 
+
+class _DistributedOptimizer(_Distributed):
+    """Reduces gradients; `_reducer` is None where there is nobody to reduce with."""
+
+    _should_synchronize, _synchronized, _for_scaler = True, False, False
+
     def synchronize(self):
         """Wait until all gradients are reduced; those of parameters without one count as zeros."""
         if self._reducer is not None:
-            self._reducer.adopt(self._all_named())  # groups added, layers thawed since
+            self._reducer.adopt()
             self._reducer.finish()
         self._synchronized = True
 
@@ -209,11 +176,6 @@ class _DistributedOptimizer(_Distributed):
 class _DistributedAdasumOptimizer(_Distributed):
     """Every rank steps on its own gradients; Adasum combines how far they came (arXiv:2006.02924, section 4)."""
 
-    def set_backward_passes_per_step(self, passes):
-        """Accepted for the interface; everything is sent in `step()`."""
-        _check_passes(passes)
-        self.backward_passes_per_step = passes
-
     def synchronize(self):
         """Nothing to wait for: gradients stay where they are."""
 
@@ -228,7 +190,7 @@ class _DistributedAdasumOptimizer(_Distributed):
         handles = []
         for (name, parameter), start in zip(named, starts):
             sent, context = self._compression.compress(parameter.detach() - start)
-            handles.append((allreduce_async_(sent, name=name, op=Adasum), context))
+            handles.append((FORMS["allreduce_async_"](sent, name=name, op=Adasum), context))
         for (handle, context), (_, parameter), start in zip(handles, named, starts):
             delta = self._compression.decompress(synchronize(handle), context)
             parameter.detach().copy_(start + delta)
@@ -242,16 +204,14 @@ class _DistributedAdasumOptimizer(_Distributed):
 
 def _named_pairs(optimizer, named_parameters):
     """Pairs (name, parameter) of all parameters of the optimizer; ValueError as `DistributedOptimizer` says."""
-    if named_parameters is None:
-        return _numbered(optimizer)
-    named = list(named_parameters)
+    named = _numbered(optimizer) if named_parameters is None else list(named_parameters)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in named):
         raise ValueError(
             "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
             "model.named_parameters()."
         )
     names = [name for name, _ in named]
-    twice = sorted({str(name) for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    twice = sorted({str(name) for name, count in collections.Counter(names).items() if count > 1})
     if twice:
         raise ValueError(
             f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}. "

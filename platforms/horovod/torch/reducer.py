@@ -6,6 +6,7 @@ parameter fires when its gradient is complete; a bucket is sent when all of its 
 The first step sends everything after backward, as only then it is known which gradients are sparse.
 """
 
+import functools
 import os
 import warnings
 import weakref
@@ -15,7 +16,7 @@ import torch
 from .. import core
 from ..core import Entry, job
 from ..core.requests import digest_of
-from .mpi_ops import UNCHECKED, Average, sparse_allreduce_async
+from .mpi_ops import Average, sparse_allreduce_async
 
 TOO_MANY = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -55,12 +56,9 @@ class Bucket:
 
 
 class Reducer:
-    """The gradients of one optimizer on one rank.
+    """The gradients of one optimizer on one rank; arguments as of `DistributedOptimizer`.
 
-    Args:
-        named: pairs (name, parameter); those that need no gradient take part once they do.
-        groups: None, a number of groups, or lists of parameters that travel together.
-        others: as in `DistributedOptimizer`.
+    `named`: a method that gives pairs (name, parameter); those that need no gradient take part once they do.
     """
 
     def __init__(self, named, compression, passes, op, predivide, groups, sparse_as_dense, process_set):
@@ -72,20 +70,23 @@ class Reducer:
         self.slots, self.known = [], set()
         self.planned, self.buckets, self.sparse = None, [], []
         self.started, self.sent = False, None  # a gradient has arrived; buckets sent in this step (None: not planned)
-        self.adopt(named)
+        self.named = weakref.WeakMethod(named)
+        self.adopt()
 
     def _open_lane(self):
         if self.job is not job.current():  # after a reset another one
             self.job = job.current()
             self.lane = self.job.own_lane(core.sets.number(self.process_set))
 
-    def adopt(self, named):
-        """Hook the parameters that need gradients and have no hook yet."""
-        for name, parameter in named:
+    def adopt(self):
+        """Hook the parameters that need gradients and have no hook yet: in groups added, in layers thawed since."""
+        for name, parameter in self.named()():
             if parameter.requires_grad and id(parameter) not in self.known:
                 self.known.add(id(parameter))
                 self.slots.append(Slot(parameter, name, self.passes))
-                _hook(parameter, weakref.ref(self), self.slots[-1])
+                # A weak reference, so that a discarded optimizer stops sending the gradients of its model.
+                hook = functools.partial(_arrived, weakref.ref(self), self.slots[-1])
+                parameter.register_post_accumulate_grad_hook(hook)
 
     # -- during backward -------------------------------------------------------------------
 
@@ -95,6 +96,7 @@ class Reducer:
             raise AssertionError(TOO_MANY)
         if not self.started:
             self.started = True
+            self.adopt()
             self._open_lane()
             self.sent = 0 if self.planned is not None and self.planned == self._members() else None
         slot.left -= 1
@@ -141,8 +143,7 @@ class Reducer:
 
         The request of the first bucket has those of the others in it, and the names of what is sparse.
         """
-        self.planned = self._members()
-        slots = [slot for slot in self.slots if slot.takes_part()]
+        self.planned, slots = self._members(), [slot for slot in self.slots if slot.takes_part()]
         for slot in self.slots:
             slot.bucket, gradient = None, slot.parameter.grad
             if gradient is not None and gradient.is_sparse and not self.sparse_as_dense:
@@ -163,11 +164,8 @@ class Reducer:
                 "scales": self.scales,
             }
         for bucket in self.buckets[:1]:
-            more = {
-                "more": [other.request for other in self.buckets[1:]],
-                "sparse": [slot.name for slot in self.sparse],
-            }
-            bucket.request = {**bucket.request, **more}
+            bucket.request["more"] = [other.request for other in self.buckets[1:]]
+            bucket.request["sparse"] = [slot.name for slot in self.sparse]
         for bucket in self.buckets:
             bucket.digest = digest_of(bucket.request)
         return everything
@@ -175,11 +173,7 @@ class Reducer:
     # -- after backward --------------------------------------------------------------------
 
     def finish(self):
-        """Send what has not been sent, wait for everything, put the results into the gradients.
-
-        Raises:
-            HorovodInternalError: a reduction failed (the first error, after all have ended).
-        """
+        """Send what has not been sent, wait for all, put the results into the gradients; raise the first error."""
         if self.sent is None or self.planned != self._members():
             if self.sent:
                 raise core.CollectiveError("parameters were frozen or thawed between backward() and step()")
@@ -224,8 +218,8 @@ class Reducer:
         """Reduce a sparse gradient; one that took no part in the loss is empty."""
         gradient = slot.parameter.grad
         if gradient is None:
-            gradient = _nothing(slot.parameter, slot.sparse_dim)
-        elif not gradient.is_sparse:
+            gradient = torch.zeros_like(slot.parameter, requires_grad=False)
+        if not gradient.is_sparse:
             gradient = gradient.to_sparse(slot.sparse_dim)
         slot.parameter.grad = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)()
 
@@ -238,11 +232,16 @@ class Reducer:
             bucket.missing, bucket.entry = len(bucket.slots), None
 
 
+def _arrived(reducer, slot, _):
+    alive = reducer()
+    if alive is not None:
+        alive.arrived(slot)
+
+
 def _parts(slots, groups):
     """The buckets' slots in the order of sending: that of backward, the parameters' in reverse.
 
-    Args:
-        groups: None (buckets by size), a number of groups, or lists of parameters; the others have buckets by size.
+    `groups`: None (buckets by size), a number of groups, or lists of parameters; the others have buckets by size.
     """
     if isinstance(groups, int):
         count = min(groups, len(slots))
@@ -266,20 +265,3 @@ def _by_size(slots):
         parts[-1].append(slot)
         room -= size
     return parts
-
-
-def _hook(parameter, reducer, slot):
-    # A weak reference, so that a discarded optimizer stops sending the gradients of its model.
-    def hook(*_):
-        alive = reducer()
-        if alive is not None:
-            alive.arrived(slot)
-
-    parameter.register_post_accumulate_grad_hook(hook)
-
-
-def _nothing(parameter, sparse_dim):
-    """The gradient of a sparse parameter that took no part in the loss."""
-    indices = torch.zeros((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
-    values = parameter.new_zeros((0,) + tuple(parameter.shape[sparse_dim:]))
-    return torch.sparse_coo_tensor(indices, values, parameter.shape, **UNCHECKED)

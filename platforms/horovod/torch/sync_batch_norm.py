@@ -1,42 +1,30 @@
 """BatchNorm over the batches of all ranks, on CPUs and GPUs (`hvd.SyncBatchNorm`).
 
-Name and arguments as in the API reference of horovod.torch, whose layer takes CUDA tensors only. The arithmetic is
-that of Ioffe and Szegedy, "Batch normalization" (arXiv:1502.03167), with the batch of all ranks as the batch; the
-variances of the ranks are merged as by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
-computing sample variances" (1979), which does not cancel digits when the mean is large.
+Horovod's layer takes CUDA tensors only. The arithmetic is that of Ioffe and Szegedy, "Batch normalization"
+(arXiv:1502.03167), with the batch of all ranks as the batch; variances are merged as by Chan, Golub and LeVeque (1979),
+which does not cancel digits when the mean is large.
 """
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .mpi_ops import Sum, allgather, allreduce, global_process_set, size
+from ..core import Sum, size
+from ..signature import SET, signed
+from .mpi_ops import FORMS
 
 
 class SyncBatchNorm(_BatchNorm):
     """Normalises [N, C, …] by the statistics of all ranks' N; ranks may have unequal N, also none.
 
     Its parameters' gradients are those of the rank's own batch: `DistributedOptimizer` reduces them like any other.
-
-    Args:
-        num_features, eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.
-        process_set: the ranks whose batches belong together; any other rank normalises its own.
-
-    Raises:
-        ValueError: the input has not [N, C, …] with `num_features` channels, or a training batch of all ranks
-            together has only one value a channel.
+    `process_set`: the ranks whose batches belong together; any other rank normalises its own. ValueError where it
+    has not `num_features` channels, or a training batch of all ranks together has only one value a channel.
     """
 
-    def __init__(
-        self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=True,
-        track_running_stats=True,
-        process_set=global_process_set,
-    ):
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+    @signed(f"self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, {SET}")
+    def __init__(self, process_set, **options):
+        super().__init__(**options)
         self.process_set = process_set
 
     def _check_input_dim(self, input):
@@ -78,7 +66,7 @@ def _statistics(batch, process_set):
     mean = batch.sum(dims) / max(own, 1)
     squares = (batch - _per_channel(mean, batch)).square().sum(dims)
     message = torch.cat([mean, squares, mean.new_tensor([own])]).unsqueeze(0)
-    everybody = allgather(message, name="sync_batch_norm.statistics", process_set=process_set)
+    everybody = FORMS["allgather"](message, name="sync_batch_norm.statistics", process_set=process_set)
     means, squares, counts = everybody.split([channels, channels, 1], dim=1)
     count = counts.sum()
     total = count.clamp(min=1)
@@ -110,7 +98,7 @@ class _Normalise(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             # The statistics of every rank depend on this batch: what all ranks say of them counts.
             sums = torch.cat([of_bias, of_weight])
-            sums = allreduce(sums, name="sync_batch_norm.gradients", op=Sum, process_set=ctx.process_set)
+            sums = FORMS["allreduce"](sums, name="sync_batch_norm.gradients", op=Sum, process_set=ctx.process_set)
             shift, slope = (sums / max(ctx.count, 1)).chunk(2)
             factor = scale if weight is None else scale * weight
             of_batch = gradient - _per_channel(shift, batch) - normal * _per_channel(slope, batch)

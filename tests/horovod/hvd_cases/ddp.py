@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import platforms.horovod.ddp as dist
 
@@ -12,17 +13,8 @@ from .lab import case
 def network():
     """Gradients of every kind: matrices, kernels, vectors, and one that stays zero for ever."""
     torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 12, 3),
-        torch.nn.BatchNorm2d(12),
-        torch.nn.ReLU(),
-        torch.nn.Flatten(),
-        torch.nn.Linear(432, 96),
-        torch.nn.ReLU(),
-        torch.nn.Linear(96, 64),
-        torch.nn.Tanh(),
-        torch.nn.Linear(64, 4),
-    )
+    first = [nn.Conv2d(1, 12, 3), nn.BatchNorm2d(12), nn.ReLU(), nn.Flatten(), nn.Linear(432, 96), nn.ReLU()]
+    return nn.Sequential(*first, nn.Linear(96, 64), nn.Tanh(), nn.Linear(64, 4))
 
 
 def train(wrap, steps=20, lr=0.05, spoil=None, **options):

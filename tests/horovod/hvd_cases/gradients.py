@@ -91,22 +91,3 @@ def of_moves():
     weights = weighted([(2 * size,)] * size, torch.float32)
     want = exchanged(weights, np.full((size, size), 2), rank)
     check(hvd.alltoall, [torch.ones(2 * size)] * size, weights, want)
-
-
-@case("gradients")
-def of_an_alltoall_whose_counts_the_caller_overwrites():
-    size, rank = hvd.size(), hvd.rank()
-    given = torch.ones(size * (rank + 1), requires_grad=True)
-    output, received = hvd.alltoall(given, [rank + 1] * size)
-    received.zero_()
-    (output * torch.arange(1.0, len(output) + 1)).sum().backward()
-    before = sum(range(1, rank + 1))  # rows that each rank has received from the ranks before this one
-    same(given.grad, [before + 1.0 + row for _ in range(size) for row in range(rank + 1)])
-
-
-@case("gradients")
-def are_not_asked_of_whole_numbers_or_without_grad():
-    for dtype in (*FLOATS, torch.int64):
-        assert not hvd.allreduce(torch.ones(2, dtype=dtype)).requires_grad
-    with torch.no_grad():
-        assert not hvd.allgather(torch.ones(2, requires_grad=True)).requires_grad

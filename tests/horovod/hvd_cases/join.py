@@ -34,24 +34,6 @@ def uneven_data():
 
 
 @case("join", least=2)
-def the_first_to_join_is_any_rank():
-    size, rank = hvd.size(), hvd.rank()
-    for first in range(size):
-        if rank == first:
-            last = hvd.join()
-        else:
-            mine = torch.full((2,), rank + 1.0)
-            got = hvd.allreduce(mine, name="late", op=hvd.Sum)
-            same(got, [size * (size + 1) / 2 - first - 1.0] * 2)
-            there = mine.clone()
-            hvd.allreduce_(there, name="late, there", op=hvd.Sum, prescale_factor=2.0)
-            same(there, [2 * (size * (size + 1) / 2 - first - 1.0)] * 2)
-            last = hvd.join()
-        assert last != first
-        alike(torch.tensor([last]))
-
-
-@case("join", least=2)
 def other_collectives_are_refused_while_a_rank_has_joined():
     rank, size = hvd.rank(), hvd.size()
     calls = {
@@ -82,14 +64,3 @@ def submitted_before_join_and_synchronized_after():
         hvd.join()
     for handle in handles:
         same(hvd.synchronize(handle), [size * (size + 1) / 2] * 2)
-
-
-@case("join", least=3)
-def sets_without_the_joined_rank_go_on():
-    rank, size = hvd.rank(), hvd.size()
-    group = hvd.add_process_set(range(1, size))
-    if rank > 0:
-        same(hvd.allreduce(torch.ones(2), op=hvd.Sum, process_set=group), [size - 1.0] * 2)
-        same(hvd.allgather(torch.ones(1), process_set=group), [1.0] * (size - 1))
-    hvd.join()
-    hvd.remove_process_set(group)

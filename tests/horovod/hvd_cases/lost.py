@@ -48,12 +48,8 @@ def play(story):
         answers = [_heard(pipe, start + PATIENCE) for pipe in pipes]
         codes = [_ended(pid, start + PATIENCE) for pid in pids]
         said.seek(0)
-        return {
-            "ranks": answers,
-            "codes": codes,
-            "seconds": time.monotonic() - start,
-            "said": said.read().decode(errors="replace"),
-        }
+        told = said.read().decode(errors="replace")
+        return {"ranks": answers, "codes": codes, "seconds": time.monotonic() - start, "said": told}
 
 
 def _live(story, rank, pipe, said):
@@ -121,8 +117,7 @@ def caught(call):
     try:
         call()
     except Exception as error:
-        now = time.monotonic()
-        kinds = [kind.__name__ for kind in type(error).__mro__]
+        kinds, now = [kind.__name__ for kind in type(error).__mro__], time.monotonic()
         return {"when": now, "took": now - start, "kinds": kinds, "text": str(error)}
     return None
 
@@ -180,15 +175,10 @@ def crash(story, rank, tell):
         tell(when=time.monotonic())
         os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else os._exit(7)
 
-    def waiting():
-        if not busy:
-            time.sleep(max(0, moment - time.monotonic()))
-
     if how in ("kill", "exit"):
         threading.Thread(target=end, daemon=True).start()
         waits[story["wait"]]() if busy else time.sleep(PATIENCE)
-    waiting()
-    traffic(until=lambda: time.monotonic() > moment) if busy else None
+    traffic(until=lambda: time.monotonic() > moment) if busy else time.sleep(max(0, moment - time.monotonic()))
     tell(when=time.monotonic())
     if how == "exception":
         raise ValueError("planted")

@@ -82,24 +82,6 @@ def kinds_of_collective():
 
 
 @case("mismatch", least=2)
-def process_sets():
-    with refused(error=(core.HorovodInternalError, ValueError)):
-        hvd.add_process_set(hvd.ProcessSet([1] if hvd.rank() == 0 else [0]))
-    healthy("after sets that the ranks did not agree on")
-
-
-@case("mismatch", least=2)
-def splits_of_one_rank():
-    """The rank with wrong splits gets its error at once; the others, who wait for it, get it as well."""
-    size = hvd.size()
-    for odd in {0, size - 1}:
-        splits = [1] * (size - 1) + [5] if hvd.rank() == odd else [1] * size
-        with refused("rows"):
-            hvd.alltoall(ones(size), splits=splits, name="rows")
-        healthy(f"after the splits of rank {odd}")
-
-
-@case("mismatch", least=2)
 def other_tensors_in_flight_are_not_touched():
     rank, size = hvd.rank(), hvd.size()
     sound = [hvd.allreduce_async(torch.full((3,), n + 1.0), name=f"sound {n}", op=hvd.Sum) for n in range(20)]
@@ -128,13 +110,4 @@ def names_in_another_order():
     for handle in handles:
         with refused("one", "two", "same order", 0, error=core.CollectiveError):
             hvd.synchronize(handle)
-    healthy()
-
-
-@case("mismatch", least=3)
-def the_error_names_the_ranks_that_differ():
-    with refused("three", 1, error=core.HorovodInternalError):
-        hvd.allreduce(ones(2 + (hvd.rank() == 1)), name="three")
-    with refused("all differ", *range(1, hvd.size()), error=core.HorovodInternalError):
-        hvd.allreduce(ones(hvd.rank() + 1), name="all differ")
     healthy()

@@ -5,16 +5,8 @@ import torch
 
 import platforms.horovod.torch as hvd
 
-from .forms import block, exchanged
-from .lab import case, everyone, healthy, reduced, refused, same, values
-
-
-@case("move")
-def scalars_cannot_be_gathered_or_scattered():
-    for function in (hvd.allgather, hvd.reducescatter, hvd.alltoall):
-        with refused():
-            function(torch.tensor(1.0))
-        healthy()
+from .forms import exchanged
+from .lab import case, everyone, healthy, refused, same, values
 
 
 @case("move")
@@ -51,20 +43,6 @@ def bad_splits_are_refused_by_everyone():
         with refused():
             hvd.alltoall(torch.ones(size + 1))
         healthy()
-
-
-@case("move")
-def reducescatter_by_default_compressed_and_by_other_operations():
-    size, rank = hvd.size(), hvd.rank()
-    inputs = everyone((size + 1, 2), torch.float32)
-    want = reduced(inputs, hvd.Average)[block(size, rank, size + 1)]
-    same(hvd.reducescatter(inputs[rank]), want, what="the default is the average")
-    same(hvd.reducescatter(inputs[rank], compression=hvd.Compression.fp16), want, torch.float32, 1e-3)
-    for op in (hvd.Min, hvd.Max, hvd.Product):
-        same(hvd.reducescatter(inputs[rank], op=op), reduced(inputs, op)[block(size, rank, size + 1)])
-    with refused(error=NotImplementedError):
-        hvd.reducescatter(inputs[rank], op=hvd.Adasum)
-    healthy()
 
 
 @case("move", least=2)

@@ -7,7 +7,7 @@ import torch
 
 import platforms.horovod.torch as hvd
 
-from .lab import FLOATS, alike, case, everyone, healthy, reduced, refused, same, wide
+from .lab import FLOATS, case, everyone, healthy, reduced, refused, same, wide
 
 
 @case("reduce")
@@ -43,23 +43,6 @@ def the_default_is_the_average_and_average_is_deprecated():
 
 
 @case("reduce")
-def averages_of_whole_numbers_are_truncated():
-    mine = torch.tensor([hvd.rank(), -hvd.rank(), 7, -7], dtype=torch.int64)
-    mean = sum(range(hvd.size())) // hvd.size()
-    for dtype in (torch.int16, torch.int32, torch.int64):
-        same(hvd.allreduce(mine.to(dtype), op=hvd.Average), [mean, -mean, 7, -7], dtype)
-
-
-@case("reduce")
-def large_whole_numbers_stay_exact():
-    mine = torch.tensor([2**60 + hvd.rank(), -(2**60) - 1, 2**53 + 1], dtype=torch.int64)
-    want = [sum(2**60 + r for r in range(hvd.size())), hvd.size() * (-(2**60) - 1), hvd.size() * (2**53 + 1)]
-    got = hvd.allreduce(mine, op=hvd.Sum)
-    assert [v % 2**64 for v in got.tolist()] == [v % 2**64 for v in want]
-    assert hvd.allreduce(mine, op=hvd.Max)[0].item() == 2**60 + hvd.size() - 1
-
-
-@case("reduce")
 def factors_groups_and_expanded_tensors():
     inputs = everyone((4,), torch.float64)
     mine, total = inputs[hvd.rank()], reduced(inputs, hvd.Sum)
@@ -88,39 +71,6 @@ def compression():
     same(hvd.allreduce(torch.ones(3), compression=hvd.Compression.bf16), np.ones(3), torch.float32)
     fine = hvd.allreduce(torch.full((3,), 1.0001), compression=hvd.Compression.fp16)
     assert fine.dtype == torch.float32 and fine[0] == torch.tensor(1.0001).half().float(), "sent in 16 bits"
-
-
-@case("reduce")
-def overflow_and_not_a_number():
-    got = hvd.allreduce(torch.full((3,), 60000.0, dtype=torch.float16), op=hvd.Sum)
-    assert got.isinf().all() == (hvd.size() > 1)
-    mine = torch.tensor([float("nan") if hvd.rank() == 0 else 1.0, hvd.rank() + 2.0, float("inf")])
-    for op, second in ((hvd.Min, 2.0), (hvd.Max, hvd.size() + 1.0), (hvd.Sum, sum(range(2, hvd.size() + 2)))):
-        got = hvd.allreduce(mine, op=op)
-        assert got[1] == second and got[2] == float("inf")
-        alike(got, "with a NaN")
-    assert hvd.allreduce(mine, op=hvd.Sum)[0].isnan()
-
-
-@case("reduce")
-def parameters_and_other_kinds_of_tensor():
-    total = sum(range(1, hvd.size() + 1))
-    weight = torch.nn.Parameter(torch.full((3,), hvd.rank() + 1.0))
-    hvd.allreduce_(weight, op=hvd.Sum)
-    assert weight.requires_grad and weight.is_leaf
-    hvd.broadcast_(weight, 0)
-    hvd.grouped_allreduce_([weight], op=hvd.Max)
-    assert weight.tolist() == [total] * 3 and weight.grad is None
-    buffer = torch.from_numpy(np.full(4, hvd.rank() + 1.0))
-    for context in (torch.no_grad(), torch.inference_mode()):
-        with context:
-            same(hvd.allreduce(weight, op=hvd.Max), [float(total)] * 3)
-            one = torch.full((2,), hvd.rank() + 1.0)
-            hvd.allreduce_(one, op=hvd.Sum)
-            assert one.tolist() == [total] * 2
-    hvd.allreduce_(buffer, op=hvd.Sum)
-    assert buffer.tolist() == [total] * 4
-    assert len(hvd.grouped_allreduce([])) == 0 and hvd.synchronize(10**9) is None
 
 
 @case("reduce")
@@ -156,17 +106,6 @@ def what_is_no_tensor_or_no_operation_is_refused():
     with refused("clone"):  # all its elements are one place in memory
         hvd.allreduce_(torch.ones(1).expand(3), op=hvd.Max)
     healthy()
-
-
-@case("reduce")
-def arguments_of_numpy():
-    size = hvd.size()
-    assert hvd.broadcast(torch.ones(1), np.int64(0)).item() == 1
-    assert hvd.allreduce(torch.ones(1), prescale_factor=np.float32(0.5)).item() == 0.5
-    assert hvd.allreduce(torch.ones(1), postscale_factor=2).item() == 2
-    for splits in (np.ones(size, dtype=np.int64), [np.int32(1)] * size, (1,) * size):
-        got, received = hvd.alltoall(torch.ones(size), splits=splits)
-        assert got.tolist() == received.tolist() == [1] * size
 
 
 def adasum(one, two):

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import torch
-from kernel import running
 from places import calls
 
 import platforms.horovod.torch as hvd
@@ -62,12 +61,6 @@ def never_comes(story, rank, tell):
     return caught(hvd.init)
 
 
-def comes_late_to_init(story, rank, tell):
-    time.sleep(0.6 * (rank == story["victim"]))
-    hvd.init()
-    return {"sum": hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()}
-
-
 def ends_at_its_own_time(story, rank, tell):
     """All work is done; the ranks leave one after the other, with or without shutdown."""
     hvd.init()
@@ -76,25 +69,6 @@ def ends_at_its_own_time(story, rank, tell):
     if story["how"] == "shutdown":
         hvd.shutdown()
     return {"size": os.environ.get("WORLD_SIZE")}
-
-
-def alone(story, rank, tell):
-    hvd.init()
-    return {
-        "world": [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()],
-        "sum": hvd.allreduce(torch.ones(1)).tolist(),
-    }
-
-
-def asks_and_leaves(story, rank, tell):
-    """The victim asks for something and ends before the others ask for it, too."""
-    hvd.init()
-    pids = hvd.allgather(torch.tensor([os.getpid()])).tolist()
-    if rank == story["victim"]:
-        hvd.allreduce_async(torch.ones(1), name="too early")
-        return {}
-    until(lambda: not running(pids[story["victim"]]))
-    return caught(lambda: hvd.allreduce(torch.ones(1), name="too early"))
 
 
 def forks(story, rank, tell):
@@ -141,24 +115,6 @@ def interrupted(story, rank, tell):
     else:
         until(lambda: b"interrupted" in said())
     return seen
-
-
-def beside_a_default_group(story, rank, tell):
-    """A script that uses torch.distributed as well."""
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", init_method=f"file://{story['file']}", rank=rank, world_size=story["size"])
-    hvd.init()
-    total = []
-    for _ in range(5):
-        handle = hvd.allreduce_async(torch.ones(1), op=hvd.Sum)
-        one = torch.ones(1)
-        dist.all_reduce(one)
-        total += [one.item(), hvd.synchronize(handle).item()]
-    dist.destroy_process_group()
-    total += hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
-    hvd.shutdown()
-    return {"total": total}
 
 
 def shuts_down_in_flight(story, rank, tell):

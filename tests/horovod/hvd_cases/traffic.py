@@ -1,4 +1,4 @@
-"""Traffic that is drawn at random: what a rank does with a plan, and many tensors in flight.
+"""Traffic that is drawn at random: what a rank does with a plan.
 
 A plan is a list of acts (see `forms`) that wait for nobody, with an order of submission for every rank: the same for
 the acts of one process set, any for those of different ones. In a crooked plan it is any.
@@ -6,12 +6,10 @@ the acts of one process set, any for those of different ones. In a crooked plan 
 
 import random
 
-import torch
-
 import platforms.horovod.torch as hvd
 from platforms.horovod.core import CollectiveError
 
-from .forms import FORMS, LAYOUTS, acts, begin
+from .forms import FORMS, LAYOUTS, begin
 from .lab import healthy
 
 ASYNC = [form for form in FORMS if "async" in form]
@@ -45,9 +43,10 @@ def drawn(draw, size, crooked=False):
 
 def _in_order(acts, order):
     """`order` with the acts of each process set in the order of the plan."""
-    of_sets = {tuple(act["members"]): iter([]) for act in acts}
-    for members in of_sets:
-        of_sets[members] = iter([number for number, act in enumerate(acts) if tuple(act["members"]) == members])
+    of_sets = {}
+    for number, act in enumerate(acts):
+        of_sets.setdefault(tuple(act["members"]), []).append(number)
+    of_sets = {members: iter(numbers) for members, numbers in of_sets.items()}
     return [next(of_sets[tuple(acts[number]["members"])]) for number in order]
 
 
@@ -91,14 +90,3 @@ def play(plan):
     for members in plan["sets"]:
         assert hvd.remove_process_set(sets[tuple(members)])
     return refused
-
-
-def many(count):
-    """`count` named tensors of all kinds in flight at once."""
-    hvd.init()
-    size = hvd.size()
-    dtypes = (torch.float32, torch.float64, torch.int64, torch.float16, torch.uint8)
-    every = list(acts(list(range(size)), random.Random(size).choices(ASYNC, k=count // len(dtypes)), dtypes))
-    play({"sets": [], "acts": every, "orders": [range(len(every))] * size, "turns": 3, "seed": 7})
-    healthy()
-    hvd.shutdown()
