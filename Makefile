@@ -4,7 +4,7 @@ python := .venv/bin/python
 
 unexport PYTHONDONTWRITEBYTECODE  # else each of a hundred processes compiles the kit anew
 
-.PHONY: help run test test-long test-torch test-newest test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh site preflight cheatsheet clean distclean bootstrap
+.PHONY: help run test test-long test-torch test-newest test-all wheels soak lab data bench xla test-xla keras test-keras mxnet test-mxnet caffe test-caffe messages zh site slides preflight cheatsheet clean distclean bootstrap
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' Makefile
@@ -76,6 +76,9 @@ zh: bootstrap  ## write the Chinese README and notebooks/zh from locale/zh_CN
 site:  ## build the static site of README, docs and notebooks into build/site; no cell is run
 	@sh tools/bootstrap.sh site
 	.venv-site/bin/python -m tools.site $(ARGS)
+
+slides: bootstrap  ## make slides of the notebooks, one file each that needs no network, into build/slides: make slides ARGS=03_ddp
+	$(python) -m tools.slides $(ARGS)
 
 preflight: bootstrap  ## say in a minute what this machine can and cannot do in a workshop, and write it for the teacher
 	$(python) -m tools.preflight $(ARGS)

@@ -8,6 +8,7 @@ import pytest
 
 from helpers import device
 from tools import cheatsheet, preflight
+from tools.slides import __main__ as slides
 
 
 @pytest.mark.skipif(not browser.program(), reason="no Chromium is on the path")
@@ -64,3 +65,37 @@ def _refused(*_, **__):
 
 def _shortage(_):
     raise preflight.shortage.Shortage("no ports")
+
+
+def test_a_deck_asks_before_it_answers(tmp_path):
+    assert slides.main(["00_start_here", "--to", str(tmp_path)]) == 0
+    for page in (tmp_path / "00_start_here.html", tmp_path / "zh" / "00_start_here.html"):
+        text = page.read_text(encoding="utf-8")
+        body = text[text.index('<div class="slides">') : text.index("<script>")]
+        sections = re.findall(r"<section>.*?</section>", body, re.DOTALL)
+        assert len(sections) > 12 and all(re.search("<h[123]", one) for one in sections)
+        assert (
+            body.index('class="predict"') < body.index("good morning from rank 0") and "exercises.solution" not in body
+        )
+        assert re.search(r">prediction<.*\.\.\.", body) and "A solution" not in body and "cell-id" not in body
+        assert not re.search(r"<(?:img|link|script)[^>]*(?:src|href)=.(?!data:)", body)
+
+
+def test_a_deck_of_no_notebook_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        slides.main(["99_nothing"])
+    assert "there is no notebook '99_nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(browser.why_not()), reason=browser.why_not())
+def test_slides_are_shown_without_a_network(tmp_path):
+    slides.main(["00_start_here", "--to", str(tmp_path)])
+    address = (tmp_path / "00_start_here.html").as_uri()
+    with browser.tab(address) as tab:
+        tab.goto(address)
+        tab.wait_for_function("Reveal.isReady()")
+        assert tab.evaluate("Reveal.getTotalSlides()") > 12
+        tab.keyboard.press("ArrowRight")
+        assert tab.evaluate("Reveal.getIndices().h") == 1 or tab.evaluate("Reveal.getIndices().f") == 0
+        assert not tab.problems
