@@ -167,7 +167,7 @@ class Engine:
 
     def _say_where(self, job=None):
         nodes = (job or self._state())["NodeList"]
-        self.queue.append(("started", Message("Slurm job {job} on {nodes}", job=self.job, nodes=nodes)))
+        self.queue.append(("started", {}, Message("Slurm job {job} on {nodes}", job=self.job, nodes=nodes)))
 
     def _lose(self, why):
         self.queue.extend(("exit", rank, None, why) for rank in sorted(self.left))

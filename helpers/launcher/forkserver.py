@@ -245,7 +245,7 @@ class _Server:
             for rank, fds in enumerate(of_ranks):
                 fds.update(of_run)
                 run.ranks[self.start(plan, rank, fds, (ours | theirs) - set(fds.values()))] = rank
-            run.tell("started", {rank: pid for pid, rank in run.ranks.items()})
+            run.tell("started", {rank: pid for pid, rank in run.ranks.items()}, "")
         except OSError as error:  # the system allows no more processes
             run.kill(signal.SIGKILL)
             run.tell("refused", str(shortage.explained(error)))

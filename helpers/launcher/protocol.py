@@ -20,7 +20,7 @@ class Engine(Protocol):
         """Yield what has happened; wait up to `timeout` seconds for something to happen.
 
         ("waiting", text): the run has not begun, and why. Its time does not count.
-        ("started", {rank: process id} or text): the ranks have begun, and where.
+        ("started", {rank: process id}, text): the ranks have begun; the ids of those here, and where others are.
         ("refused", text): they cannot begin.
         ("output", rank, "stdout", "stderr" or "stacks", bytes), ("event", rank, dict),
         ("display", rank, data, metadata, display_id, update): what a rank prints, emits, displays.

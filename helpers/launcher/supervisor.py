@@ -93,10 +93,9 @@ class Supervisor:
         self.began = math.inf
         context.moved("queued", why)
 
-    def _on_started(self, where):
-        if isinstance(where, dict):
-            self.pids = where
-        else:
+    def _on_started(self, pids, where):
+        self.pids = pids
+        if where:
             self.began = time.monotonic()
             context.moved("running", where)
 

@@ -2,11 +2,11 @@
 
 import os
 import pickle
-import signal
 import sys
 import time
 from unittest.mock import patch
 
+import faults
 import pytest
 import torch
 import torch.distributed as dist
@@ -32,7 +32,7 @@ class Nodes:
             node.Node(number, {**plan, **place}, message.head, message.file, None if number else store)
             for number, plan in enumerate(self.plans)
         ]
-        self.orders, self.news = [], [("waiting", "a node is busy"), ("started", "here")]
+        self.orders, self.news = [], [("waiting", "a node is busy"), ("started", {}, "here")]
 
     def events(self, timeout):
         orders, self.orders, news, self.news = self.orders, [], self.news, []
@@ -104,44 +104,22 @@ def test_ranks_of_two_nodes_are_one_world_and_print_and_return_here(capsys):
     assert all(f"[rank {rank}] local rank {rank % 2}" in out for rank in range(4))
 
 
-def test_what_fails_is_named_by_its_rank_in_the_whole_run():
-    def fail():
-        with helpers.distributed() as world:
-            if world.rank == 3:
-                raise ValueError("three")
-            dist.barrier()
-
-    with pytest.raises(RankError, match="rank 3 failed; the other ranks were stopped") as caught:
-        launch(fail, 4, on=Nodes)
-    assert isinstance(caught.value.exception, ValueError) and 'raise ValueError("three")' in caught.value.traceback
-
-    def end():
-        if os.environ["RANK"] == "2":
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(600)
-
-    with pytest.raises(RankError, match="rank 2 was killed by signal SIGKILL") as caught:
-        launch(end, 4, on=Nodes)
-    assert (caught.value.rank, caught.value.exitcode) == (2, -signal.SIGKILL)
-
-    def hang():
-        time.sleep(600)
-
-    with pytest.raises(RankTimeout) as caught:
-        launch(hang, 4, on=Nodes, timeout=3)
-    assert all("in hang" in caught.value.stacks[rank] for rank in range(4))
+@pytest.mark.parametrize("fault", faults.FAULTS)
+@pytest.mark.parametrize("engine", [{}, {"on": Nodes, "nodes": 2}], ids=["this machine", "two nodes"])
+def test_a_fault(fault, engine):
+    faults.error_of(fault, **engine)
 
 
 def test_the_time_in_a_queue_is_not_that_of_the_run():
-    waits = [("waiting", "a node is busy")] * 30 + [("started", "n1")] + [("refused", "the end")]
+    waits = [("waiting", "a node is busy")] * 30 + [("started", {}, "n1")] + [("refused", "the end")]
     with pytest.raises(LauncherError, match="the end"):
         launch(print, 1, on=lambda: Scripted(waits, 0.01), timeout=0.2)
     with pytest.raises(RankTimeout):
-        launch(print, 1, on=lambda: Scripted([("started", "n1")], 0.01), timeout=0.2)
+        launch(print, 1, on=lambda: Scripted([("started", {}, "n1")], 0.01), timeout=0.2)
 
 
 def test_why_a_rank_was_lost_is_in_its_error():
-    lost = [("started", "n1"), ("exit", 1, None, "a node of its job failed; launch it again")]
+    lost = [("started", {}, "n1"), ("exit", 1, None, "a node of its job failed; launch it again")]
     with pytest.raises(
         RankError, match=r"^rank 1 was lost: a node of its job failed; launch it again; the other ranks"
     ):
