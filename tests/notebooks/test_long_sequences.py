@@ -126,3 +126,22 @@ def test_diloco_sends_all_weights_once_in_h_steps_and_leaves_all_ranks_with_the_
         assert sent == rounds * 21 * 4
     (start, first, _), (_, other, _) = launch(trained, 2, way(4), 3, **CPU)  # between two outer steps they differ
     assert not torch.equal(first, other)
+
+
+def test_a_layer_in_8_bits_is_near_float64_and_a_row_with_a_scale_of_its_own_is_left_alone_by_a_large_one():
+    names = dict(NAMES)
+    exec(cells("more/04_fp8.ipynb")["fp8-code"], names)
+    torch.manual_seed(0)
+    x, weight = torch.randn(7, 33), torch.randn(5, 33)
+    x[0] *= 1e5
+    x[1] = 0
+    right = x.double() @ weight.double().T
+    for rows in (True, False):
+        apart = (names["product"](x, weight, rows).double() - right)[1:].norm() / right[1:].norm()
+        assert (apart.item() < 0.1) is rows
+    x = torch.randn(7, 33, requires_grad=True)
+    weight.requires_grad_()
+    towards = torch.randn(7, 5)
+    found = torch.autograd.grad(names["Linear8"].apply(x, weight, True), (x, weight), towards)
+    for gradient, exact in zip(found, (towards @ weight, towards.T @ x), strict=True):
+        assert (gradient - exact).norm() < 0.15 * exact.norm()
