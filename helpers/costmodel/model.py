@@ -100,14 +100,15 @@ def all_reduce(size, devices, link, algorithm="ring") -> tuple:
 
     "ring": 2 (n-1) messages of size/n each, which is the least a device can send: 2 (n-1)/n of the size.
     "tree": NCCL's two binary trees, each with half of the data, whose pieces follow each other up and down: the first
-    piece crosses 2 ⌈log₂ n⌉ levels, and a device sends twice the size (src/graph/tuning.cc charges these two, too).
+    piece crosses 2 ⌈log₂ n⌉ levels, and a device sends twice the size, or n/2 times on fewer than four devices
+    (src/graph/tuning.cc charges these two, too). tests/costmodel/test_messages.py compares both with every message.
     "best": whichever is faster for this size, as the libraries choose.
     """
     if size < 0 or devices < 1 or int(devices) != devices:
         raise ValueError(f"all-reduce of {size} bytes on {devices} devices: give 0 bytes or more, 1 device or more")
     hops = 2 * math.ceil(math.log2(devices))
     ring = 2 * (devices - 1) * link.latency, 2 * (devices - 1) / devices * size * link.per_byte
-    tree = hops * link.latency, min(hops, 2) * size * link.per_byte
+    tree = hops * link.latency, min(devices / 2, 2) * (devices > 1) * size * link.per_byte
     return {"ring": ring, "tree": tree, "best": min(ring, tree, key=sum)}[algorithm]
 
 

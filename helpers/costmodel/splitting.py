@@ -6,15 +6,17 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
   the last two, or all three (arXiv:1910.02054, section 3); FSDP is the third.
 - activations: for each token and block 2 + 14/t numbers of the width with t tensor-parallel ranks, which share norms
   and residuals (arXiv:2205.05198, section 4, has 16/t: it gathers two inputs again in backward that PyTorch keeps;
-  without dropout's masks and attention's scores).
-- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (arXiv:1909.08053).
+  without dropout's masks and attention's scores). Recomputed: 1, the block's input, and all of the block in backward.
+- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (arXiv:1909.08053); 2 more
+  where the block is recomputed.
 - a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (GPipe, arXiv:1811.06965); with 1F1B
   its first stage keeps min(m, p) of them (arXiv:2104.04473, section 2.2).
-- data parallelism: an all-reduce of the gradients; ZeRO-2 reduces them after each micro-batch, FSDP sends 1.5 times as
-  much (ZeRO, section 7), and for each micro-batch. It hides behind backward, FSDP's behind all computing: as well as
-  it can.
+- data parallelism: an all-reduce of the gradients. ZeRO-1 is a reduce-scatter and an all-gather, as in ZeRO's section 7
+  and Megatron-LM, and sends as much (PyTorch's ZeroRedundancyOptimizer: an all-reduce and a broadcast, 1.5 times that).
+  ZeRO-2 reduces gradients after each micro-batch, FSDP sends 1.5 times as much, and for each micro-batch. It hides
+  behind backward, FSDP's behind all computing: as well as it can.
 - arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (PaLM,
-  arXiv:2204.02311, appendix B).
+  arXiv:2204.02311, appendix B); a third of the blocks' share more where they are recomputed.
 """
 
 import itertools
@@ -75,6 +77,11 @@ class Transformer:
         """Arithmetic operations a sequence, forward and backward."""
         return self.length * (6 * self.parameters + 12 * self.layers * self.width * self.length)
 
+    @property
+    def operations_of_blocks(self) -> int:
+        """Arithmetic operations a sequence that the forward of all blocks takes."""
+        return self.length * self.layers * (2 * self.block + 4 * self.width * self.length)
+
 
 class Device(NamedTuple):
     """What a device offers."""
@@ -98,6 +105,7 @@ class Layout:
     pipeline: int = 1  # stages
     zero: int = 0  # what data-parallel ranks shard: 0 nothing (DDP), 1 optimizer, 2 also gradients, 3 all (FSDP)
     micro_batches: int = 1  # pieces of a group's batch, one after the other
+    recompute: bool = False  # each block's activations in backward, from its input
 
     @property
     def devices(self) -> int:
@@ -107,7 +115,8 @@ class Layout:
     def name(self) -> str:
         way = ("DDP", "ZeRO-1", "ZeRO-2", "FSDP")[self.zero]
         sizes = ((way, self.data), ("tensor", self.tensor), ("pipeline", self.pipeline))
-        return " · ".join(f"{what} {size}" for what, size in sizes if size > 1) or "one device"
+        named = [f"{what} {size}" for what, size in sizes if size > 1] or ["one device"]
+        return " · ".join(named + ["recomputed"] * self.recompute)
 
     def check(self, model, batch) -> None:
         """Raises CannotSplit where the model, or a batch of so many sequences, cannot be shared out evenly."""
@@ -131,7 +140,8 @@ def _of_stage(model, layout, batch, extra, loss):
     mine = (model.layers // layout.pipeline * model.block + extra) / layout.tensor  # before the data ranks shard them
     tokens = batch // layout.data // layout.micro_batches * model.length
     kept = 1 if loss else min(layout.micro_batches, layout.pipeline)  # micro-batches in memory at once
-    activations = kept * model.layers // layout.pipeline * tokens * model.width * (2 + 14 / layout.tensor) * NUMBER
+    blocks, of_block = kept * model.layers // layout.pipeline, 2 + 14 / layout.tensor
+    activations = (blocks + of_block if layout.recompute else blocks * of_block) * tokens * model.width * NUMBER
     if loss:  # the scores in 32 bits, and their gradient
         activations += 8 * tokens * model.vocabulary / layout.tensor
     shards = [layout.data if layout.zero >= stage else 1 for stage in (1, 2, 3)]
@@ -152,31 +162,42 @@ def sent(model, layout, batch) -> dict:
     rounds = (1, 1, (1 + layout.micro_batches) / 2, 1.5 * layout.micro_batches)[layout.zero]
     return {
         "data": rounds * gradients * (layout.data > 1),
-        "tensor": 4 * layout.micro_batches * (model.layers // layout.pipeline) * micro * (layout.tensor > 1),
+        "tensor": _all_reduces(model, layout) * micro * (layout.tensor > 1),
         "pipeline": 2 * layout.micro_batches * micro * (layout.pipeline > 1),
     }
+
+
+def _all_reduces(model, layout):
+    """Of a tensor-parallel rank in a step."""
+    return (6 if layout.recompute else 4) * layout.micro_batches * (model.layers // layout.pipeline)
 
 
 def step(model, layout, batch, device, inside, between) -> Step:
     """The step of a layout: hosts of HOST devices, joined by a network card each; `inside` and `between` are Links.
 
-    Tensor-parallel ranks are neighbours, then come data-parallel ones, then stages. Of the Step, `straggling` is the
-    pipeline's bubble.
+    Tensor-parallel ranks are neighbours, then come data-parallel ones, then stages. Of the Step, `taken` is what is
+    computed again, and `straggling` the pipeline's bubble.
     """
-    compute = batch * model.operations / layout.devices / device.speed
+    compute, again = (
+        batch * operations / layout.devices / device.speed
+        for operations in (model.operations, layout.recompute * model.operations_of_blocks)
+    )
     size, m = sent(model, layout, batch), layout.micro_batches
     near = min(layout.data, max(1, HOST // layout.tensor))  # data-parallel ranks of a group in a host
     through_card = size["data"] * min(layout.tensor, HOST)
     data = added(all_reduce(size["data"], near, inside), all_reduce(through_card, layout.data // near, between))
-    calls = 4 * m * (model.layers // layout.pipeline)
     messages, bandwidth = all_reduce(size["tensor"], layout.tensor, inside if layout.tensor <= HOST else between)
-    tensor = calls * messages, bandwidth
+    tensor = _all_reduces(model, layout) * messages, bandwidth
     far = inside if layout.devices <= HOST else between
     pipeline = 2 * m * (layout.pipeline > 1) * far.latency, size["pipeline"] * far.per_byte
-    hidden = (BACKWARD / m, BACKWARD / m, BACKWARD, 1)[layout.zero] * compute  # DDP sends after the last micro-batch
+    backward = BACKWARD * compute + again
+    hidden = (backward / m, backward / m, backward, compute + again)[
+        layout.zero
+    ]  # DDP sends after the last micro-batch
     exposed = sum(tensor) + sum(pipeline) + max(0.0, sum(data) - hidden)
-    bubble, exchange = (compute + sum(tensor)) * (layout.pipeline - 1) / m, added(data, tensor, pipeline)
-    return Step(compute, 0.0, exposed, bubble, *exchange, layout.devices, batch / layout.devices)
+    bubble = (compute + again + sum(tensor)) * (layout.pipeline - 1) / m
+    exchange = added(data, tensor, pipeline)
+    return Step(compute, again, exposed, bubble, *exchange, layout.devices, batch / layout.devices)
 
 
 def layouts(model, devices, batch):
@@ -187,9 +208,9 @@ def layouts(model, devices, batch):
             continue
         if zero and data == 1:
             continue
-        for micro in POWERS:
+        for micro, recompute in itertools.product(POWERS, (False, True)):
             if batch % (data * micro) == 0:
-                yield Layout(data, tensor, pipeline, zero, micro)
+                yield Layout(data, tensor, pipeline, zero, micro, recompute)
 
 
 def fastest(model, devices, batch, device, inside, between, only=lambda layout: True):
