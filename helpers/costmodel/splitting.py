@@ -7,8 +7,8 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
 - activations: for each token and block 2 + 14/t numbers of the width with t tensor-parallel ranks, which share norms
   and residuals (arXiv:2205.05198, section 4, has 16/t: it gathers two inputs again in backward that PyTorch keeps;
   without dropout's masks and attention's scores). Recomputed: 1, the block's input, and all of the block in backward.
-- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (arXiv:1909.08053); 2 more
-  where the block is recomputed.
+- tensor parallelism: 2 all-reduces forward and 2 backward in each block, for which all wait (arXiv:1909.08053); 1 more
+  where the block is recomputed, since PyTorch stops before its last product, whose result is not needed.
 - a pipeline of p stages and m micro-batches is idle for (p-1)/(m+p-1) of a step (GPipe, arXiv:1811.06965); with 1F1B
   its first stage keeps min(m, p) of them (arXiv:2104.04473, section 2.2).
 - data parallelism: an all-reduce of the gradients. ZeRO-1 is a reduce-scatter and an all-gather, as in ZeRO's section 7
@@ -16,7 +16,7 @@ Sizes in bytes, times in seconds, in mixed precision (2 bytes a number) with Ada
   ZeRO-2 reduces gradients after each micro-batch, FSDP sends 1.5 times as much, and for each micro-batch. It hides
   behind backward, FSDP's behind all computing: as well as it can.
 - arithmetic: 6 operations a parameter and token, and 12 · layers · width · length a token for attention (PaLM,
-  arXiv:2204.02311, appendix B); a third of the blocks' share more where they are recomputed.
+  arXiv:2204.02311, appendix B). Recomputing: the forward of the blocks once more, without their last product.
 """
 
 import itertools
@@ -78,9 +78,9 @@ class Transformer:
         return self.length * (6 * self.parameters + 12 * self.layers * self.width * self.length)
 
     @property
-    def operations_of_blocks(self) -> int:
-        """Arithmetic operations a sequence that the forward of all blocks takes."""
-        return self.length * self.layers * (2 * self.block + 4 * self.width * self.length)
+    def operations_again(self) -> int:
+        """Those that recomputing adds."""
+        return self.length * self.layers * (2 * (self.block - 4 * self.width**2) + 4 * self.width * self.length)
 
 
 class Device(NamedTuple):
@@ -169,7 +169,7 @@ def sent(model, layout, batch) -> dict:
 
 def _all_reduces(model, layout):
     """Of a tensor-parallel rank in a step."""
-    return (6 if layout.recompute else 4) * layout.micro_batches * (model.layers // layout.pipeline)
+    return (5 if layout.recompute else 4) * layout.micro_batches * (model.layers // layout.pipeline)
 
 
 def step(model, layout, batch, device, inside, between) -> Step:
@@ -180,7 +180,7 @@ def step(model, layout, batch, device, inside, between) -> Step:
     """
     compute, again = (
         batch * operations / layout.devices / device.speed
-        for operations in (model.operations, layout.recompute * model.operations_of_blocks)
+        for operations in (model.operations, layout.recompute * model.operations_again)
     )
     size, m = sent(model, layout, batch), layout.micro_batches
     near = min(layout.data, max(1, HOST // layout.tensor))  # data-parallel ranks of a group in a host

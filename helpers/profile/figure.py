@@ -26,10 +26,11 @@ def memory_looks() -> dict:
 
 
 def size_in_words(count) -> str:
-    """Bytes with a unit, such as "310 kB"."""
+    """Bytes with a unit, such as "310 kB", to two digits at least."""
     for unit, factor in (("MB", 1e6), ("kB", 1e3)):
         if count >= factor:
-            return f"{number(count / factor, 2)} {unit}"
+            size = count / factor
+            return f"{number(size, max(2, len(f'{size:.0f}')))} {unit}"
     return f"{count} B"
 
 

@@ -88,6 +88,7 @@ def row(record) -> dict:
     step, speed = measured.get("step_time_s") or {}, measured.get("images_per_s") or {}
     evaluation, samples = measured.get("evaluation") or {}, measured.get("samples_are", "images")
     held = measured.get("memory_bytes") or [{}]
+    low, high = measure.median_interval(measured["samples"]["step_time_s"]) if step else (None, None)
     return {
         **{key: record[key] for key in ("run_id", "label", "status")},
         **{key: config[key] for key in ("strategy", "global_batch", "local_batch")},
@@ -96,6 +97,8 @@ def row(record) -> dict:
         "step_time_s": step.get("median"),
         "step_time_q1_s": step.get("q1"),
         "step_time_q3_s": step.get("q3"),
+        "step_time_low_s": low,
+        "step_time_high_s": high,
         "images_per_s": speed.get("median"),
         "samples_are": samples,
         "final_loss": measured.get("final_loss"),

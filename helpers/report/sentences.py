@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from ..language import N_, _
 from ..plots.style import clean, name, number, percent, sentence, times
-from ..plots.tables import STEP
 from ..records.speedup import SPEED_UP, shows
 from .causes import causes
 from .ladders import ids, timed
@@ -85,8 +84,8 @@ def _numbers(row):
     """The numbers of one run in words."""
     if not row["step_time_s"]:
         return [_("too few steps to time")]
-    low, middle, high = (number(1000 * row[key]) for key in STEP)
-    step = _("{middle} ms a step (middle half {low} to {high} ms)").format(middle=middle, low=low, high=high)
+    low, middle, high = (number(1000 * row[key]) for key in ("step_time_low_s", "step_time_s", "step_time_high_s"))
+    step = _("{middle} ms a step (95% interval {low} to {high} ms)").format(middle=middle, low=low, high=high)
     accuracy = _("accuracy {accuracy}").format(accuracy=percent(row["accuracy"]))
     return [step, f"{number(row['images_per_s'])} {row['samples_are']}/s", accuracy]
 

@@ -1,6 +1,7 @@
 """The costs of a split GPT against what PyTorch allocates, sends and shards, and against each other."""
 
 from collections import defaultdict
+from functools import partial
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 import helpers
 from helpers.costmodel import Link, splitting
@@ -57,11 +60,32 @@ def test_the_activations_are_those_that_autograd_keeps():
     assert sum(kept.values()) / 4 == pytest.approx(modelled / SMALL.layers / splitting.NUMBER, rel=0.02)
 
 
-def test_gradients_sent_are_those_that_the_ranks_bring():
+@pytest.mark.parametrize("recompute", [False, True])
+def test_gradients_sent_are_those_that_the_ranks_bring(recompute):
     """Without the numbers of bytes, which are 2 in the model and 4 here."""
     assert sent(SMALL, Layout(data=2), 8)["data"] / splitting.GRADIENT == SMALL.parameters
-    found = helpers.launch(_bytes_of_all_reduces, 1, threads=1, env=CPU)[0]
-    assert sent(SMALL, Layout(tensor=2), 8)["tensor"] / splitting.NUMBER == found / 4
+    found = helpers.launch(_bytes_of_all_reduces, 1, recompute, threads=1, env=CPU)[0]
+    assert sent(SMALL, Layout(tensor=2, recompute=recompute), 8)["tensor"] / splitting.NUMBER == found / 4
+
+
+def test_recomputing_adds_the_forward_of_the_blocks_without_their_last_product():
+    found, tokens = {}, torch.randint(0, 64, (8, 64))
+    for recompute in (False, True):
+        model = gpt(4, 128, 4, 64, 64)
+        if recompute:
+            _recomputed(model)
+        with FlopCounterMode(display=False) as counter:
+            next_token_loss(model(tokens), tokens).backward()
+        found[recompute] = counter.get_total_flops()
+    products = (
+        SMALL.length * SMALL.layers * 16 * SMALL.width**2
+    )  # FlopCounterMode leaves out attention on CPUs, and norms
+    assert 8 * products <= found[True] - found[False] <= 8 * SMALL.operations_again
+
+
+def _recomputed(model):
+    for block in model.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 class Bytes(TorchDispatchMode):
@@ -77,13 +101,15 @@ class Bytes(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def _bytes_of_all_reduces(batch=8):
+def _bytes_of_all_reduces(recompute, batch=8):
     dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     plan = {"attention.qkv": ColwiseParallel, "attention.out": RowwiseParallel}
     plan |= {"mlp.up": ColwiseParallel, "mlp.down": RowwiseParallel}
     model, mesh = gpt(4, 128, 4, 64, 64), init_device_mesh("cpu", (2,))
     for block in model.blocks:
         parallelize_module(block, mesh, {name: way() for name, way in plan.items()})
+    if recompute:
+        _recomputed(model)
     tokens = torch.randint(0, 64, (batch, 64))
     with Bytes():
         next_token_loss(model(tokens), tokens).backward()
@@ -117,6 +143,16 @@ def test_the_bubble_is_that_of_gpipe(p, m):
     found = step(LARGE, Layout(pipeline=p, micro_batches=m), 512, splitting.Device(80e9, 5e14), *[Link(0, 0)] * 2)
     assert found.straggling / found.seconds == pytest.approx((p - 1) / (m + p - 1))
     assert found.exposed == 0
+
+
+def test_recomputing_trades_activations_for_time():
+    device, (plain, again) = splitting.device(), (Layout(data=64, zero=3, micro_batches=2, recompute=r) for r in (0, 1))
+    kinds = [memory(LARGE, layout, 512) for layout in (plain, again)]
+    assert kinds[1]["activations"] < 0.3 * kinds[0]["activations"]
+    assert {**kinds[0], "activations": 0} == {**kinds[1], "activations": 0}
+    steps = [step(LARGE, layout, 512, device, *[Link(0, 0)] * 2) for layout in (plain, again)]
+    assert steps[1].seconds / steps[0].seconds == pytest.approx(1.22, abs=0.02)
+    assert again.name == f"{plain.name} · recomputed"
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 64, 1024])
