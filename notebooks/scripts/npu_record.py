@@ -12,12 +12,13 @@ import sys
 import torch
 import torch.nn.functional as F
 
+import helpers
 from helpers.data import sets
 from helpers.paths import project_root
 from helpers.training import models
 from platforms.npu import recorded
 
-SEEDS, EPOCHS, FALL, BATCH, IMAGES, RATE = 10, 6, 4, 32, 320, 0.02
+SEEDS, EPOCHS, FALL, BATCH, IMAGES, RATE = 20, 6, 4, 32, 320, 0.02
 
 
 def schedule():
@@ -63,9 +64,10 @@ def _epoch(model, optimizer, train, test):
 
 
 def main():
+    here = helpers.choose_devices(1)
     where = {
         "machine": platform.machine(),
-        "cpu": f"{os.cpu_count()} cores",
+        "cpu": f"{here.name}, {here.cores} cores",
         "torch": torch.__version__.split("+")[0],
         "date": datetime.date.today().isoformat(),
     }
