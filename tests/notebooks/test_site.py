@@ -152,7 +152,7 @@ def check_figure(tab, page):
     if not figures:
         return
     figures[0].evaluate("one => one.scrollIntoView({block: 'center'})")
-    tab.wait_for_function("one => one.complete", arg=figures[0].element_handle())
+    figures[0].evaluate("one => one.decode()")  # it is loaded when it comes into view
     box = figures[0].bounding_box()
     high = min(box["height"], 500)  # of a figure that is higher than the window, the middle
     clip = {"x": box["x"] - 8, "y": box["y"] + (box["height"] - high) / 2, "width": box["width"] + 16, "height": high}
