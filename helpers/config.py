@@ -180,6 +180,9 @@ class RunConfig:
     Give either `global_batch` or `local_batch`; the other follows from
     global_batch = local_batch × nproc_per_node × nnodes × accumulation. With neither, the global batch is 64.
     Give either `epochs` or `steps`; with neither, one epoch.
+
+    Raises:
+        ConfigError: a ValueError; it names the field, what it may be, and what to do.
     """
 
     model: str | Callable = setting("resnet8", "a model's name", **MODEL, **BOTH)

@@ -64,7 +64,13 @@ class Machine:
 
 
 def machine(kind=None) -> Machine:
-    """The machine as seen by a run on `kind` (default: the best there is); ValueError without such a device."""
+    """The machine as seen by a run on `kind` (default: the best there is).
+
+    A Machine has kind, count, name and backend of its devices, cores, threads a rank, and whether bf16 is native.
+
+    Raises:
+        ValueError: there is no such device here.
+    """
     here = accelerator_kind()
     kind = kind or os.environ.get("HELPERS_DEVICE") or here or "cpu"
     if kind not in KINDS:

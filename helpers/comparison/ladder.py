@@ -21,6 +21,11 @@ def ladder(devices=None, full=False, **settings) -> list:
     same training and only the devices change. With `full` rungs follow that change the training,
     one thing at a time: DDP in the fastest half format here, then with channels last, and DDP with
     a global batch that grows with the devices, the learning rate scaled to it.
+
+    Returns the RunConfigs in a list, the baseline first. `devices` is how many to use (None: all of this machine).
+
+    Raises:
+        ValueError: `devices` is no whole number from 1 on, or a setting is wrong (ConfigError).
     """
     here = device.machine(settings.get("device"))
     if devices is not None and (isinstance(devices, bool) or not isinstance(devices, int) or devices < 1):
@@ -84,6 +89,9 @@ def compare(
             count together.
         background: return at once with a handle whose `result()` is the Comparison; see `launch`.
         on: what starts the ranks on other machines, such as "slurm:partition=all"; see `run`.
+
+    Returns:
+        A Comparison: `show()` draws it, `records` has its runs. Speed-ups are ratios of samples per second.
 
     Raises:
         TypeError, ValueError: before anything runs.

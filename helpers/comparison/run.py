@@ -19,10 +19,21 @@ from .alone import alone
 def run(config, *, prediction=None, group="", progress=None, timeout=None, background=False, on=None) -> dict:
     """Train as `config` says and return the record, which is also on disk.
 
-    A run that fails or is stopped leaves a record too, and then raises what stopped it:
-    ValueError before anything starts, RankError, RankTimeout or KeyboardInterrupt afterwards.
-    With `background` it returns at once, and `on` is what starts the ranks on other machines: see `launch`. Options of
-    an engine are text, as in on="slurm:partition=all"; its nodes are `config.nnodes`.
+    Args:
+        config: a RunConfig.
+        prediction: the speed-up you expect, kept in the record.
+        group: a name that the records of one comparison share.
+        timeout: seconds that the run may take (None: as long as it takes).
+        background: return at once with a handle of the run; see `launch`.
+        on: what starts the ranks on other machines, with options as text: "slurm:partition=all". Its nodes are
+            `config.nnodes`.
+
+    Returns:
+        A dict: config, environment, status and `measured`, with times in seconds and memory in bytes.
+
+    Raises:
+        ValueError: before anything starts.
+        RankError, RankTimeout, KeyboardInterrupt: what stopped the run; it leaves a record too.
     """
     on = on and cluster.engine(on)
     work = partial(_completed, config, ready(config, on), on=on, prediction=prediction, group=group, timeout=timeout)

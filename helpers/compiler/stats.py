@@ -54,7 +54,10 @@ class Stats:
 
 
 def compiler_stats(reset=False) -> Stats:
-    """What was compiled so far in this process; with `reset` counting starts again afterwards."""
+    """What was compiled so far in this process, as Stats: graphs, breaks, recompilations, seconds (`compile_s`).
+
+    With `reset` counting starts again afterwards. The numbers are torch._dynamo's own.
+    """
     from torch._dynamo import utils
 
     remember()

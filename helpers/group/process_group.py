@@ -42,7 +42,15 @@ class Host:
 
 @dataclass(frozen=True)
 class World:
-    """This process's place among the ranks. `hosts` are in the order of their first ranks."""
+    """This process's place among the ranks.
+
+    Attributes:
+        rank: its number, from 0. `local_rank` is that within its host.
+        size: how many ranks there are, over all hosts.
+        device: the torch.device that it computes on.
+        backend: what its collectives use, such as "nccl" or "gloo".
+        hosts: Hosts (name, ranks), in the order of their first ranks.
+    """
 
     rank: int
     size: int

@@ -111,7 +111,7 @@ def prepare_launcher(python=None):
     """Wait until launches (in the environment of `python`) are as quick as they get; start the server if need be.
 
     Called before timed runs, so that the first of them does not share the cores with the
-    imports of the server.
+    imports of the server. LauncherError, if the server cannot start.
     """
     client.server(interpreter.checked(python)).prepare()
 

@@ -61,7 +61,8 @@ def emit(event, **values):
     """Send an event from a rank to the `on_event` callback of the launch that started it.
 
     Does nothing in a process that `launch` did not start, so that the same function runs under
-    torchrun. The values must be picklable and should be small.
+    torchrun. The values must be picklable and should be small. The callback gets them in a dict, with "event" and
+    "rank".
     """
     if channel is not None:
         channel.send("event", {"event": event, "rank": int(os.environ["RANK"]), **values})

@@ -32,6 +32,10 @@ def memory(what, nprocs=1, *args, warm_up=2, timeout=None, threads=None, env=Non
     """Train `warm_up + 1` steps on every rank and return the `Memory` of the last one, on rank 0.
 
     Arguments and errors are those of `timeline`. The model runs eagerly: of a compiled one the kinds are not known.
+
+    Returns:
+        A Memory: `curve` has bytes of each kind over the seconds of the step, `peak_bytes` the most at once; `figure()`
+        draws it. Blocks come from torch.profiler, and what libraries take for themselves is not among them.
     """
     steps = warm_up + 1
     nprocs, threads, env, what, args = prepared(what, nprocs, args, kwargs, steps, threads, env)

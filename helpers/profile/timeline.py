@@ -31,6 +31,10 @@ def timeline(what, nprocs=1, *args, steps=6, warm_up=3, hosts=None, timeout=None
         steps: profiled, at least 5. warm_up: steps before them.
         hosts: those of `helpers.cluster.twohosts.two_hosts(rate=…)`, to train over their link.
 
+    Returns:
+        A Timeline of torch.profiler's events, in seconds: `figure()` draws it, `overlap()` is the share of the
+        communication that is hidden behind computation.
+
     Raises:
         TypeError, ValueError: bad arguments; no rank was started.
         NoTraining: a rank made too few steps of an optimizer; it names the rank.
