@@ -1,6 +1,7 @@
 """The static site: pages that lead somewhere, need no other host, and can be read by everyone."""
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -96,6 +97,9 @@ def test_every_link_and_picture_is_there(built):
                 missing.append((str(page), target))
         silent = [picture["src"] for picture in read(built / page).pictures if not picture.get("alt", "").strip()]
         assert not silent, (page, silent)
+    for target in re.findall(r"\]\(([^)]+)\)", (built / "llms.txt").read_text(encoding="utf-8")):
+        if not (built / target).is_file():
+            missing.append(("llms.txt", target))
     assert not missing, missing
 
 

@@ -227,7 +227,11 @@ def main(arguments=None):
     shutil.copytree(stage / "figures", to, dirs_exist_ok=True)
     base = f"/{REPOSITORY.partition('/')[2]}/" if REPOSITORY else "/"  # the page is shown under any address
     (to / "404.html").write_text((Path(__file__).with_name("404.html")).read_text().replace("BASE", base))
-    (to / "llms.txt").write_text(home.for_models((ROOT / "README.md").read_text(encoding="utf-8")), encoding="utf-8")
+    texts = {to: (ROOT / file).read_text("utf-8") for file, to in pages(ROOT).items() if file.endswith(".md")}
+    titles = {address: re.search("^# (.*)", text, re.MULTILINE)[1] for address, text in texts.items()}
+    english = {address: title for address, title in titles.items() if language(address) == "en"}
+    for_models = home.for_models(texts["index.html"], {k: english[k] for k in english if k != "index.html"})
+    (to / "llms.txt").write_text(for_models, encoding="utf-8")
     print(f"{len(pages(ROOT))} pages in {to}")
 
 

@@ -63,15 +63,16 @@ def _card(row, minutes):
 """
 
 
-def for_models(readme) -> str:
-    """llms.txt: what the kit is and where its pages are, for programs that read (llmstxt.org)."""
+def for_models(readme, titles) -> str:
+    """llms.txt: what the kit is and where its pages are, for programs that read (llmstxt.org).
+
+    `titles` is {address of a page: its title}, of all pages but README and the notebooks of the course.
+    """
     title, intro = re.match(r"# (.*?)\n\n\S+\n\n(.*?)\n\n", readme, re.DOTALL).groups()
-    pages = {"api.html": "every function, setting, error and command", "docs/howto/index.html": "one page a question"}
-    pages |= {"docs/faq.html": "frequent questions", "docs/glossary.html": "terms, in English and Chinese"}
-    lines = [f"# {title}", "", "> " + " ".join(intro.split()), "", "## Docs", ""]
-    lines += [f"- [{page}]({page}): {about}" for page, about in pages.items()]
-    lines += ["", "## Notebooks", ""]
+    lines = [f"# {title}", "", "> " + " ".join(intro.split()), "", "## Notebooks", ""]
     for row in ROW.finditer(readme):
         address = row["file"].replace(".ipynb", ".html")
         lines.append(f"- [{row['title']}]({address}): {row['about']} ({row['minutes']} minutes)")
+    lines += ["", "## Docs", "", *(f"- [{title}]({address})" for address, title in titles.items())]
+    lines += ["", "## Optional", "", "- [All of it in Chinese](zh/index.html)"]
     return html.unescape("\n".join(lines)) + "\n"
