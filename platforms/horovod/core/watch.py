@@ -159,7 +159,8 @@ class Watch:
     def _hear(self):
         """Read what the ranks have told since the last time."""
         with self._hearing:
-            while self._read < int(self._store.get("events")):
+            # Never wait for an event: its sender may be this process, which uses the same connection.
+            while self._read < int(self._store.get("events")) and place.has(self._store, f"event/{self._read}"):
                 event = json.loads(self._store.get(f"event/{self._read}"))
                 self._read += 1
                 self._take(event)
