@@ -30,9 +30,9 @@ REPOSITORY = places.repository()
 API = {"tools/site/api.md": "api.html", "tools/site/api.zh.md": "zh/api.html"}
 FOLDERS = ("notebooks", "notebooks/more", "docs/howto", "docs", "docs/teaching", "docs/project")
 LANGUAGES = {"en": "", "zh_CN": "zh/"}  # and where their pages lie
-# Code stays as it is; a link in the rest has a text, a target and perhaps a part of it.
+# Code and links to elsewhere stay as they are; a link in the rest has a text, a target and perhaps a part of it.
 LINK = re.compile(
-    r"^ *(```+).*?^ *\1|(?<!\[)(`+)[^`].*?\2"
+    r"^ *(```+).*?^ *\1|(?<!\[)(`+)[^`].*?\2|\[[^\[\]]*\]\(\w+:[^)\s]*\)"
     r"|\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)(?P<file>[^)\s#]+)(?P<part>#[^)\s]*)?\)",
     re.DOTALL | re.MULTILINE,
 )
