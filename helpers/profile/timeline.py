@@ -108,7 +108,7 @@ class Timeline:
                 waits = _pairs(span for span in mine if span.kind == WAIT)
                 whole += length(sent)
                 hidden += common(sent, streams) if streams else length(sent) - common(sent, waits)
-            shares += [hidden / whole] if whole else []
+            shares += [max(hidden, 0.0) / whole] if whole else []
         return shares
 
     def rows(self) -> list:
