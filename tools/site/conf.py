@@ -33,6 +33,7 @@ myst_heading_anchors = 3  # as GitHub names them
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}  # they would come from a CDN; the outputs hold no widgets
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # an output may be a table, which CommonMark lacks
 
 html_favicon = "static/icon.svg"
 html_theme = "pydata_sphinx_theme"
