@@ -5,8 +5,12 @@ document.addEventListener("toggle", event => {
 }, true);
 
 // The words of a search. Chinese has no spaces: a word is the longest that stands in the index, on a page that has those
-// before it. The last one may overlap the one before it, so that no character is left over.
-function splitQuery(query) {
+// before it. The last one may overlap the one before it, so that no character is left over. Words that only ask, such as
+// "how", are not looked for.
+const ASKING = /怎么|怎样|如何|为什么|什么|是否|[吗呢]/gu;
+
+function splitQuery(text) {
+  const query = text.replace(ASKING, " ").trim() || text;
   const { terms, titleterms } = Search._index;
   return query.match(/\p{Script=Han}+|(?:(?!\p{Script=Han})[\p{Letter}\p{Number}_])+/gu)?.flatMap(run => {
     if (!/\p{Script=Han}/u.test(run)) return [run];
