@@ -23,11 +23,8 @@ from helpers.launcher import shortage
 ROOT = Path(__file__).resolve().parent.parent
 SIGNS = {"yes": "[can]   ", "partly": "[partly]", "no": "[cannot]"}
 GB = 1e9
-DISK, MEMORY, CORES = (
-    2 * GB,
-    4 * GB,
-    2,
-)  # below these a workshop is slow or stops; docs/teaching/server.md has the numbers
+# Below these a workshop is slow or stops; docs/teaching/server.md has the numbers.
+DISK, MEMORY, CORES = 2 * GB, 4 * GB, 2
 PATIENCE = 120  # s for two ranks to meet, on a cold disk
 
 
@@ -99,7 +96,7 @@ def ranks(kind):
     try:
         found = launch(_sum_of_ranks, 2, timeout=PATIENCE, threads=1, env={"HELPERS_DEVICE": kind})
     except Exception as error:  # whatever it is, the teacher has to see it
-        text = f"two ranks do not meet by {backend}: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        text = f"two ranks do not meet by {backend}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         return Finding(name, "no", text, kind == "cpu", {"error": str(error)})
     seconds = time.perf_counter() - began
     facts = {"seconds": round(seconds, 3), "sums": found}
